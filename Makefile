@@ -1,0 +1,84 @@
+# `make demo` and `make test` do everything by themselves; `make help` lists the rest.
+# They need Python 3.10 or newer, a C++ compiler and PyPI; neither a CUDA toolkit nor a GPU.
+
+CUDA   = 12
+PYTHON = python3
+ARGS   =
+
+venv := .venv/cuda$(CUDA)
+bin  := $(venv)/bin
+pip  := $(bin)/python -m pip --disable-pip-version-check install -q
+
+# 'ctk' where there is a GPU: CuPy's extra with cuBLAS, cuFFT and the like. The driver is asked, since
+# nvidia-smi may be missing, or see GPUs that this process may not use. The answer is in the stamp's
+# name, so that an environment made without a GPU is completed where there is one.
+ctk   := $(shell $(PYTHON) -c 'import ctypes; \
+	cuda, n = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \
+	failed = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(n)); \
+	print("ctk" if n.value and not failed else "")' 2>/dev/null)
+cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])
+ready := $(venv)/.installed$(if $(ctk),-$(ctk))
+
+# Another PyCUDA or bridge on the caller's path is not the one to test.
+unexport PYTHONPATH PYTHONHOME
+
+.DELETE_ON_ERROR:
+.NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
+.PHONY: help demo test lint types wheel pytest bench clean
+
+help:
+	@echo 'make demo    show what is installed, then bridge real buffers where there is a GPU'
+	@echo 'make test    lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
+	@echo 'make bench   run the benchmarks (needs a GPU)'
+	@echo 'make clean   remove the environments'
+	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
+
+demo: $(ready)
+	$(bin)/python -m bridge
+
+test: lint types wheel pytest
+
+lint: $(ready)
+	$(bin)/ruff format --check .
+	$(bin)/ruff check .
+
+types: $(ready)
+	$(bin)/mypy
+
+pytest: $(ready)
+	$(bin)/python -m pytest $(ARGS)
+
+bench: $(ready)
+	$(bin)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv build dist *.egg-info
+
+# The wheel is built from the sdist, holds what bridge/ holds, and can be imported on its own.
+wheel: $(venv)/.wheel
+$(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* README.md MANIFEST.in)
+	@echo 'Building sdist and wheel'
+	@rm -rf $(venv)/wheel
+	@$(bin)/python -m build --outdir $(venv)/wheel >$(venv)/wheel.log 2>&1 || \
+		{ cat $(venv)/wheel.log; exit 1; }
+	@$(pip) --no-deps --target $(venv)/wheel/site $(venv)/wheel/*.whl
+	@diff -r -x __pycache__ bridge $(venv)/wheel/site/bridge
+	@cd $(venv)/wheel/site && ../../bin/python -c 'import bridge; print("wheel", bridge.__version__)'
+	@touch $@
+
+# The environment: PyCUDA built, then CuPy and the package itself.
+$(ready): $(venv)/.pycuda setup.cfg pyproject.toml
+	@echo 'Installing $(cupy), the tools for tests, and the package'
+	@$(pip) -e '.[cuda$(CUDA),test]' '$(cupy)'
+	@touch $@
+
+$(venv)/.pycuda: tools/build_pycuda.py | $(venv)/pyvenv.cfg
+	@$(bin)/python $< --cuda $(CUDA)
+	@touch $@
+
+$(venv)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and \
+		"make: Python 3.10 or newer is needed: make PYTHON=python3.12, for example")'
+	@$(PYTHON) -c 'import venv, ensurepip' || { echo 'make: install python3-venv' >&2; exit 1; }
+	@$(PYTHON) tools/build_pycuda.py --cuda $(CUDA) --check
+	$(PYTHON) -m venv $(venv)

@@ -1,0 +1,50 @@
+"""PyCUDA and CuPy on one GPU buffer: views both ways, one context, ordered streams.
+
+Importing this package touches no GPU and imports neither library: each public name
+is resolved when it is first used (PEP 562).  ``import bridge.autoinit`` is the one
+import that does something, and says so.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
+    from .config import show_config as show_config
+    from .context import ContextError as ContextError, primary_context as primary_context
+    from .streams import (
+        as_cupy_stream as as_cupy_stream,
+        use_stream as use_stream,
+        wait_stream as wait_stream,
+    )
+
+_HOME = {
+    "ContextError": "context",
+    "as_cupy": "arrays",
+    "as_cupy_stream": "streams",
+    "as_pycuda": "arrays",
+    "primary_context": "context",
+    "show_config": "config",
+    "use_stream": "streams",
+    "wait_stream": "streams",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(import_module(f".{module}", __name__), name)
+    globals()[name] = value  # the next look-up does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,69 @@
+"""Drop-in for ``pycuda.autoinit``: PyCUDA on the primary context that CuPy uses.
+
+``import bridge.autoinit`` makes the primary context of one device current for PyCUDA on
+the importing thread (the main one) and pops it at exit.  Modules imported later that say
+``import pycuda.autoinit`` or ``import pycuda.autoprimaryctx`` get this module instead, so
+no second context comes into being.  The device is the one CuPy already works on; else the
+one that PyCUDA's own rule names (``CUDA_DEVICE``, ``~/.cuda_device``, the first usable).
+
+Attributes
+----------
+context : pycuda.driver.Context
+    The primary context.
+device : pycuda.driver.Device
+    Its device.
+
+Raises
+------
+ContextError
+    If ``pycuda.autoinit`` ran before: its context is a second one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from typing import Any
+
+import cupy
+import pycuda
+import pycuda.driver as drv
+from pycuda.tools import clear_context_caches, make_default_context
+
+from .context import ContextError, autoinit_ran, current_device, primary_context
+
+__all__ = ["context", "device"]
+
+
+def _start() -> Any:
+    if autoinit_ran():
+        raise ContextError(
+            "`import pycuda.autoinit` ran before `import bridge.autoinit` and made a second "
+            "context beside the primary one that CuPy uses. Replace `import pycuda.autoinit` by "
+            "`import bridge.autoinit`, or import bridge.autoinit first: later imports of "
+            "pycuda.autoinit then share its context"
+        )
+    if "pycuda.autoprimaryctx" in sys.modules:  # on the right context, which it pops at exit
+        current_device()
+        return drv.Context.get_current()
+    drv.init()
+    if cupy.cuda.driver.ctxGetCurrent():
+        started = primary_context().__enter__()
+    else:
+        started = make_default_context(lambda device: primary_context(device).__enter__())
+    atexit.register(_finish)
+    return started
+
+
+def _finish() -> None:
+    drv.Context.pop()
+    clear_context_caches()
+
+
+context = _start()
+device = context.get_device()
+
+for _name in ("autoinit", "autoprimaryctx"):
+    # Both are needed: `import pycuda.autoinit` reads the first, `pycuda.autoinit` the second.
+    sys.modules.setdefault(f"pycuda.{_name}", sys.modules[__name__])
+    setattr(pycuda, _name, sys.modules[f"pycuda.{_name}"])

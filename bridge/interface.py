@@ -1,0 +1,228 @@
+"""What a device array of any library says of itself, checked before anything is touched.
+
+Sources: CUDA Array Interface, version 3 (numba-cuda documentation), cited as *CAI*; DLPack
+Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+_CUDA_DEVICES = (2, 13)  # DLPack, DLDeviceType: kDLCUDA, kDLCUDAManaged
+_HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+# CuPy 13 cannot read versioned capsules; exporters of read-only data then refuse themselves.
+_DLPACK_VERSION = {"max_version": (1, 0)} if int(cupy.__version__.split(".")[0]) > 13 else {}
+_VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
+_HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+
+# The dtypes that both libraries hold; structured ones pass `check_dtype`.
+PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
+
+
+class DeviceArray(NamedTuple):
+    """A device array as its `__cuda_array_interface__` describes it."""
+
+    pointer: int  # 0 only where the array has no elements
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None  # bytes; None is C-contiguous
+    dtype: np.dtype[Any]
+    stream: int | None  # a CUDA handle, 0 for the legacy default stream; None is "no order needed"
+
+
+def check_dtype(dtype: np.dtype[Any], caller: str) -> None:
+    """Raise TypeError unless both libraries can hold `dtype`."""
+    if dtype in PLAIN_DTYPES:
+        return
+    if not dtype.isnative:
+        problem = "is not in native byte order; convert it on the host first, e.g. a.astype('<f4')"
+    elif dtype.kind == "V" and not dtype.hasobject:
+        return  # structured, or plain bytes
+    else:
+        problem = "is not one that both PyCUDA and CuPy hold"
+    raise TypeError(
+        f"{caller}: dtype {dtype} {problem} (accepted: bool, integers, float16/32/64, "
+        "complex64/128 and structured dtypes of these)"
+    )
+
+
+def pointer_device(pointer: int, caller: str) -> int:
+    """Return the id of the device that a pointer belongs to.
+
+    Raises
+    ------
+    ValueError
+        If CUDA does not know the pointer: host memory, or freed already.
+    """
+    attributes = cupy.cuda.runtime.pointerGetAttributes(pointer)
+    if attributes.type not in (2, 3):  # cudaMemoryTypeDevice, cudaMemoryTypeManaged
+        kind = "page-locked host memory" if attributes.type == 1 else "unknown to CUDA"
+        raise ValueError(
+            f"{caller}: the array's pointer 0x{pointer:x} is {kind}; device memory that has not "
+            "been freed is accepted"
+        )
+    return int(attributes.device)
+
+
+def refuse(array: Any, caller: str, host: bool = False) -> TypeError:
+    """Return the error for an object that is no device array."""
+    kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
+    if host or isinstance(array, _HOST_TYPES) or hasattr(array, "__array_interface__"):
+        return TypeError(
+            f"{caller}: argument is a host {kind}; move it to the device first, "
+            "e.g. cupy.asarray(a)"
+        )
+    return TypeError(
+        f"{caller}: argument is a {kind}; a GPUArray, a cupy.ndarray or an object with "
+        "__cuda_array_interface__ or __dlpack__ is accepted"
+    )
+
+
+def read_interface(array: Any, caller: str) -> DeviceArray:
+    """Read and check an object's ``__cuda_array_interface__``.
+
+    Raises
+    ------
+    TypeError
+        If an entry has the wrong type, or the dtype is not supported.
+    ValueError
+        If an entry is missing or has an impossible value.
+    BufferError
+        If the array is read-only or masked.
+    """
+    prefix = f"{caller}: the argument's __cuda_array_interface__"
+    found = array.__cuda_array_interface__
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{prefix} is a {type(found).__name__}; a dict is accepted")
+    for key in ("shape", "typestr", "data", "version"):
+        if key not in found:
+            raise ValueError(f"{prefix} has no {key!r} entry, which CAI requires")
+
+    version = found["version"]
+    if not _is_int(version) or version not in _VERSIONS:
+        raise ValueError(f"{prefix} has version {version!r}; versions 0 to 3 are accepted")
+    if found.get("mask") is not None:
+        raise BufferError(f"{prefix} has a mask; neither library has masked arrays")
+
+    shape = found["shape"]
+    if not isinstance(shape, tuple) or not all(map(_is_int, shape)):
+        raise TypeError(f"{prefix} has shape {shape!r}; a tuple of ints is accepted")
+    if any(n < 0 for n in shape):
+        raise ValueError(f"{prefix} has shape {shape!r}; lengths are 0 or more")
+
+    dtype = _read_dtype(found["typestr"], found.get("descr"), prefix)
+    check_dtype(dtype, caller)
+
+    strides = found.get("strides")
+    if strides is not None:
+        if not isinstance(strides, tuple) or not all(map(_is_int, strides)):
+            raise TypeError(f"{prefix} has strides {strides!r}; None or a tuple of ints (bytes)")
+        if len(strides) != len(shape):
+            raise ValueError(f"{prefix} has {len(strides)} strides for {len(shape)} axes")
+
+    data = found["data"]
+    if not isinstance(data, tuple) or len(data) != 2 or not _is_int(data[0]):
+        raise TypeError(f"{prefix} has data {data!r}; a tuple (pointer, read-only) is accepted")
+    pointer, read_only = data
+    if read_only:
+        raise BufferError(
+            f"{prefix} is marked read-only; neither library can keep it from being written to, "
+            "so a view is refused: hand over a copy"
+        )
+    if pointer < 0 or (pointer == 0 and 0 not in shape):
+        raise ValueError(f"{prefix} has pointer {pointer} for an array of shape {shape}")
+
+    stream = found.get("stream")
+    if stream is not None:
+        if not _is_int(stream):
+            raise TypeError(f"{prefix} has stream {stream!r}; None or an int handle is accepted")
+        if stream < 1:
+            raise ValueError(
+                f"{prefix} has stream {stream}, which CAI forbids (1 is the legacy default "
+                "stream, 2 the per-thread one, None needs no ordering)"
+            )
+        stream = 0 if stream == 1 else int(stream)
+    return DeviceArray(int(pointer), shape, strides, dtype, stream)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _read_dtype(typestr: Any, descr: Any, prefix: str) -> np.dtype[Any]:
+    if not isinstance(typestr, str):
+        raise TypeError(f"{prefix} has typestr {typestr!r}; a str such as '<f4' is accepted")
+    try:
+        dtype: np.dtype[Any] = np.dtype(typestr)
+        # CAI: descr refines a void typestr; plain arrays repeat themselves as [('', typestr)].
+        if dtype.kind == "V" and descr is not None and descr != [("", typestr)]:
+            dtype = np.dtype(descr)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{prefix} has typestr {typestr!r}, descr {descr!r}: {error}") from None
+    return dtype
+
+
+def dlpack_device(array: Any, caller: str) -> int:
+    """Return the id of the CUDA device that holds an ``__dlpack__`` exporter's data.
+
+    Raises
+    ------
+    TypeError
+        If the data is not in CUDA device memory.
+    """
+    kind, device_id = array.__dlpack_device__()
+    if kind in _CUDA_DEVICES:
+        return int(device_id)
+    if kind in _HOST_DEVICES:
+        raise refuse(array, caller, host=True)
+    raise TypeError(
+        f"{caller}: argument is on DLPack device type {int(kind)}; CUDA (2) and CUDA managed "
+        "memory (13) are accepted"
+    )
+
+
+def read_dlpack(array: Any, stream: int, caller: str) -> Any:
+    """Import an ``__dlpack__`` exporter as a CuPy array, its work ordered before `stream`.
+
+    The exporter makes `stream` (a handle, not the per-thread 2, which PyTorch refuses) wait for
+    its own pending work: that is DLPack's rule, and exporters keep it by an event.  CuPy does
+    the rest, but forgets the read-only flag.
+
+    Raises
+    ------
+    BufferError
+        If the exporter refuses, or marks its data as read-only.
+    """
+    handle = stream if stream else 1  # DLPack: 0 is forbidden, 1 is the legacy default stream
+    try:
+        capsule = array.__dlpack__(stream=handle, **_DLPACK_VERSION)
+    except TypeError:  # an exporter from before DLPack 1.0
+        capsule = array.__dlpack__(stream=handle)
+    if _is_read_only(capsule):
+        raise BufferError(
+            f"{caller}: the argument is exported as read-only; neither library can keep it from "
+            "being written to, so a view is refused: hand over a copy"
+        )
+    return cupy.from_dlpack(capsule)
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _is_read_only(capsule: Any) -> bool:
+    name = b"dltensor_versioned"
+    if not _capsule_is_valid(capsule, name):
+        return False  # DLPack before 1.0 has no such flag
+    # struct DLManagedTensorVersioned { uint32_t version[2]; void *context; void (*deleter)();
+    #                                   uint64_t flags; ... }
+    address = _capsule_pointer(capsule, name)
+    return bool(ctypes.c_uint64.from_address(address + 24).value & _READ_ONLY)

@@ -1,0 +1,282 @@
+"""Handles of any library's streams, and the ordering rule of the bridge.
+
+The rule
+--------
+``as_cupy(a, stream=s)``: work queued on PyCUDA stream ``s`` (None: PyCUDA's default stream)
+happens before later work on CuPy's current stream.  ``as_pycuda(a, stream=s)``: work queued
+on CuPy's current stream happens before later work on ``s``; when the ``GPUArray`` is
+released, CuPy's stream waits for what is queued on ``s`` by then.  ``stream=-1``, as in
+DLPack: no ordering.
+
+Nothing is done where CUDA orders the two streams itself (the same stream; or the legacy
+default stream beside a blocking one).  Else an event is recorded on one stream and waited
+for by the other, on the device: the host never blocks.
+
+Source: CUDA Programming Guide, "Implicit Synchronization" and "Default Stream".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from typing import Any
+
+import cupy
+import pycuda.driver as drv
+
+from . import context
+
+UNORDERED = -1  # DLPack's word for "do not order", accepted wherever a stream is
+
+_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
+_NON_BLOCKING = 1  # cudaStreamNonBlocking
+_LEGACY = 1  # cudaStreamLegacy: another name of handle 0
+
+_CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+_get_flags = cupy.cuda.runtime.streamGetFlags
+_cuda_current = cupy.cuda.driver.ctxGetCurrent
+_set_current = cupy.cuda.driver.ctxSetCurrent
+_record = cupy.cuda.runtime.eventRecord
+_wait = cupy.cuda.runtime.streamWaitEvent
+
+# Idle events of each device.  An event is taken off the list for the two calls of a fence and
+# put back after: a fence of another thread, or of a finalizer that the garbage collector runs
+# between the two calls, must not record the same event again.  (Once the wait is queued the
+# event is free: CUDA took its state then.)
+_events: defaultdict[int, list[Any]] = defaultdict(list)
+
+
+def handle_of(stream: Any, caller: str) -> int:
+    """Return the CUDA handle of a stream: 0 for None, -1 for the integer -1.
+
+    Parameters
+    ----------
+    stream : None, -1, pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``
+    caller : str
+        The public function, for the error message.
+
+    Raises
+    ------
+    TypeError
+        If `stream` is none of these.
+    """
+    if stream is None:
+        return 0
+    if isinstance(stream, drv.Stream):
+        return int(stream.handle)
+    if isinstance(stream, _STREAMS):
+        handle = int(stream.ptr)
+    elif hasattr(stream, "__cuda_stream__"):
+        version, handle = stream.__cuda_stream__()
+        if version != 0:
+            raise TypeError(
+                f"{caller}: stream is a {_name(stream)} whose __cuda_stream__ protocol has "
+                f"version {version}; version 0 is accepted"
+            )
+        handle = int(handle)
+    elif type(stream) is int and stream == UNORDERED:
+        return UNORDERED
+    else:
+        hint = (
+            "; give a raw handle as an object whose __cuda_stream__() returns (0, handle)"
+            if type(stream) is int
+            else ""
+        )
+        raise TypeError(
+            f"{caller}: stream must be None, -1, a pycuda.driver.Stream, a cupy.cuda.Stream or an "
+            f"object with __cuda_stream__ (got {stream!r} of type {_name(stream)}{hint})"
+        )
+    return 0 if handle == _LEGACY else handle
+
+
+def _name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+def ordered_by_cuda(one: int, other: int) -> bool:
+    """Tell whether CUDA itself orders work on two streams, given by their handles."""
+    if one == other:
+        return True
+    if one == 0:
+        return not _get_flags(other) & _NON_BLOCKING
+    if other == 0:
+        return not _get_flags(one) & _NON_BLOCKING
+    return False
+
+
+def fence(waiter: int, awaited: int, device_id: int) -> None:
+    """Make later work on `waiter` wait, on the device, for what `awaited` has queued."""
+    idle = _events[device_id]
+    event = idle.pop() if idle else cupy.cuda.Event(disable_timing=True)
+    _record(event.ptr, awaited)
+    _wait(waiter, event.ptr)
+    idle.append(event)
+
+
+def order(waiter: int, awaited: int, device_id: int) -> bool:
+    """Apply the ordering rule; tell whether a pool must be told of the release as well."""
+    if waiter < 0 or awaited < 0:
+        return False
+    if waiter == awaited:
+        # Nothing to be done now.  But the block may come from the default stream's part of
+        # the pool, which CUDA does not order with a non-blocking stream.
+        return waiter != 0 and bool(_get_flags(waiter) & _NON_BLOCKING)
+    if ordered_by_cuda(waiter, awaited):
+        return False
+    fence(waiter, awaited, device_id)
+    return True
+
+
+class Lease:
+    """Keep `source` alive; when let go, order its owner's stream after its user's first.
+
+    Sits in the keep-alive slot of the view (``GPUArray.base``, ``UnownedMemory``'s owner).
+    Without it a pool would hand the block out again while the other library's stream still
+    works on it, because pools order by their own stream only.
+
+    Parameters
+    ----------
+    source : object
+        What the memory belongs to.
+    owner, user : int
+        Handles of the owning library's stream and of the one that works on the view.
+    streams : tuple
+        The stream objects, kept alive so that the handles stay valid.
+    device_id : int
+    """
+
+    __slots__ = ("device_id", "owner", "source", "streams", "user")
+
+    def __init__(
+        self, source: Any, owner: int, user: int, streams: tuple[Any, Any], device_id: int
+    ) -> None:
+        self.source = source
+        self.owner = owner
+        self.user = user
+        self.streams = streams
+        self.device_id = device_id
+
+    def __del__(self, is_finalizing: Any = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # nobody allocates any more
+        # A finalizer runs on any thread, and in any context.
+        home = context.handle(self.device_id)
+        try:
+            current = _cuda_current()
+            if current != home:
+                _set_current(home)
+            try:
+                if self.owner:
+                    order(self.owner, self.user, self.device_id)
+                # The block may have been allocated before its user switched streams.
+                order(0, self.user, self.device_id)
+            finally:
+                if current != home:
+                    _set_current(current)
+        except _CUDA_ERRORS:
+            pass  # the context is dead, or this is a forked child: no later work can run
+
+
+def wait_stream(waiter: Any, awaited: Any, /) -> None:
+    """Make later work on one stream wait for the work queued on another.
+
+    Parameters
+    ----------
+    waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
+        None is the legacy default stream, which is PyCUDA's default.
+
+    Raises
+    ------
+    ContextError
+        If PyCUDA and CuPy do not share a primary context on this thread.
+    TypeError
+        If an argument is no stream.
+
+    Notes
+    -----
+    *Ownership:* none. *Ordering:* `waiter` after `awaited`, on the device; the host does not
+    block. *Cost:* an event recorded and waited for, 0.5 us; nothing where CUDA orders the two.
+    """
+    device_id = context.current_device()
+    first, second = handle_of(waiter, "wait_stream"), handle_of(awaited, "wait_stream")
+    order(first, second, device_id)
+
+
+class _Foreign:
+    """What ``cupy.cuda.Stream.from_external`` wants of a stream."""
+
+    def __init__(self, stream: Any, handle: int) -> None:
+        self.stream = stream
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def as_cupy_stream(stream: Any, /) -> Any:
+    """Return a CuPy stream over a stream of PyCUDA or of any other library.
+
+    Parameters
+    ----------
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
+        None is PyCUDA's default stream, CuPy's null stream.
+
+    Returns
+    -------
+    cupy.cuda.Stream
+        The same CUDA stream; the argument itself if it is CuPy's.
+
+    Raises
+    ------
+    ContextError
+        If PyCUDA and CuPy do not share a primary context on this thread.
+    TypeError
+        If `stream` is no stream.
+
+    Notes
+    -----
+    *Ownership:* the result keeps `stream` alive. *Ordering:* none. *Cost:* 1 us.
+    """
+    device_id = context.current_device()
+    if isinstance(stream, _STREAMS):
+        return stream
+    handle = handle_of(stream, "as_cupy_stream")
+    if handle == UNORDERED:
+        raise TypeError("as_cupy_stream: -1 means 'do not order' and is no stream")
+    if handle == 0:
+        return cupy.cuda.Stream.null
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(_Foreign(stream, handle))
+    result = cupy.cuda.ExternalStream(handle, device_id)  # CuPy 13
+    result.foreign = stream  # CuPy 13 keeps no reference itself
+    return result
+
+
+def use_stream(stream: Any, /) -> Any:
+    """Run CuPy on a given stream: ``with use_stream(s):``.
+
+    With a PyCUDA stream, launches that name it (``f(..., stream=s)``) and CuPy's operations
+    are then queued on one stream: no fence is needed between them, and PyCUDA's kernels can
+    be captured into a CUDA graph through CuPy.
+
+    Parameters
+    ----------
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
+
+    Returns
+    -------
+    context manager
+        CuPy's stream, as `as_cupy_stream` returns it.
+
+    Raises
+    ------
+    ContextError, TypeError
+        As `as_cupy_stream`.
+
+    Notes
+    -----
+    *Ownership:* the stream is kept alive while it is in use. *Ordering:* entering and leaving
+    order nothing, as with CuPy's own ``with stream:``; use `wait_stream` for work queued
+    before on another stream. *Cost:* 2 us.
+    """
+    return as_cupy_stream(stream)

@@ -1,0 +1,199 @@
+"""Fixtures.  Without a GPU everything runs on `hostcuda`, a CUDA driver on host memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config import count_gpus
+
+ROOT = Path(__file__).resolve().parents[1]
+GPUS = count_gpus()  # before the host driver is there, which would be counted
+ON_GPU = GPUS > 0
+
+if not ON_GPU:
+    if os.environ.get("BRIDGE_REQUIRE_GPU") == "1":
+        raise pytest.UsageError("BRIDGE_REQUIRE_GPU=1, but CUDA sees no GPU")
+    sys.path.insert(0, str(ROOT / "tests"))
+    import hostcuda
+
+    hostcuda.install()
+
+collect_ignore = ["hostcuda"] if ON_GPU else []  # the driver is not in place there
+PACKAGE_MISSING = "not installed: "
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Where a GPU is required, a skipped test has failed, unless it needs a missing package."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.skipped and os.environ.get("BRIDGE_REQUIRE_GPU") == "1":
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        if not hasattr(report, "wasxfail") and PACKAGE_MISSING not in reason:
+            report.outcome = "failed"
+            report.longrepr = f"skipped with BRIDGE_REQUIRE_GPU=1: {reason}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "gpu" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.gpu)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def context() -> Any:
+    """The primary context, current for both libraries on the main thread."""
+    import bridge.autoinit
+
+    return bridge.autoinit.context
+
+
+@pytest.fixture
+def gpu() -> None:
+    """A real GPU, for what the host driver cannot show."""
+    if not ON_GPU:
+        pytest.skip("needs a GPU")
+
+
+@pytest.fixture
+def package() -> Callable[[str], Any]:
+    """Import an optional library, or skip the test."""
+
+    def load(name: str) -> Any:
+        return pytest.importorskip(name, reason=PACKAGE_MISSING + name)
+
+    return load
+
+
+@pytest.fixture(autouse=not ON_GPU)
+def _memory_stays_whole() -> Iterator[None]:
+    """No test may write outside of a block, or into a freed one: the guard bytes tell."""
+    before = len(hostcuda.damaged())
+    yield
+    assert hostcuda.damaged()[before:] == []
+
+
+@pytest.fixture(scope="session")
+def compile_kernel() -> Callable[[str, str], Any]:
+    """Compile CUDA C, load it with PyCUDA and return its function."""
+    import cupy
+    import pycuda.driver as drv
+
+    def compile_kernel(source: str, name: str) -> Any:
+        image, _ = cupy.cuda.compiler.compile_using_nvrtc(source)
+        return drv.module_from_buffer(image).get_function(name)
+
+    return compile_kernel
+
+
+@pytest.fixture(scope="session")
+def put(compile_kernel: Any) -> Callable[..., None]:
+    """Queue ``array[...] = value`` for an int32 array on a PyCUDA stream."""
+    import numpy as np
+
+    function = compile_kernel(
+        'extern "C" __global__ void put(int *p, int n, int v)'
+        "{ for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = v; }",
+        "put",
+    )
+
+    def put(pointer: Any, n: int, value: int, stream: Any = None) -> None:
+        where = np.uintp(int(pointer))
+        function(where, np.int32(n), np.int32(value), block=(32, 1, 1), stream=stream)
+
+    return put
+
+
+class Latch:
+    """A kernel that keeps a stream busy until the host lets go.
+
+    With it a test of ordering is certain: what is queued behind it cannot run by luck.  If the
+    host waits for the stream, nobody lets go: the kernel gives up and `hold` fails the test.
+    """
+
+    def __init__(self, compile_kernel: Any) -> None:
+        import numpy as np
+        import pycuda.driver as drv
+
+        self._function = compile_kernel(
+            """
+            extern "C" __global__ void hold(volatile int *state, int patience)
+            {
+                while (state[0] == 0 && patience-- > 0) __nanosleep(1000);
+                if (state[0] == 0) state[1] = 1;
+            }
+            """,
+            "hold",
+        )
+        self._state = drv.pagelocked_zeros(2, np.int32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+        self._pointer = np.uintp(self._state.base.get_device_pointer())
+        self._patience = np.int32(10_000_000 if ON_GPU else 100)
+
+    @contextlib.contextmanager
+    def hold(self, stream: Any) -> Iterator[None]:
+        """Hold a PyCUDA or CuPy stream (None: the default one) during the block."""
+        import cupy
+        import pycuda.driver as drv
+
+        self._state[:] = 0
+        drv.Context.synchronize()
+        self._launch(cupy, stream)
+        try:
+            yield
+            if ON_GPU:
+                time.sleep(0.001)  # what nothing holds up runs now, before the latch opens
+            waited = bool(self._state[1])
+        finally:
+            self._state[0] = 1
+            drv.Context.synchronize()
+        assert not waited, "the host waited for the stream"
+
+    def _launch(self, cupy: Any, stream: Any) -> None:
+        if not isinstance(stream, cupy.cuda.Stream):
+            self._function(self._pointer, self._patience, block=(1, 1, 1), stream=stream)
+            return
+        # PyCUDA cannot launch on a CuPy stream: hold one of its own, and make CuPy's wait.
+        import pycuda.driver as drv
+
+        own = drv.Stream(1)
+        self._function(self._pointer, self._patience, block=(1, 1, 1), stream=own)
+        event = cupy.cuda.Event(disable_timing=True)
+        cupy.cuda.runtime.eventRecord(event.ptr, own.handle)
+        stream.wait_event(event)
+        self._last = own  # until the next one: destroying it would not wait
+
+
+@pytest.fixture(scope="session")
+def latch(compile_kernel: Any) -> Latch:
+    return Latch(compile_kernel)
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
+
+    def run(script: str, devices: int = 1, **environment: str) -> Any:
+        prelude = ""
+        if devices > GPUS:
+            prelude = f"import hostcuda; hostcuda.install(devices={devices})\n"
+        path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+        )
+
+    return run

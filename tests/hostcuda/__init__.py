@@ -1,0 +1,167 @@
+"""A CUDA driver on host memory, so that the real PyCUDA and the real CuPy run without a GPU.
+
+See README.md for what this can show and what it cannot.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any, NamedTuple
+
+from . import _build, _cupy
+from ._build import CompileError, compile
+from ._cupy import Unsupported
+
+__all__ = [
+    "CompileError",
+    "Launch",
+    "Unsupported",
+    "clear",
+    "compile",
+    "damaged",
+    "host_waits",
+    "install",
+    "installed",
+    "launches",
+    "live_blocks",
+    "pending",
+]
+
+MEMORY = 1 << 30  # bytes of each device
+
+_driver: Any = None
+
+
+class Launch(NamedTuple):
+    """One kernel launch, as it reached the driver."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    stream: int
+    arguments: bytes
+
+
+class Block(NamedTuple):
+    """One block of device memory."""
+
+    ptr: int
+    size: int
+    device: int
+
+
+def install(devices: int | None = None, nvcc: bool = True) -> None:
+    """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
+
+    Parameters
+    ----------
+    devices
+        How many devices there are; by default ``$HOSTCUDA_DEVICES``, or one. The first call counts.
+    nvcc
+        Put the ``nvcc`` of this folder first on ``PATH``, so that PyCUDA compiles.
+
+    Raises
+    ------
+    Unsupported
+        If a library is loaded already, or CuPy's insides are not those this was written for.
+    """
+    global _driver
+    if _driver is not None:
+        return
+    if "pycuda._driver" in sys.modules:
+        raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
+    # Host kernels must not mix with those of a GPU in the libraries' own caches.
+    cache = _build.cache_folder()
+    os.environ["CUPY_CACHE_DIR"] = str(cache / "cupy")
+    os.environ["PYCUDA_CACHE_DIR"] = str(cache / "pycuda")
+    (cache / "pycuda").mkdir(exist_ok=True)
+    if nvcc:
+        os.environ["HOSTCUDA_PYTHON"] = sys.executable
+        os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++
+    driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
+    driver.hostcuda_host_waits.restype = ctypes.c_long
+    driver.hostcuda_pending.restype = ctypes.c_long
+    driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
+    for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
+        query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
+    if devices is None:
+        devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
+    driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
+    _cupy.replace_runtime(driver)
+    _driver = driver
+
+
+def installed() -> bool:
+    """Say whether this driver is the process's CUDA driver."""
+    return _driver is not None
+
+
+class _Row(ctypes.Structure):
+    _fields_ = [
+        ("start", ctypes.c_size_t),
+        ("size", ctypes.c_size_t),
+        ("device", ctypes.c_int),
+        ("freed", ctypes.c_int),
+    ]
+
+
+class _LaunchRow(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_size_t),
+        ("arguments", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+    ]
+
+
+def _rows(query: Any, kind: Any) -> list[Any]:
+    room = query(None, 0)
+    rows = (kind * room)()
+    return list(rows[: query(rows, room)])
+
+
+def live_blocks() -> list[Block]:
+    """Answer the blocks of device memory that are allocated now."""
+    return [Block(r.start, r.size, r.device) for r in _rows(_driver.hostcuda_live_blocks, _Row)]
+
+
+def damaged() -> list[Block]:
+    """Answer the blocks that were written outside of their bounds, or after they were freed."""
+    return [Block(r.start, r.size, r.device) for r in _rows(_driver.hostcuda_damaged, _Row)]
+
+
+def launches() -> list[Launch]:
+    """Answer all kernel launches since the last `clear`, in the order of the calls."""
+    return [
+        Launch(
+            r.name.decode(),
+            tuple(r.grid),
+            tuple(r.block),
+            r.shared,
+            r.stream,
+            ctypes.string_at(r.arguments, r.bytes),
+        )
+        for r in _rows(_driver.hostcuda_launches, _LaunchRow)
+    ]
+
+
+def clear() -> None:
+    """Forget the launches so far, and the damage to blocks that have been freed."""
+    _driver.hostcuda_clear()
+
+
+def host_waits() -> int:
+    """Answer how often the host had to wait for queued work."""
+    return int(_driver.hostcuda_host_waits())
+
+
+def pending(stream: int | None = None) -> int:
+    """Answer how many operations are queued and have not run, on one stream handle or on all."""
+    return int(_driver.hostcuda_pending(-1 if stream is None else stream))

@@ -1,0 +1,223 @@
+"""Put this folder's driver under CuPy, which links the CUDA runtime statically.
+
+CuPy's modules bind the C functions of ``cupy_backends.cuda.api.runtime`` when they are imported,
+by name and signature. So that module is imported first and its functions are replaced; the rest of
+CuPy then binds the replacements. This leans on CuPy's insides: for tests only, and it refuses to
+guess.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import re
+import sys
+from types import ModuleType
+from typing import Any
+
+from . import _build
+
+WRITTEN_FOR = "CuPy 14"
+
+_C_TYPES = {
+    "unsigned int": ctypes.c_uint,
+    "size_t": ctypes.c_size_t,
+    "intptr_t": ctypes.c_ssize_t,
+    "uintmax_t": ctypes.c_size_t,
+    "float": ctypes.c_float,
+}
+
+
+class Unsupported(RuntimeError):  # noqa: N818 (it says what it is)
+    """This CuPy, or the moment of the call, does not fit."""
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("signature", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+    ]
+
+
+def _capsule_api() -> tuple[Any, Any]:
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return name, new
+
+
+def _c_type(name: str) -> Any:
+    if name.endswith("*"):  # PyObject, or the struct of an extension type
+        return ctypes.py_object
+    return _C_TYPES.get(name, ctypes.c_int)  # int and enums
+
+
+def _python_function(name: str, signature: str, address: int) -> Any:
+    """Wrap a C function of this signature as the Python function of the same name."""
+    result, parameters = re.fullmatch(r"(.*?) ?\((.*)\)", signature).groups()
+    kinds = [p for p in parameters.split(", ") if "__pyx" not in p]
+    c_types = [_c_type(kind) for kind in (result, *kinds)]
+    call = ctypes.PYFUNCTYPE(*c_types, ctypes.c_int, ctypes.c_void_p)(address)
+
+    def function(*args: Any) -> Any:
+        return call(
+            *args[: len(kinds)], 0, None
+        )  # 0: Cython's skip_dispatch; no optional arguments
+
+    function.__name__ = name
+    return function
+
+
+def _properties(runtime: ModuleType) -> Any:
+    """Answer the dict of ``getDeviceProperties`` from the device's attributes."""
+    one = {
+        "sharedMemPerBlock": "MaxSharedMemoryPerBlock",
+        "sharedMemPerBlockOptin": "MaxSharedMemoryPerBlockOptin",
+        "sharedMemPerMultiprocessor": "MaxSharedMemoryPerMultiprocessor",
+        "regsPerBlock": "MaxRegistersPerBlock",
+        "regsPerMultiprocessor": "MaxRegistersPerMultiprocessor",
+        "warpSize": "WarpSize",
+        "maxThreadsPerBlock": "MaxThreadsPerBlock",
+        "maxThreadsPerMultiProcessor": "MaxThreadsPerMultiProcessor",
+        "multiProcessorCount": "MultiProcessorCount",
+        "totalConstMem": "TotalConstantMemory",
+        "pciBusID": "PciBusId",
+    }
+
+    def properties(device: int) -> dict[str, Any]:
+        def ask(name: str) -> int:
+            return runtime.deviceGetAttribute(getattr(runtime, "cudaDevAttr" + name), device)
+
+        return {
+            "name": b"host memory (no GPU)",
+            "totalGlobalMem": runtime.memGetInfo()[1],
+            "major": 9,
+            "minor": 0,
+            "maxThreadsDim": tuple(ask("MaxBlockDim" + axis) for axis in "XYZ"),
+            "maxGridSize": tuple(ask("MaxGridDim" + axis) for axis in "XYZ"),
+            **{key: ask(name) for key, name in one.items()},
+        }
+
+    return properties
+
+
+def replace_runtime(driver: ctypes.CDLL) -> None:
+    """Replace the runtime functions that CuPy's modules are about to bind."""
+    try:
+        version = importlib.metadata.version
+        name = next(n for n in ("cupy", "cupy-cuda12x", "cupy-cuda13x") if _has(n))
+    except StopIteration:
+        return  # PyCUDA alone
+    if "cupy" in sys.modules:
+        raise Unsupported("hostcuda: CuPy is loaded already; install() must come before it")
+    misfit = f"hostcuda: {name} {version(name)} does not fit; this was written for {WRITTEN_FOR}"
+
+    import cupy_backends.cuda.api.runtime as runtime
+
+    get_name, new_capsule = _capsule_api()
+    driver.hostcuda_runtime.restype = ctypes.POINTER(_Entry)
+    driver.hostcuda_runtime.argtypes = [ctypes.py_object] * 3
+    entries = driver.hostcuda_runtime(
+        runtime.CUDARuntimeError, runtime.PointerAttributes, _properties(runtime)
+    )
+    api = runtime.__pyx_capi__
+    signatures = {key: get_name(capsule) for key, capsule in api.items()}
+    replaced = {}
+    for entry in iter(_rows(entries)):
+        key = entry.name.decode()
+        if signatures.get(key) != entry.signature:
+            raise Unsupported(f"{misfit} ({key}: {signatures.get(key)!r})")
+        replaced[key] = (entry.signature, entry.function)
+    # What has no replacement refuses, in place of asking a driver that is not there.
+    for key, signature in signatures.items():
+        if key in replaced or key == "check_status":
+            continue
+        for start, refusal in ((b"PyObject *(", "object"), (b"intptr_t (", "handle")):
+            if signature.startswith(start):
+                address = ctypes.cast(
+                    getattr(driver, "hostcuda_refuse_" + refusal), ctypes.c_void_p
+                )
+                replaced[key] = (signature, address.value)
+    replace_nvrtc()
+    for key, (signature, address) in replaced.items():
+        # A capsule keeps its name by address: the bytes must live as long as the process.
+        _KEEP.append(signature)
+        api[key] = new_capsule(address, signature, None)
+        if hasattr(runtime, key):
+            setattr(runtime, key, _python_function(key, signature.decode(), address))
+
+
+_KEEP: list[bytes] = []
+
+
+class _Program:
+    """One NVRTC program, compiled for the host."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.expressions: list[str] = []
+        self.image = b""
+        self.log = ""
+
+
+def replace_nvrtc() -> None:
+    """Let g++ compile what CuPy gives to NVRTC: the module's functions, before CuPy uses them."""
+    import cupy_backends.cuda.libs.nvrtc as nvrtc
+
+    programs: dict[int, _Program] = {}
+
+    class Refused(nvrtc.NVRTCError):  # type: ignore[misc]
+        def __init__(self) -> None:  # the original asks the library for its message
+            RuntimeError.__init__(self, "NVRTC_ERROR_COMPILATION")
+
+    def create_program(source: str, name: str, headers: Any, include_names: Any) -> int:
+        key = max(programs, default=0) + 1
+        programs[key] = _Program(source)
+        return key
+
+    def compile_program(key: int, options: Any = ()) -> None:
+        program = programs[key]
+        try:
+            program.image = _build.compile(program.source, options, program.expressions)
+        except _build.CompileError as error:
+            program.log = str(error)
+            raise Refused from None
+
+    def get_ptx(key: int) -> bytes:
+        # CuPy compiles an empty source to learn the compiler's version from the comments.
+        program = programs[key]
+        return program.image if program.source else f"// {_build.compiler_key()}\n".encode()
+
+    replacements = {
+        "getVersion": lambda: divmod(_build.cuda_version() // 10, 100),
+        "createProgram": create_program,
+        "destroyProgram": lambda key: programs.pop(key, None),
+        "compileProgram": compile_program,
+        "getPTX": get_ptx,
+        "getCUBIN": lambda key: programs[key].image,
+        "getProgramLog": lambda key: programs[key].log,
+        "addNameExpression": lambda key, name: programs[key].expressions.append(name),
+        "getLoweredName": lambda key, name: name,  # modules find expressions by their own text
+    }
+    for name, function in replacements.items():
+        if not hasattr(nvrtc, name):
+            raise Unsupported(f"hostcuda: no nvrtc.{name}; this was written for {WRITTEN_FOR}")
+        setattr(nvrtc, name, function)
+
+
+def _has(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _rows(entries: Any) -> Any:
+    index = 0
+    while entries[index].name:
+        yield entries[index]
+        index += 1

@@ -1,0 +1,406 @@
+// A CUDA driver on host memory: the public driver API of <cuda.h>, with "device" memory that is
+// host memory and kernels that are host code (see device.h).
+//
+// Its streams are LAZY. Work is queued and runs at the latest moment the CUDA documentation allows:
+// when the host waits for it, or when later work that is ordered after it runs. A missing fence
+// therefore shows every time, as stale data, where on a GPU it shows once in a while.
+#pragma once
+#include <cuda.h>
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernel.h"
+
+// Each entry point is written under its exact exported name, whatever version <cuda.h> maps it to.
+#undef cuEventElapsedTime
+#undef cuGetProcAddress
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define API EXPORT CUresult CUDAAPI
+
+API cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second);
+
+namespace hostcuda {
+
+using std::shared_ptr;
+using Bytes = std::vector<char>;
+
+const size_t GUARD = 512;               // a multiple of the 512 bytes cuMemAlloc aligns to
+const unsigned char GUARD_BYTE = 0xA5;  // around a block
+const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zeroed
+const unsigned char FREED_BYTE = 0xDD;  // a freed block
+const size_t QUARANTINE = 64 << 20;     // freed bytes kept, so that writes after free are seen
+const uint64_t LATEST = ~0ull;
+
+inline std::recursive_mutex big_lock;  // for everything: this is a test double, not a fast driver
+inline pid_t owner_pid = 0;            // 0 until cuInit; CUDA does not survive fork
+inline int device_count = 1;
+inline size_t device_bytes = size_t(1) << 30;
+inline uint64_t clock_now = 0;    // sequence number of the last operation queued
+inline uint64_t last_handle = 0;  // handles are never reused, so a stale one is always recognised
+inline long host_waits = 0;       // how often the host was blocked on work that had not run yet
+
+template <class H>
+H new_handle() {
+  return H(uintptr_t(0x10000 + 0x10 * ++last_handle));
+}
+
+struct Context;
+struct Stream;
+
+struct Operation {
+  uint64_t seq;
+  std::function<void()> work;
+  shared_ptr<Stream> after;  // cuStreamWaitEvent: run this stream up to after_seq first
+  uint64_t after_seq;
+};
+
+struct Stream {
+  Context *ctx;
+  CUstream handle;
+  unsigned flags;
+  bool legacy = false, destroyed = false;
+  int priority = 0;
+  std::deque<Operation> todo;
+  bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
+};
+
+struct Event {
+  Context *ctx;
+  unsigned flags;
+  shared_ptr<Stream> stream;  // of the latest record, null before the first
+  uint64_t seq = 0;
+  shared_ptr<double> milliseconds;
+};
+
+struct Context {
+  CUcontext handle;
+  CUdevice device;
+  unsigned flags = 0;
+  int references = 0;  // primary contexts count retains; others are 1 until destroyed
+  bool primary = false;
+  shared_ptr<Stream> legacy;
+  std::vector<shared_ptr<Stream>> streams;  // the legacy one too
+  std::vector<CUcontext> peers;             // contexts whose memory this one may reach
+};
+
+enum class Kind { device, pinned, registered, managed, variable };
+struct Block {
+  uintptr_t start;
+  size_t size;
+  Kind kind;
+  Context *ctx;
+  char *raw;  // what malloc gave; the guards lie between it and start
+  unsigned flags;
+  unsigned long long id;
+};
+
+struct Function;
+struct Module {
+  Context *ctx;
+  void *library = nullptr;  // null: a real GPU image, whose launches are only recorded
+  std::map<std::string, CUfunction> functions;
+  std::set<uintptr_t> variables;  // those that cuModuleGetGlobal was asked for
+};
+struct Function {
+  Module *module;
+  std::string name;
+  const hostcuda_kernel *kernel;  // null: only recorded
+};
+
+struct Launch {
+  std::string name;
+  unsigned grid[3], block[3], shared;
+  uintptr_t stream;
+  Bytes arguments;
+};
+
+struct Damage {
+  uintptr_t start;
+  size_t size;
+  int device, freed;
+};
+
+inline std::map<CUcontext, Context> contexts;  // destroyed ones stay, with 0 references
+inline std::map<CUstream, shared_ptr<Stream>> streams;
+inline std::map<CUevent, Event> events;
+inline std::map<CUmodule, Module> modules;
+inline std::map<CUfunction, Function> functions;
+inline std::map<uintptr_t, Block> blocks;  // by start address
+inline std::deque<Block> freed;            // the quarantine
+inline size_t freed_bytes = 0;
+inline std::vector<Damage> broken;  // found when a block was freed or left the quarantine
+inline std::vector<Launch> launch_log;
+inline thread_local std::vector<CUcontext> context_stack;
+// Per-thread default streams.
+inline thread_local std::map<Context *, shared_ptr<Stream>> thread_streams;
+
+template <class Map, class Key>
+auto *lookup(Map &map, Key key) {
+  auto it = map.find(key);
+  return it == map.end() ? nullptr : &it->second;
+}
+
+inline Context *current() {
+  if (context_stack.empty()) return nullptr;
+  Context *ctx = lookup(contexts, context_stack.back());
+  return ctx && ctx->references ? ctx : nullptr;
+}
+
+inline double wall_ms() {
+  using namespace std::chrono;
+  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+#define ENTER                                           \
+  std::lock_guard<std::recursive_mutex> lock(big_lock); \
+  if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED
+#define ENTER_CONTEXT       \
+  ENTER;                    \
+  Context *ctx = current(); \
+  if (!ctx) return CUDA_ERROR_INVALID_CONTEXT
+#define CHECK(condition, error) \
+  if (!(condition)) return error
+#define TRY(call) \
+  if (CUresult status_ = (call)) return status_
+
+// Entry points: under the lock, and on the devices or in the context they need.
+#define CALL(name, params, ...) \
+  API name params {             \
+    ENTER;                      \
+    __VA_ARGS__                 \
+    return CUDA_SUCCESS;        \
+  }
+#define CALL_ON_DEVICE(name, params, ...)                   \
+  CALL(name, params, {                                      \
+    CHECK(valid_device(device), CUDA_ERROR_INVALID_DEVICE); \
+    __VA_ARGS__                                             \
+  })
+#define CALL_IN_CONTEXT(name, params, ...)  \
+  CALL(name, params, {                      \
+    Context *ctx = current();               \
+    CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT); \
+    __VA_ARGS__                             \
+  })
+
+// ---- streams: what waits for what ---------------------------------------------------------------
+
+inline shared_ptr<Stream> new_stream(Context *ctx, unsigned flags, CUstream handle) {
+  auto s = std::make_shared<Stream>();
+  s->ctx = ctx, s->flags = flags, s->handle = handle;
+  ctx->streams.push_back(s);
+  return s;
+}
+
+// A stream handle as the caller means it. Null and 1 are the legacy default stream of the current
+// context (one per context: those of two contexts are not ordered), 2 the calling thread's own.
+inline shared_ptr<Stream> find_stream(CUstream handle) {
+  if (uintptr_t(handle) > 2) {
+    auto *s = lookup(streams, handle);
+    return s ? *s : nullptr;
+  }
+  Context *ctx = current();
+  if (!ctx) return nullptr;
+  if (handle != CU_STREAM_PER_THREAD) return ctx->legacy;
+  auto &mine = thread_streams[ctx];
+  if (!mine || mine->destroyed) mine = new_stream(ctx, CU_STREAM_DEFAULT, handle);
+  return mine;
+}
+#define STREAM(name, handle)                     \
+  shared_ptr<Stream> name = find_stream(handle); \
+  if (!name) return uintptr_t(handle) > 2 ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT
+
+// Does new work on `a` wait for earlier work on `b`? The legacy default stream and the blocking
+// streams of its context wait for each other; every other pair is independent.
+inline bool ordered(const Stream &a, const Stream &b) {
+  if (&a == &b) return true;
+  return a.ctx == b.ctx && a.blocking() && b.blocking() && (a.legacy || b.legacy);
+}
+
+inline bool undone(const Stream &s, uint64_t upto) {
+  return !s.todo.empty() && s.todo.front().seq <= upto;
+}
+
+inline bool undone_before(const Stream &s) {  // anything that new work on `s` would wait for
+  for (auto &t : s.ctx->streams)
+    if (ordered(s, *t) && undone(*t, LATEST)) return true;
+  return false;
+}
+
+// Run the work of `s` up to sequence number `upto`, and before each operation all that it waits
+// for. Every dependency has a smaller number than the operation, so the recursion ends.
+inline void run(Stream &s, uint64_t upto) {
+  while (undone(s, upto)) {
+    Operation op = std::move(s.todo.front());
+    s.todo.pop_front();
+    for (auto &t : s.ctx->streams)
+      if (t.get() != &s && ordered(s, *t)) run(*t, op.seq - 1);
+    if (op.after) run(*op.after, op.after_seq);
+    op.work();
+  }
+}
+
+inline uint64_t enqueue(Stream &s, std::function<void()> work, shared_ptr<Stream> after = nullptr,
+                        uint64_t after_seq = 0) {
+  s.todo.push_back({++clock_now, std::move(work), std::move(after), after_seq});
+  return clock_now;
+}
+
+// The host waits here: everything that new work on `s` would wait for is run.
+inline void settle(Stream &s) {
+  if (!undone_before(s)) return;
+  ++host_waits;
+  for (auto &t : std::vector<shared_ptr<Stream>>(s.ctx->streams))
+    if (ordered(s, *t)) run(*t, LATEST);
+}
+
+inline void settle_context(Context *ctx) {
+  bool waited = false;
+  // What was queued last runs first, where nothing orders it: the worst case for a missing fence.
+  auto streams = ctx->streams;
+  auto latest = [](const shared_ptr<Stream> &t) { return t->todo.empty() ? 0 : t->todo.back().seq; };
+  std::stable_sort(streams.begin(), streams.end(),
+                   [&](auto &one, auto &other) { return latest(one) > latest(other); });
+  for (auto &t : streams) {
+    waited |= undone(*t, LATEST);
+    run(*t, LATEST);
+  }
+  host_waits += waited;
+  auto drained = [](const shared_ptr<Stream> &t) { return t->destroyed; };
+  auto &all = ctx->streams;
+  all.erase(std::remove_if(all.begin(), all.end(), drained), all.end());
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+inline Block *find_block(const void *address) {
+  auto it = blocks.upper_bound(uintptr_t(address));
+  if (it == blocks.begin()) return nullptr;
+  Block &b = std::prev(it)->second;
+  // One past the end still counts for empty ranges only; the driver says "not mine" as well.
+  return uintptr_t(address) < b.start + b.size ? &b : nullptr;
+}
+
+inline bool on_device(const Block *b) {
+  return b && b->kind != Kind::pinned && b->kind != Kind::registered;
+}
+
+inline bool holds(const Block *b, const void *address, size_t size) {
+  return b && uintptr_t(address) + size <= b->start + b->size;
+}
+
+inline bool all_bytes(const char *p, size_t n, unsigned char byte) {
+  return (unsigned char)p[0] == byte && !memcmp(p, p + 1, n - 1);
+}
+
+inline bool intact(const Block &b) {
+  const char *start = (const char *)b.start;
+  return !b.raw || (all_bytes(start - GUARD, GUARD, GUARD_BYTE) &&
+                    all_bytes(start + b.size, GUARD, GUARD_BYTE));
+}
+
+inline size_t used_bytes(int device) {
+  size_t used = 0;
+  for (auto &item : blocks)
+    if (on_device(&item.second) && item.second.ctx->device == device) used += item.second.size;
+  return used;
+}
+
+inline CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, void **out) {
+  static unsigned long long last_id = 0;
+  CHECK(size && out, CUDA_ERROR_INVALID_VALUE);
+  bool device = kind == Kind::device || kind == Kind::managed;
+  CHECK(!device || size <= device_bytes - used_bytes(ctx->device), CUDA_ERROR_OUT_OF_MEMORY);
+  char *raw = (char *)aligned_alloc(GUARD, (size + 3 * GUARD) / GUARD * GUARD);
+  CHECK(raw, CUDA_ERROR_OUT_OF_MEMORY);
+  char *start = raw + GUARD;
+  memset(raw, GUARD_BYTE, GUARD);
+  memset(start, FRESH_BYTE, size);
+  memset(start + size, GUARD_BYTE, GUARD);
+  blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, raw, flags, ++last_id};
+  *out = start;
+  return CUDA_SUCCESS;
+}
+
+inline void leave_quarantine() {
+  Block &b = freed.front();
+  if (!intact(b) || !all_bytes((char *)b.start, b.size, FREED_BYTE))
+    broken.push_back({b.start, b.size, b.ctx->device, 1});
+  freed_bytes -= b.size;
+  free(b.raw);
+  freed.pop_front();
+}
+
+inline void release(Block *found) {
+  Block b = *found;
+  blocks.erase(b.start);
+  if (!b.raw) return;
+  if (!intact(b)) {
+    broken.push_back({b.start, b.size, b.ctx->device, 1});
+    memset(b.raw, GUARD_BYTE, GUARD);  // report a broken guard once
+    memset((char *)b.start + b.size, GUARD_BYTE, GUARD);
+  }
+  memset((char *)b.start, FREED_BYTE, b.size);
+  freed.push_back(b);
+  freed_bytes += b.size;
+  while (freed_bytes > QUARANTINE) leave_quarantine();
+}
+
+// ---- contexts -----------------------------------------------------------------------------------
+
+inline Context *new_context(CUdevice device, unsigned flags) {
+  CUcontext handle = new_handle<CUcontext>();
+  Context &ctx = contexts[handle];
+  ctx.handle = handle, ctx.device = device, ctx.flags = flags;
+  return &ctx;
+}
+
+inline void open_context(Context *ctx) {
+  ctx->legacy = new_stream(ctx, CU_STREAM_DEFAULT, nullptr);
+  ctx->legacy->legacy = true;
+}
+
+inline void close_context(Context *ctx) {  // everything that belongs to it goes with it
+  settle_context(ctx);
+  std::vector<Block *> mine;
+  for (auto &item : blocks)
+    if (item.second.ctx == ctx) mine.push_back(&item.second);
+  for (Block *b : mine) release(b);
+  for (auto &s : ctx->streams) s->destroyed = true, streams.erase(s->handle);
+  for (auto it = events.begin(); it != events.end();)
+    it = it->second.ctx == ctx ? events.erase(it) : std::next(it);
+  ctx->streams.clear();
+  ctx->peers.clear();
+  ctx->legacy = nullptr;
+  ctx->references = 0;
+}
+
+inline Context *primary_context(CUdevice device) {
+  for (auto &item : contexts)
+    if (item.second.primary && item.second.device == device) return &item.second;
+  Context *ctx = new_context(device, 0);
+  ctx->primary = true;
+  return ctx;
+}
+
+inline bool valid_device(CUdevice device) { return device >= 0 && device < device_count; }
+
+}  // namespace hostcuda
+using namespace hostcuda;

@@ -1,0 +1,287 @@
+// CUDA C for g++: what a kernel may say, said on the host. Included before every kernel source.
+//
+// __global__ and __shared__ are left alone here: _build.py reads them in the preprocessed source.
+#pragma once
+#include <assert.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+#include "kernel.h"
+
+#define __CUDACC__ 1
+#define __CUDACC_VER_MAJOR__ 12
+#define __CUDA_ARCH__ 900
+#define __host__
+#define __device__
+#define __constant__
+#define __managed__
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __noinline__ __attribute__((noinline))
+#define __forceinline__ inline
+#define __align__(n) __attribute__((aligned(n)))
+#define CUDART_INF HUGE_VAL
+#define CUDART_NAN NAN
+
+// ---- vector types ------------------------------------------------------------------------------
+
+#define HOSTCUDA_VECTORS(name, type, align2, align4)                                 \
+  struct name##1 { type x; };                                                        \
+  struct __align__(align2) name##2 { type x, y; };                                   \
+  struct name##3 { type x, y, z; };                                                  \
+  struct __align__(align4) name##4 { type x, y, z, w; };                             \
+  static inline name##1 make_##name##1(type x) { return {x}; }                       \
+  static inline name##2 make_##name##2(type x, type y) { return {x, y}; }            \
+  static inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; } \
+  static inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+HOSTCUDA_VECTORS(char, signed char, 2, 4)
+HOSTCUDA_VECTORS(uchar, unsigned char, 2, 4)
+HOSTCUDA_VECTORS(short, short, 4, 8)
+HOSTCUDA_VECTORS(ushort, unsigned short, 4, 8)
+HOSTCUDA_VECTORS(int, int, 8, 16)
+HOSTCUDA_VECTORS(uint, unsigned, 8, 16)
+HOSTCUDA_VECTORS(long, long, 16, 16)
+HOSTCUDA_VECTORS(ulong, unsigned long, 16, 16)
+HOSTCUDA_VECTORS(longlong, long long, 16, 16)
+HOSTCUDA_VECTORS(ulonglong, unsigned long long, 16, 16)
+HOSTCUDA_VECTORS(float, float, 8, 16)
+HOSTCUDA_VECTORS(double, double, 16, 16)
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+// ---- where a thread is, and how it waits --------------------------------------------------------
+
+extern "C" {
+extern const uint3 threadIdx, blockIdx;
+extern const dim3 blockDim, gridDim;
+}
+static const int warpSize = 32;
+
+static inline void __syncthreads() { hostcuda_barrier(hostcuda_block_barrier); }
+static inline void __syncwarp(unsigned = ~0u) { hostcuda_barrier(hostcuda_warp_barrier); }
+static inline void __threadfence() {}
+static inline void __threadfence_block() {}
+static inline void __threadfence_system() {}
+static inline void __nanosleep(unsigned) {}
+static inline long long clock64() {
+  static long long ticks;
+  return ++ticks;
+}
+static inline int clock() { return int(clock64()); }
+static inline unsigned __activemask() { return ~0u; }
+
+// Every thread of the warp shows a word, and then reads another's.
+template <class T>
+static T hostcuda_exchange(T value, unsigned lane) {
+  static_assert(sizeof(T) <= sizeof hostcuda_slots[0], "a shuffle moves at most eight bytes");
+  memcpy(&hostcuda_slots[hostcuda_thread], &value, sizeof value);
+  __syncwarp();
+  memcpy(&value, &hostcuda_slots[hostcuda_thread / 32 * 32 + lane % 32], sizeof value);
+  __syncwarp();
+  return value;
+}
+static inline int hostcuda_lane() { return hostcuda_thread % 32; }
+// The lane to read from, or this one where that lies outside of the group of `width` lanes.
+static inline int hostcuda_within(int source, int width) {
+  return source / width == hostcuda_lane() / width && source >= 0 ? source : hostcuda_lane();
+}
+template <class T>
+static T __shfl_sync(unsigned, T v, int source, int width = 32) {
+  return hostcuda_exchange(v, hostcuda_lane() / width * width + source % width);
+}
+template <class T>
+static T __shfl_up_sync(unsigned, T v, unsigned delta, int width = 32) {
+  return hostcuda_exchange(v, hostcuda_within(hostcuda_lane() - int(delta), width));
+}
+template <class T>
+static T __shfl_down_sync(unsigned, T v, unsigned delta, int width = 32) {
+  return hostcuda_exchange(v, hostcuda_within(hostcuda_lane() + int(delta), width));
+}
+template <class T>
+static T __shfl_xor_sync(unsigned, T v, int mask, int width = 32) {
+  return hostcuda_exchange(v, hostcuda_within(hostcuda_lane() ^ mask, width));
+}
+
+// ---- atomics: threads run one at a time ---------------------------------------------------------
+
+#define HOSTCUDA_ATOMIC(name, type, result)       \
+  static inline type name(type *at, type value) { \
+    type old = *at;                               \
+    *at = (result);                               \
+    return old;                                   \
+  }
+#define HOSTCUDA_ATOMIC_INTEGERS(name, result) \
+  HOSTCUDA_ATOMIC(name, int, result)           \
+  HOSTCUDA_ATOMIC(name, unsigned, result)      \
+  HOSTCUDA_ATOMIC(name, unsigned long long, result)
+HOSTCUDA_ATOMIC_INTEGERS(atomicAdd, old + value)
+HOSTCUDA_ATOMIC(atomicAdd, float, old + value)
+HOSTCUDA_ATOMIC(atomicAdd, double, old + value)
+HOSTCUDA_ATOMIC(atomicSub, int, old - value)
+HOSTCUDA_ATOMIC(atomicSub, unsigned, old - value)
+HOSTCUDA_ATOMIC_INTEGERS(atomicExch, value)
+HOSTCUDA_ATOMIC(atomicExch, float, value)
+HOSTCUDA_ATOMIC_INTEGERS(atomicMin, value < old ? value : old)
+HOSTCUDA_ATOMIC(atomicMin, long long, value < old ? value : old)
+HOSTCUDA_ATOMIC_INTEGERS(atomicMax, value > old ? value : old)
+HOSTCUDA_ATOMIC(atomicMax, long long, value > old ? value : old)
+HOSTCUDA_ATOMIC_INTEGERS(atomicAnd, old &value)
+HOSTCUDA_ATOMIC_INTEGERS(atomicOr, old | value)
+HOSTCUDA_ATOMIC_INTEGERS(atomicXor, old ^ value)
+HOSTCUDA_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
+HOSTCUDA_ATOMIC(atomicDec, unsigned, !old || old > value ? value : old - 1)
+#define HOSTCUDA_CAS(type)                                            \
+  static inline type atomicCAS(type *at, type expected, type value) { \
+    type old = *at;                                                   \
+    if (old == expected) *at = value;                                 \
+    return old;                                                       \
+  }
+HOSTCUDA_CAS(int)
+HOSTCUDA_CAS(unsigned)
+HOSTCUDA_CAS(unsigned long long)
+HOSTCUDA_CAS(unsigned short)
+
+// ---- arithmetic ---------------------------------------------------------------------------------
+
+template <class A, class B>
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  using C = std::common_type_t<A, B>;
+  return C(b) < C(a) ? C(b) : C(a);
+}
+template <class A, class B>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  using C = std::common_type_t<A, B>;
+  return C(a) < C(b) ? C(b) : C(a);
+}
+
+template <class T>
+static T __ldg(const T *p) {
+  return *p;
+}
+
+template <class To, class From>
+static To hostcuda_bits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "same size");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+static inline float __int_as_float(int v) { return hostcuda_bits<float>(v); }
+static inline int __float_as_int(float v) { return hostcuda_bits<int>(v); }
+static inline float __uint_as_float(unsigned v) { return hostcuda_bits<float>(v); }
+static inline unsigned __float_as_uint(float v) { return hostcuda_bits<unsigned>(v); }
+static inline double __longlong_as_double(long long v) { return hostcuda_bits<double>(v); }
+static inline long long __double_as_longlong(double v) { return hostcuda_bits<long long>(v); }
+static inline int __double2hiint(double v) { return int(hostcuda_bits<long long>(v) >> 32); }
+static inline int __double2loint(double v) { return int(hostcuda_bits<long long>(v)); }
+static inline double __hiloint2double(int hi, int lo) {
+  return hostcuda_bits<double>((long long)hi << 32 | unsigned(lo));
+}
+
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
+static inline int __clz(int v) { return v ? __builtin_clz(v) : 32; }
+static inline int __clzll(long long v) { return v ? __builtin_clzll(v) : 64; }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
+static inline int __ffsll(long long v) { return __builtin_ffsll(v); }
+static inline int __mul24(int a, int b) { return a * b; }
+static inline unsigned __umul24(unsigned a, unsigned b) { return a * b; }
+static inline int __mulhi(int a, int b) { return int((long long)a * b >> 32); }
+static inline unsigned __umulhi(unsigned a, unsigned b) {
+  return unsigned((unsigned long long)a * b >> 32);
+}
+static inline unsigned __brev(unsigned v) {
+  unsigned reversed = 0;
+  for (int i = 0; i < 32; ++i, v >>= 1) reversed = reversed << 1 | (v & 1);
+  return reversed;
+}
+
+static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+static inline double rsqrt(double x) { return 1 / sqrt(x); }
+static inline float rsqrt(float x) { return rsqrtf(x); }
+static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
+static inline float sinpif(float x) { return sinf(float(M_PI) * x); }
+static inline double sinpi(double x) { return sin(M_PI * x); }
+static inline float cospif(float x) { return cosf(float(M_PI) * x); }
+static inline double cospi(double x) { return cos(M_PI * x); }
+static inline float saturate(float x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+static inline float __saturatef(float x) { return saturate(x); }
+// Macros, because the C library has functions of these names.
+#define __expf(x) expf(x)
+#define __exp10f(x) powf(10, x)
+#define __logf(x) logf(x)
+#define __log2f(x) log2f(x)
+#define __log10f(x) log10f(x)
+#define __powf(x, y) powf(x, y)
+#define __sinf(x) sinf(x)
+#define __cosf(x) cosf(x)
+#define __tanf(x) tanf(x)
+static inline float __fdividef(float x, float y) { return x / y; }
+static inline double ddivide(double x, double y) { return x / y; }
+#define HOSTCUDA_ROUNDED(suffix)                                                           \
+  static inline float __fadd_##suffix(float a, float b) { return a + b; }                  \
+  static inline float __fsub_##suffix(float a, float b) { return a - b; }                  \
+  static inline float __fmul_##suffix(float a, float b) { return a * b; }                  \
+  static inline float __fdiv_##suffix(float a, float b) { return a / b; }                  \
+  static inline float __fmaf_##suffix(float a, float b, float c) { return fmaf(a, b, c); } \
+  static inline float __frcp_##suffix(float a) { return 1 / a; }                           \
+  static inline float __fsqrt_##suffix(float a) { return sqrtf(a); }                       \
+  static inline double __dadd_##suffix(double a, double b) { return a + b; }               \
+  static inline double __dsub_##suffix(double a, double b) { return a - b; }               \
+  static inline double __dmul_##suffix(double a, double b) { return a * b; }               \
+  static inline double __ddiv_##suffix(double a, double b) { return a / b; }               \
+  static inline double __fma_##suffix(double a, double b, double c) { return fma(a, b, c); }
+HOSTCUDA_ROUNDED(rn)
+HOSTCUDA_ROUNDED(rz)
+HOSTCUDA_ROUNDED(ru)
+HOSTCUDA_ROUNDED(rd)
+
+// ---- the table of kernels -----------------------------------------------------------------------
+
+alignas(16) static char hostcuda_dynamic_shared[HOSTCUDA_SHARED_BYTES];  // extern __shared__ T x[];
+
+template <class... P>
+struct hostcuda_parameters {
+  static constexpr int count = sizeof...(P);
+  struct Layout {
+    size_t sizes[count + 1] = {sizeof(P)...}, offsets[count + 1] = {}, bytes = 0;
+    constexpr Layout() {  // CUDA packs parameters at their natural alignment
+      size_t aligns[count + 1] = {alignof(P)...};
+      for (int i = 0; i < count; ++i) {
+        bytes = (bytes + aligns[i] - 1) / aligns[i] * aligns[i];
+        offsets[i] = bytes;
+        bytes += sizes[i];
+      }
+    }
+  };
+  static constexpr Layout layout{};
+};
+
+template <auto Function>
+struct hostcuda_entry;
+template <class... P, void (*Function)(P...)>
+struct hostcuda_entry<Function> {
+  template <size_t... I>
+  static void call(void **arguments, std::index_sequence<I...>) {
+    (void)arguments;
+    Function(*(std::remove_const_t<P> *)arguments[I]...);
+  }
+  static void call(void **arguments) { call(arguments, std::index_sequence_for<P...>()); }
+  static hostcuda_kernel make(const char *expression) {
+    auto &layout = hostcuda_parameters<P...>::layout;
+    return {expression,   (void (*)())Function, call,        sizeof...(P),
+            layout.sizes, layout.offsets,       layout.bytes};
+  }
+};

@@ -1,0 +1,32 @@
+// What the driver and a compiled kernel module share. Both sides include this file.
+#pragma once
+#include <cstddef>
+
+#define HOSTCUDA_SHARED_BYTES \
+  232448  // dynamic shared memory a block may ask for: 227 KiB, as sm_90
+
+struct hostcuda_size {
+  unsigned x, y, z;
+};
+
+// A module exports an array of these, `hostcuda_kernels`, that ends with a null function.
+struct hostcuda_kernel {
+  const char *expression;          // a name expression such as "scale<float>", or null
+  void (*function)();              // the __global__ function, found by its symbol
+  void (*call)(void **arguments);  // run it as one thread
+  int count;                       // of its parameters; their sizes, and CUDA's offsets
+  const size_t *sizes, *offsets;
+  size_t bytes;  // of the packed parameters
+};
+
+#pragma GCC visibility push(default)
+extern "C" {
+// The thread that runs now (one at a time), defined by the driver (threads.cpp).
+extern unsigned hostcuda_thread;             // its number in the block
+extern unsigned long long hostcuda_slots[];  // one word per thread, for warp shuffles and votes
+
+// Wait for the other threads of the block, or of the warp.
+enum hostcuda_barrier_kind { hostcuda_block_barrier, hostcuda_warp_barrier };
+void hostcuda_barrier(hostcuda_barrier_kind);
+}
+#pragma GCC visibility pop

@@ -1,0 +1,334 @@
+// Memory: allocation, copies, fills, and what a pointer is.
+#include "core.h"
+
+namespace {
+
+// A box of rows: where it lies, and the bytes from row to row and from slice to slice.
+struct Box {
+  char *start;
+  size_t row, slice;
+};
+
+void copy_box(Box to, Box from, size_t width, size_t height, size_t depth) {
+  for (size_t z = 0; z < depth; ++z)
+    for (size_t y = 0; y < height; ++y)
+      memmove(to.start + z * to.slice + y * to.row, from.start + z * from.slice + y * from.row,
+              width);
+}
+
+enum class When { now, queued };
+
+// One copy, with the host side treated as the documentation says ("API synchronization behavior"):
+// pageable memory is read before the call returns, and written before the call returns; page-locked
+// memory is touched when the copy runs; a synchronous device-to-device copy does not wait.
+CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When when,
+              CUstream handle) {
+  STREAM(stream, handle);
+  if (!width || !height || !depth) return CUDA_SUCCESS;
+  auto last = [&](Box b) { return (depth - 1) * b.slice + (height - 1) * b.row + width; };
+  Block *target = find_block(to.start), *source = find_block(from.start);
+  CHECK(!target || holds(target, to.start, last(to)), CUDA_ERROR_INVALID_VALUE);
+  CHECK(!source || holds(source, from.start, last(from)), CUDA_ERROR_INVALID_VALUE);
+  bool device_only = on_device(target) && on_device(source);
+  if (device_only && stream->legacy && source->ctx->device != target->ctx->device) {
+    // Between two devices the default stream waits for all work given to either (CUDA C++
+    // Programming Guide, "Peer-to-Peer Memory Copy"), so that work may as well run now.
+    for (auto &item : contexts)
+      for (auto &other : item.second.streams)
+        if (item.second.device == source->ctx->device || item.second.device == target->ctx->device)
+          run(*other, LATEST);
+    copy_box(to, from, width, height, depth);
+    return CUDA_SUCCESS;
+  }
+  if (!target || (when == When::now && !device_only)) {
+    settle(*stream);
+    copy_box(to, from, width, height, depth);
+  } else if (source) {
+    enqueue(*stream, [=] { copy_box(to, from, width, height, depth); });
+  } else {
+    auto staged = std::make_shared<Bytes>(width * height * depth);
+    Box packed = {staged->data(), width, width * height};
+    copy_box(packed, from, width, height, depth);
+    enqueue(*stream,
+            [=] { copy_box(to, {staged->data(), width, width * height}, width, height, depth); });
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult copy_flat(const void *to, const void *from, size_t n, When when, CUstream stream) {
+  return copy({(char *)to, n, n}, {(char *)from, n, n}, n, 1, 1, when, stream);
+}
+
+// The typed copies name the side that must be device memory.
+CUresult copy_typed(const void *to, const void *from, size_t n, When when, CUstream stream,
+                    bool to_device, bool from_device) {
+  CHECK(!n || !to_device || holds(find_block(to), to, n), CUDA_ERROR_INVALID_VALUE);
+  CHECK(!n || !from_device || holds(find_block(from), from, n), CUDA_ERROR_INVALID_VALUE);
+  return copy_flat(to, from, n, when, stream);
+}
+
+template <class T>
+CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, CUstream handle) {
+  STREAM(stream, handle);
+  if (!width || !height) return CUDA_SUCCESS;
+  CHECK(to % sizeof(T) == 0 &&
+            holds(find_block((void *)to), (void *)to, (height - 1) * pitch + width * sizeof(T)),
+        CUDA_ERROR_INVALID_VALUE);
+  enqueue(*stream, [=] {
+    for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
+  });
+  return CUDA_SUCCESS;
+}
+
+template <class Copy>
+CUresult copy_2d(const Copy *c, When when, CUstream stream) {
+  auto side = [](CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
+                 size_t pitch, size_t width) {
+    char *base = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
+    if (!pitch) pitch = width;
+    return Box{base + y * pitch + x, pitch, 0};
+  };
+  CHECK(c->srcMemoryType != CU_MEMORYTYPE_ARRAY && c->dstMemoryType != CU_MEMORYTYPE_ARRAY,
+        CUDA_ERROR_NOT_SUPPORTED);
+  return copy(side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstPitch,
+                   c->WidthInBytes),
+              side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcPitch,
+                   c->WidthInBytes),
+              c->WidthInBytes, c->Height, 1, when, stream);
+}
+
+template <class Copy>
+CUresult copy_3d(const Copy *c, When when, CUstream stream) {
+  auto side = [](CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
+                 size_t z, size_t pitch, size_t rows, size_t width, size_t height) {
+    char *base = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
+    if (!pitch) pitch = width;
+    if (!rows) rows = height;
+    return Box{base + z * pitch * rows + y * pitch + x, pitch, pitch * rows};
+  };
+  CHECK(c->srcMemoryType != CU_MEMORYTYPE_ARRAY && c->dstMemoryType != CU_MEMORYTYPE_ARRAY,
+        CUDA_ERROR_NOT_SUPPORTED);
+  return copy(side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                   c->dstPitch, c->dstHeight, c->WidthInBytes, c->Height),
+              side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                   c->srcPitch, c->srcHeight, c->WidthInBytes, c->Height),
+              c->WidthInBytes, c->Height, c->Depth, when, stream);
+}
+
+}  // namespace
+
+// ---- allocation ---------------------------------------------------------------------------------
+
+CALL_IN_CONTEXT(cuMemGetInfo_v2, (size_t *available, size_t *total), {
+  *total = device_bytes;
+  *available = device_bytes - used_bytes(ctx->device);
+})
+CALL_IN_CONTEXT(cuMemAlloc_v2, (CUdeviceptr *out, size_t size),
+                { return allocate(ctx, size, Kind::device, 0, (void **)out); })
+
+API cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned) {
+  ENTER_CONTEXT;
+  *pitch = (width + GUARD - 1) / GUARD * GUARD;
+  return allocate(ctx, *pitch * height, Kind::device, 0, (void **)out);
+}
+
+CALL_IN_CONTEXT(cuMemAllocManaged, (CUdeviceptr *out, size_t size, unsigned flags),
+                { return allocate(ctx, size, Kind::managed, flags, (void **)out); })
+
+CALL_IN_CONTEXT(cuMemFree_v2, (CUdeviceptr address), {
+  if (!address) return CUDA_SUCCESS;
+  Block *b = lookup(blocks, uintptr_t(address));
+  CHECK(b && (b->kind == Kind::device || b->kind == Kind::managed), CUDA_ERROR_INVALID_VALUE);
+  settle_context(b->ctx);
+  if (ctx != b->ctx) settle_context(ctx);
+  release(b);
+})
+
+CALL(cuMemAllocAsync, (CUdeviceptr *out, size_t size, CUstream handle), {
+  STREAM(stream, handle);
+  return allocate(stream->ctx, size, Kind::device, 0, (void **)out);
+})
+
+CALL(cuMemFreeAsync, (CUdeviceptr address, CUstream handle), {
+  STREAM(stream, handle);
+  if (!address) return CUDA_SUCCESS;
+  Block *b = lookup(blocks, uintptr_t(address));
+  CHECK(b && b->kind == Kind::device, CUDA_ERROR_INVALID_VALUE);
+  enqueue(*stream, [=] {
+    if (Block *found = lookup(blocks, uintptr_t(address))) release(found);
+  });
+})
+
+CALL_IN_CONTEXT(cuMemHostAlloc, (void **out, size_t size, unsigned flags),
+                { return allocate(ctx, size, Kind::pinned, flags, out); })
+
+API cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAlloc(out, size, 0); }
+
+CALL_IN_CONTEXT(cuMemFreeHost, (void *address), {
+  Block *b = lookup(blocks, uintptr_t(address));
+  CHECK(b && b->kind == Kind::pinned, CUDA_ERROR_INVALID_VALUE);
+  settle_context(b->ctx);
+  release(b);
+})
+
+CALL_IN_CONTEXT(cuMemHostRegister_v2, (void *address, size_t size, unsigned flags), {
+  CHECK(address && size, CUDA_ERROR_INVALID_VALUE);
+  CHECK(!find_block(address), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  uintptr_t start = uintptr_t(address);
+  blocks[start] = {start, size, Kind::registered, ctx, nullptr, flags, 0};
+})
+
+CALL_IN_CONTEXT(cuMemHostUnregister, (void *address), {
+  Block *b = lookup(blocks, uintptr_t(address));
+  CHECK(b && b->kind == Kind::registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  settle_context(b->ctx);
+  release(b);
+})
+
+CALL_IN_CONTEXT(cuMemHostGetDevicePointer_v2, (CUdeviceptr *out, void *address, unsigned), {
+  CHECK(find_block(address), CUDA_ERROR_INVALID_VALUE);
+  *out = CUdeviceptr(address);
+})
+
+CALL_IN_CONTEXT(cuMemHostGetFlags, (unsigned *flags, void *address), {
+  Block *b = find_block(address);
+  CHECK(b && !on_device(b), CUDA_ERROR_INVALID_VALUE);
+  *flags = b->flags;
+})
+
+CALL_IN_CONTEXT(cuMemGetAddressRange_v2, (CUdeviceptr *start, size_t *size, CUdeviceptr address), {
+  Block *b = find_block((void *)address);
+  CHECK(b, CUDA_ERROR_NOT_FOUND);
+  if (start) *start = b->start;
+  if (size) *size = b->size;
+})
+
+CALL(cuPointerGetAttribute, (void *out, CUpointer_attribute attribute, CUdeviceptr address), {
+  Block *b = find_block((void *)address);
+  CHECK(b, CUDA_ERROR_INVALID_VALUE);
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      *(CUcontext *)out = b->ctx->handle;
+      break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *(unsigned *)out = on_device(b) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+      break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      *(CUdeviceptr *)out = address;
+      break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      *(void **)out = b->kind == Kind::device ? nullptr : (void *)address;
+      CHECK(*(void **)out, CUDA_ERROR_INVALID_VALUE);
+      break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *(unsigned long long *)out = b->id;
+      break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      *(bool *)out = b->kind == Kind::managed;
+      break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      *(int *)out = b->ctx->device;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *(uintptr_t *)out = b->start;
+      break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *(size_t *)out = b->size;
+      break;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      *(bool *)out = true;
+      break;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+})
+
+// Unlike the singular form this one succeeds for any address, and answers nulls.
+API cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **out,
+                           CUdeviceptr address) {
+  ENTER;
+  for (unsigned i = 0; i < count; ++i) {
+    if (cuPointerGetAttribute(out[i], attributes[i], address) == CUDA_SUCCESS) continue;
+    switch (attributes[i]) {
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)out[i] = 0;
+        break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)out[i] = -2;
+        break;
+      case CU_POINTER_ATTRIBUTE_MAPPED:
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(bool *)out[i] = false;
+        break;
+      default:
+        *(void **)out[i] = nullptr;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+// ---- copies and fills ---------------------------------------------------------------------------
+
+#define DEVICE(address) ((const void *)(address))
+#define COPY(name, params, to, from, to_device, from_device)                    \
+  API name params {                                                             \
+    ENTER_CONTEXT;                                                              \
+    return copy_typed(to, from, n, When::now, nullptr, to_device, from_device); \
+  }
+#define COPY_ASYNC(name, params, to, from, to_device, from_device)                \
+  API name params {                                                               \
+    ENTER;                                                                        \
+    return copy_typed(to, from, n, When::queued, stream, to_device, from_device); \
+  }
+COPY(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), DEVICE(to), DEVICE(from), 0, 0)
+COPY(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t n), DEVICE(to), from, 1, 0)
+COPY(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t n), to, DEVICE(from), 0, 1)
+COPY(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n), DEVICE(to), DEVICE(from), 1, 1)
+COPY(cuMemcpyPeer, (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n), DEVICE(to),
+     DEVICE(from), 1, 1)
+COPY_ASYNC(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), DEVICE(to),
+           DEVICE(from), 0, 0)
+COPY_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream stream),
+           DEVICE(to), from, 1, 0)
+COPY_ASYNC(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t n, CUstream stream), to,
+           DEVICE(from), 0, 1)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),
+           DEVICE(to), DEVICE(from), 1, 1)
+COPY_ASYNC(cuMemcpyPeerAsync,
+           (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n, CUstream stream),
+           DEVICE(to), DEVICE(from), 1, 1)
+
+CALL_IN_CONTEXT(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *c), { return copy_2d(c, When::now, nullptr); })
+API cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *c) { return cuMemcpy2D_v2(c); }
+CALL(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *c, CUstream stream),
+     { return copy_2d(c, When::queued, stream); })
+CALL_IN_CONTEXT(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *c), { return copy_3d(c, When::now, nullptr); })
+CALL(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *c, CUstream stream),
+     { return copy_3d(c, When::queued, stream); })
+CALL_IN_CONTEXT(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *c),
+                { return copy_3d(c, When::now, nullptr); })
+CALL(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *c, CUstream stream),
+     { return copy_3d(c, When::queued, stream); })
+
+// A fill of device memory is asynchronous to the host even in its "synchronous" form.
+#define FILL(name, name2d, suffix, type)                                                      \
+  API name##suffix(CUdeviceptr to, type value, size_t n) {                                    \
+    ENTER_CONTEXT;                                                                            \
+    return fill<type>(to, 0, value, n, 1, nullptr);                                           \
+  }                                                                                           \
+  API name##Async(CUdeviceptr to, type value, size_t n, CUstream stream) {                    \
+    ENTER;                                                                                    \
+    return fill<type>(to, 0, value, n, 1, stream);                                            \
+  }                                                                                           \
+  API name2d##suffix(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) { \
+    ENTER_CONTEXT;                                                                            \
+    return fill<type>(to, pitch, value, width, height, nullptr);                              \
+  }                                                                                           \
+  API name2d##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,    \
+                    CUstream stream) {                                                        \
+    ENTER;                                                                                    \
+    return fill<type>(to, pitch, value, width, height, stream);                               \
+  }
+FILL(cuMemsetD8, cuMemsetD2D8, _v2, unsigned char)
+FILL(cuMemsetD16, cuMemsetD2D16, _v2, unsigned short)
+FILL(cuMemsetD32, cuMemsetD2D32, _v2, unsigned int)

@@ -1,0 +1,221 @@
+// Modules, functions and launches.
+#include "core.h"
+
+void hostcuda_run(const hostcuda_kernel *, void **arguments, hostcuda_size grid,
+                  hostcuda_size block);  // threads.cpp
+
+namespace {
+
+CUresult load_library(const char *image, size_t size, void **library) {
+  // A file of its own: dlopen takes two images of one name or one inode for the same library.
+  char path[] = "/tmp/hostcuda-XXXXXX";
+  int file = mkstemp(path);
+  CHECK(file >= 0, CUDA_ERROR_OPERATING_SYSTEM);
+  bool written = write(file, image, size) == ssize_t(size);
+  *library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (!*library && getenv("HOSTCUDA_VERBOSE")) fprintf(stderr, "hostcuda: %s\n", dlerror());
+  unlink(path);
+  close(file);
+  return *library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+CUresult load(const void *image, CUmodule *out) {
+  Context *ctx = current();
+  CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
+  Module module;
+  module.ctx = ctx;
+  const Elf64_Ehdr *elf = (const Elf64_Ehdr *)image;
+  const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba};
+  if (!memcmp(image, ELFMAG, SELFMAG) && elf->e_machine == EM_X86_64 && elf->e_type == ET_DYN) {
+    // The section headers are the last thing g++ writes, so they tell the size of the image.
+    size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
+    TRY(load_library((const char *)image, size, &module.library));
+  } else if (memcmp(image, ELFMAG, SELFMAG) && memcmp(image, fatbin, sizeof fatbin) &&
+             !strstr(std::string((const char *)image, strnlen((const char *)image, 4096)).c_str(),
+                     ".version")) {
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  *out = new_handle<CUmodule>();
+  modules[*out] = module;
+  return CUDA_SUCCESS;
+}
+
+// The parameter bytes of a launch, at CUDA's offsets, from either form of the call.
+CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
+  if (extra) {
+    void *buffer = nullptr;
+    size_t size = 0;
+    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+      if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
+      if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *(size_t *)extra[1];
+    }
+    if (buffer) packed->assign((char *)buffer, (char *)buffer + size);
+    CHECK(!f.kernel || size >= f.kernel->bytes, CUDA_ERROR_INVALID_VALUE);
+  } else if (f.kernel) {
+    CHECK(params || !f.kernel->count, CUDA_ERROR_INVALID_VALUE);
+    packed->resize(f.kernel->bytes);
+    for (int i = 0; i < f.kernel->count; ++i)
+      memcpy(packed->data() + f.kernel->offsets[i], params[i], f.kernel->sizes[i]);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Memory of another device is out of reach until peer access is enabled. A kernel's parameters say
+// which memory it means to touch: any eight aligned bytes that are an address inside such a block.
+bool reachable(const Context *ctx, const Bytes &arguments) {
+  for (size_t i = 0; i + sizeof(void *) <= arguments.size(); i += sizeof(void *)) {
+    void *address;
+    memcpy(&address, &arguments[i], sizeof address);
+    Block *b = find_block(address);
+    if (b && b->kind == Kind::device && b->ctx->device != ctx->device &&
+        std::none_of(ctx->peers.begin(), ctx->peers.end(),
+                     [&](CUcontext peer) { return contexts[peer].device == b->ctx->device; }))
+      return false;
+  }
+  return true;
+}
+
+CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsigned shared,
+                CUstream handle, void **params, void **extra) {
+  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  STREAM(stream, handle);
+  CHECK(stream->ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
+  for (int i = 0; i < 3; ++i) CHECK(grid[i] && block[i], CUDA_ERROR_INVALID_VALUE);
+  CHECK(block[0] * block[1] * block[2] <= 1024, CUDA_ERROR_INVALID_VALUE);
+  CHECK(shared <= HOSTCUDA_SHARED_BYTES, CUDA_ERROR_INVALID_VALUE);
+  auto packed = std::make_shared<Bytes>();
+  TRY(pack(*f, params, extra, packed.get()));
+  launch_log.push_back({f->name,
+                        {grid[0], grid[1], grid[2]},
+                        {block[0], block[1], block[2]},
+                        shared,
+                        uintptr_t(handle),
+                        *packed});
+  CHECK(reachable(stream->ctx, *packed), CUDA_ERROR_ILLEGAL_ADDRESS);
+  hostcuda_size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
+  const hostcuda_kernel *kernel = f->kernel;
+  enqueue(*stream, [=] {
+    if (!kernel) return;
+    void *arguments[256];
+    for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
+    hostcuda_run(kernel, arguments, g, b);
+  });
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CALL(cuModuleLoadData, (CUmodule *out, const void *image), { return load(image, out); })
+
+API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned, CUjit_option *, void **) {
+  return cuModuleLoadData(out, image);
+}
+
+CALL(cuModuleLoad, (CUmodule *out, const char *path), {
+  FILE *file = fopen(path, "rb");
+  CHECK(file, CUDA_ERROR_FILE_NOT_FOUND);
+  Bytes image;
+  for (int c; (c = getc(file)) != EOF;) image.push_back(c);
+  fclose(file);
+  image.resize(image.size() + sizeof(Elf64_Ehdr));  // so that a short file is not read past its end
+  return load(image.data(), out);
+})
+
+CALL(cuModuleUnload, (CUmodule handle), {
+  Module *module = lookup(modules, handle);
+  CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  if (module->ctx->references) settle_context(module->ctx);  // its kernels may be queued
+  for (auto &item : module->functions) functions.erase(item.second);
+  for (uintptr_t address : module->variables) blocks.erase(address);
+  if (module->library) dlclose(module->library);
+  modules.erase(handle);
+})
+
+CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), {
+  Module *module = lookup(modules, handle);
+  CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  CUfunction &known = module->functions[name];
+  if (!known) {
+    const hostcuda_kernel *kernel = nullptr;
+    if (module->library) {
+      kernel = (const hostcuda_kernel *)dlsym(module->library, "hostcuda_kernels");
+      auto *function = (void (*)())dlsym(module->library, name);
+      auto matches = [&] {
+        return kernel->function == function ||
+               (kernel->expression && !strcmp(kernel->expression, name));
+      };
+      while (kernel && kernel->function && !matches()) ++kernel;
+      CHECK(kernel && kernel->function, (module->functions.erase(name), CUDA_ERROR_NOT_FOUND));
+    }
+    known = new_handle<CUfunction>();
+    functions[known] = {module, name, kernel};
+  }
+  *out = known;
+})
+
+CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, const char *name), {
+  Module *module = lookup(modules, handle);
+  CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  void *address = module->library ? dlsym(module->library, name) : nullptr;
+  Dl_info info;
+  ElfW(Sym) *symbol = nullptr;
+  CHECK(address && dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol,
+        CUDA_ERROR_NOT_FOUND);
+  uintptr_t start = uintptr_t(address);
+  if (module->variables.insert(start).second)
+    blocks[start] = {start, symbol->st_size, Kind::variable, module->ctx, nullptr, 0, 0};
+  if (out) *out = start;
+  if (size) *size = symbol->st_size;
+})
+
+CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction handle), {
+  CHECK(lookup(functions, handle), CUDA_ERROR_INVALID_HANDLE);
+  switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = 1024;
+      break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      *value = HOSTCUDA_SHARED_BYTES;
+      break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = 32;
+      break;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+      *value = 90;
+      break;
+    default:
+      *value = 0;
+  }
+})
+
+CALL(cuFuncSetAttribute, (CUfunction handle, CUfunction_attribute, int),
+     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+CALL(cuFuncSetCacheConfig, (CUfunction handle, CUfunc_cache),
+     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+
+// PyCUDA sets the block shape before every launch and passes it to cuLaunchKernel as well.
+CALL(cuFuncSetBlockShape, (CUfunction handle, int, int, int),
+     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+CALL(cuFuncSetSharedSize, (CUfunction handle, unsigned),
+     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+
+CALL(cuFuncGetParamInfo, (CUfunction handle, size_t index, size_t *offset, size_t *size), {
+  Function *f = lookup(functions, handle);
+  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(f->kernel, CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(index < size_t(f->kernel->count), CUDA_ERROR_INVALID_VALUE);
+  *offset = f->kernel->offsets[index];
+  if (size) *size = f->kernel->sizes[index];
+})
+
+API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, CUstream stream, void **params, void **extra) {
+  ENTER;
+  unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+  return launch(lookup(functions, f), grid, block, shared, stream, params, extra);
+}
+
+API cuProfilerStart() { return CUDA_SUCCESS; }
+API cuProfilerStop() { return CUDA_SUCCESS; }

@@ -1,0 +1,259 @@
+// CuPy's side. CuPy links the CUDA runtime statically, but its modules bind one another's C
+// functions by name and signature when they are imported (Cython's `__pyx_capi__`). Each ENTRY
+// below stands in for one function of `cupy_backends.cuda.api.runtime`, over the driver of this
+// folder; __init__.py puts them in place and refuses a CuPy whose names or signatures differ.
+// Written for CuPy 14.
+#include "core.h"
+
+// The few Python functions needed, declared here: the process has them, its headers may be absent.
+extern "C" {
+struct PyObject;
+extern PyObject _Py_NoneStruct;
+void Py_IncRef(PyObject *);
+PyObject *Py_BuildValue(const char *, ...);
+PyObject *PyLong_FromLong(long);
+PyObject *PyUnicode_FromString(const char *);
+const char *PyUnicode_AsUTF8(PyObject *);
+PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+void PyErr_SetObject(PyObject *, PyObject *);
+}
+
+namespace {
+struct Entry {
+  const char *name, *signature;
+  void *function;
+};
+Entry table[128];
+int entries = 0;
+PyObject *runtime_error, *pointer_attributes, *device_properties;  // from __init__.py
+thread_local int thread_device = 0;  // cudaSetDevice's, until a context is current
+
+// Driver and runtime share their error numbers, so one is raised as the other.
+bool failed(CUresult status) {
+  if (status) PyErr_SetObject(runtime_error, PyLong_FromLong(status));
+  return status;
+}
+
+PyObject *none(CUresult status) {
+  if (failed(status)) return nullptr;
+  Py_IncRef(&_Py_NoneStruct);
+  return &_Py_NoneStruct;
+}
+
+// The runtime holds one reference to each primary context it has used.
+CUresult primary(int device, CUcontext *ctx) {
+  static bool held[64];
+  unsigned flags;
+  int active;
+  if (CUresult e = cuInit(0)) return e;
+  if (CUresult e = cuDevicePrimaryCtxGetState(device, &flags, &active)) return e;
+  if (CUresult e = cuDevicePrimaryCtxRetain(ctx, device)) return e;
+  bool first = !held[device] || !active;
+  held[device] = true;
+  return first ? CUDA_SUCCESS : cuDevicePrimaryCtxRelease_v2(device);
+}
+
+// The runtime works in whatever context is current, and makes the primary one current if none is.
+CUresult ready() {
+  CUcontext ctx = nullptr;
+  if (CUresult e = cuInit(0)) return e;
+  if (CUresult e = cuCtxGetCurrent(&ctx)) return e;
+  if (ctx) return CUDA_SUCCESS;
+  if (CUresult e = primary(thread_device, &ctx)) return e;
+  return cuCtxSetCurrent(ctx);
+}
+
+CUresult enable_peer(int device) {
+  CUcontext peer;
+  if (CUresult e = ready()) return e;
+  if (CUresult e = primary(device, &peer)) return e;
+  return cuCtxEnablePeerAccess(peer, 0);
+}
+
+template <class H>
+H handle(intptr_t value) {
+  return reinterpret_cast<H>(value);
+}
+}  // namespace
+
+#define SKIP "int __pyx_skip_dispatch"
+#define ENTRY(type, name, signature, params)                                     \
+  static type rt_##name params;                                                  \
+  static int at_##name =                                                         \
+      (table[entries] = {#name, #type signature, (void *)rt_##name}, entries++); \
+  static type rt_##name params
+#define OBJECT(name, signature, params, body) \
+  ENTRY(PyObject *, name, "(" signature ")", params) { return body; }
+#define NUMBER(type, name, signature, params, on_error, variable, call) \
+  ENTRY(type, name, " (" signature ")", params) {                       \
+    variable{};                                                         \
+    return failed(call) ? on_error : (type)(value);                     \
+  }
+#define READY(call) none(ready() ?: (call))
+
+// devices
+NUMBER(int, getDeviceCount, SKIP, (int), -1, int value, cuInit(0) ?: cuDeviceGetCount(&value))
+NUMBER(int, driverGetVersion, SKIP, (int), -1, int value, cuDriverGetVersion(&value))
+NUMBER(int, deviceGetAttribute, "int, int, " SKIP, (int attribute, int device, int), -1, int value,
+       cuInit(0) ?: cuDeviceGetAttribute(&value, CUdevice_attribute(attribute), device))
+NUMBER(int, deviceCanAccessPeer, "int, int, " SKIP, (int device, int peer, int), -1, int value,
+       cuInit(0) ?: cuDeviceCanAccessPeer(&value, device, peer))
+NUMBER(size_t, deviceGetLimit, "int, " SKIP, (int limit, int), -1, size_t value,
+       ready() ?: cuCtxGetLimit(&value, CUlimit(limit)))
+OBJECT(deviceSetLimit, "int, size_t, " SKIP, (int limit, size_t value, int),
+       READY(cuCtxSetLimit(CUlimit(limit), value)))
+OBJECT(deviceSynchronize, SKIP, (int), READY(cuCtxSynchronize()))
+OBJECT(deviceEnablePeerAccess, "int, " SKIP, (int device, int), none(enable_peer(device)))
+OBJECT(getDeviceProperties, "int, " SKIP, (int device, int),
+       PyObject_CallFunction(device_properties, "i", device))
+OBJECT(_ensure_context, "void", (), none(ready()))
+OBJECT(profilerStart, SKIP, (int), none(CUDA_SUCCESS))
+OBJECT(profilerStop, SKIP, (int), none(CUDA_SUCCESS))
+
+ENTRY(int, getDevice, " (" SKIP ")", (int)) {
+  CUcontext ctx = nullptr;
+  CUdevice device = thread_device;
+  return failed(cuInit(0) ?: cuCtxGetCurrent(&ctx) ?: ctx ? cuCtxGetDevice(&device) : CUDA_SUCCESS)
+             ? -1
+             : device;
+}
+ENTRY(PyObject *, setDevice, "(int, " SKIP ")", (int device, int)) {
+  CUcontext ctx;
+  CUresult status = cuInit(0) ?: primary(device, &ctx) ?: cuCtxSetCurrent(ctx);
+  if (!status) thread_device = device;
+  return none(status);
+}
+ENTRY(PyObject *, _deviceEnsurePeerAccess, "(int, " SKIP ")", (int device, int)) {
+  CUresult status = enable_peer(device);
+  return none(status == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : status);
+}
+ENTRY(int, deviceGetByPCIBusId, " (PyObject *, " SKIP ")", (PyObject *text, int)) {
+  int device;
+  return failed(cuInit(0) ?: cuDeviceGetByPCIBusId(&device, PyUnicode_AsUTF8(text))) ? -1 : device;
+}
+ENTRY(PyObject *, deviceGetPCIBusId, "(int, " SKIP ")", (int device, int)) {
+  char text[16];
+  if (failed(cuInit(0) ?: cuDeviceGetPCIBusId(text, sizeof text, device))) return nullptr;
+  return PyUnicode_FromString(text);
+}
+
+// memory
+NUMBER(intptr_t, malloc, "size_t, " SKIP, (size_t size, int), 0, CUdeviceptr value,
+       ready()
+           ?: size ? cuMemAlloc_v2(&value, size)
+                   : CUDA_SUCCESS)
+NUMBER(intptr_t, mallocAsync, "size_t, intptr_t, " SKIP, (size_t size, intptr_t stream, int), 0,
+       CUdeviceptr value, ready() ?: cuMemAllocAsync(&value, size, handle<CUstream>(stream)))
+NUMBER(intptr_t, mallocManaged,
+       "size_t, " SKIP
+       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_mallocManaged "
+       "*__pyx_optional_args",
+       (size_t size, int, void *), 0, CUdeviceptr value,
+       ready() ?: cuMemAllocManaged(&value, size, CU_MEM_ATTACH_GLOBAL))
+NUMBER(intptr_t, hostAlloc, "size_t, unsigned int, " SKIP, (size_t size, unsigned flags, int), 0,
+       void *value, ready() ?: cuMemHostAlloc(&value, size, flags))
+OBJECT(hostRegister, "intptr_t, size_t, unsigned int, " SKIP,
+       (intptr_t p, size_t size, unsigned flags, int),
+       READY(cuMemHostRegister_v2((void *)p, size, flags)))
+OBJECT(hostUnregister, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemHostUnregister((void *)p)))
+OBJECT(free, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemFree_v2(p)))
+OBJECT(freeHost, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemFreeHost((void *)p)))
+OBJECT(freeAsync, "intptr_t, intptr_t, " SKIP, (intptr_t p, intptr_t stream, int),
+       READY(cuMemFreeAsync(p, handle<CUstream>(stream))))
+OBJECT(memcpy, "intptr_t, intptr_t, size_t, int, " SKIP,
+       (intptr_t to, intptr_t from, size_t n, int, int), READY(cuMemcpy(to, from, n)))
+OBJECT(memcpyAsync, "intptr_t, intptr_t, size_t, int, intptr_t, " SKIP,
+       (intptr_t to, intptr_t from, size_t n, int, intptr_t stream, int),
+       READY(cuMemcpyAsync(to, from, n, handle<CUstream>(stream))))
+OBJECT(memcpyPeer, "intptr_t, int, intptr_t, int, size_t, " SKIP,
+       (intptr_t to, int, intptr_t from, int, size_t n, int), READY(cuMemcpy(to, from, n)))
+OBJECT(memcpyPeerAsync, "intptr_t, int, intptr_t, int, size_t, intptr_t, " SKIP,
+       (intptr_t to, int, intptr_t from, int, size_t n, intptr_t stream, int),
+       READY(cuMemcpyAsync(to, from, n, handle<CUstream>(stream))))
+OBJECT(memset, "intptr_t, int, size_t, " SKIP, (intptr_t p, int value, size_t n, int),
+       READY(cuMemsetD8_v2(p, value, n)))
+OBJECT(memsetAsync, "intptr_t, int, size_t, intptr_t, " SKIP,
+       (intptr_t p, int value, size_t n, intptr_t stream, int),
+       READY(cuMemsetD8Async(p, value, n, handle<CUstream>(stream))))
+
+ENTRY(PyObject *, memGetInfo, "(" SKIP ")", (int)) {
+  size_t available, total;
+  if (failed(ready() ?: cuMemGetInfo_v2(&available, &total))) return nullptr;
+  return Py_BuildValue("(nn)", available, total);
+}
+static CUresult describe(intptr_t p, int *type, int *device, void **on_device, void **on_host) {
+  unsigned memory = 0;
+  bool managed = false;
+  CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                 CU_POINTER_ATTRIBUTE_HOST_POINTER};
+  void *answers[] = {&memory, &managed, device, on_device, on_host};
+  CUresult status = ready() ?: cuPointerGetAttributes(5, asked, answers, p);
+  *type = managed ? 3 : memory == CU_MEMORYTYPE_DEVICE ? 2 : memory;  // cudaMemoryType
+  if (!*type) *on_host = (void *)p;
+  return status;
+}
+ENTRY(int, pointerGetMemoryType, " (intptr_t, " SKIP ")", (intptr_t p, int)) {
+  int type, device;
+  void *on_device, *on_host;
+  return failed(describe(p, &type, &device, &on_device, &on_host)) ? -1 : type;
+}
+struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_PointerAttributes;
+ENTRY(struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_PointerAttributes *,
+      pointerGetAttributes, "(intptr_t, " SKIP ")", (intptr_t p, int)) {
+  int type, device;
+  void *on_device, *on_host;
+  if (failed(describe(p, &type, &device, &on_device, &on_host))) return nullptr;
+  return (struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_PointerAttributes *)
+      PyObject_CallFunction(pointer_attributes, "inni", device, on_device, on_host, type);
+}
+
+// streams and events
+NUMBER(intptr_t, streamCreate, SKIP, (int), 0, CUstream value, ready() ?: cuStreamCreate(&value, 0))
+NUMBER(intptr_t, streamCreateWithFlags, "unsigned int, " SKIP, (unsigned flags, int), 0,
+       CUstream value, ready() ?: cuStreamCreate(&value, flags))
+NUMBER(intptr_t, streamCreateWithPriority, "unsigned int, int, " SKIP,
+       (unsigned flags, int priority, int), 0, CUstream value,
+       ready() ?: cuStreamCreateWithPriority(&value, flags, priority))
+NUMBER(unsigned int, streamGetFlags, "intptr_t, " SKIP, (intptr_t s, int), 0, unsigned value,
+       ready() ?: cuStreamGetFlags(handle<CUstream>(s), &value))
+NUMBER(int, streamGetPriority, "intptr_t, " SKIP, (intptr_t s, int), 0, int value,
+       ready() ?: cuStreamGetPriority(handle<CUstream>(s), &value))
+NUMBER(int, streamIsCapturing, "intptr_t, " SKIP, (intptr_t s, int), -1,
+       CUstreamCaptureStatus value, ready() ?: cuStreamIsCapturing(handle<CUstream>(s), &value))
+OBJECT(streamDestroy, "intptr_t, " SKIP, (intptr_t s, int),
+       READY(cuStreamDestroy_v2(handle<CUstream>(s))))
+OBJECT(streamSynchronize, "intptr_t, " SKIP, (intptr_t s, int),
+       READY(cuStreamSynchronize(handle<CUstream>(s))))
+OBJECT(streamQuery, "intptr_t, " SKIP, (intptr_t s, int),
+       PyLong_FromLong(ready() ?: cuStreamQuery(handle<CUstream>(s))))
+OBJECT(streamWaitEvent,
+       "intptr_t, intptr_t, " SKIP
+       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_streamWaitEvent "
+       "*__pyx_optional_args",
+       (intptr_t s, intptr_t event, int, void *),
+       READY(cuStreamWaitEvent(handle<CUstream>(s), handle<CUevent>(event), 0)))
+NUMBER(intptr_t, eventCreate, SKIP, (int), 0, CUevent value, ready() ?: cuEventCreate(&value, 0))
+NUMBER(intptr_t, eventCreateWithFlags, "unsigned int, " SKIP, (unsigned flags, int), 0,
+       CUevent value, ready() ?: cuEventCreate(&value, flags))
+OBJECT(eventDestroy, "intptr_t, " SKIP, (intptr_t e, int),
+       READY(cuEventDestroy_v2(handle<CUevent>(e))))
+OBJECT(eventRecord, "intptr_t, intptr_t, " SKIP, (intptr_t e, intptr_t s, int),
+       READY(cuEventRecord(handle<CUevent>(e), handle<CUstream>(s))))
+OBJECT(eventSynchronize, "intptr_t, " SKIP, (intptr_t e, int),
+       READY(cuEventSynchronize(handle<CUevent>(e))))
+OBJECT(eventQuery, "intptr_t, " SKIP, (intptr_t e, int),
+       PyLong_FromLong(ready() ?: cuEventQuery(handle<CUevent>(e))))
+NUMBER(float, eventElapsedTime, "intptr_t, intptr_t, " SKIP, (intptr_t a, intptr_t b, int), 0,
+       float value, ready() ?: cuEventElapsedTime(&value, handle<CUevent>(a), handle<CUevent>(b)))
+
+// In place of everything else that answers an object, or a handle.
+EXPORT PyObject *hostcuda_refuse_object() { return none(CUDA_ERROR_NOT_SUPPORTED); }
+EXPORT intptr_t hostcuda_refuse_handle() { return failed(CUDA_ERROR_NOT_SUPPORTED), 0; }
+
+EXPORT const Entry *hostcuda_runtime(PyObject *error, PyObject *attributes, PyObject *properties) {
+  runtime_error = error, pointer_attributes = attributes, device_properties = properties;
+  for (PyObject *o : {error, attributes, properties}) Py_IncRef(o);
+  return table;  // ends with a null name
+}

@@ -1,0 +1,534 @@
+"""The host driver does what CUDA documents, as far as the other tests lean on it."""
+
+import os
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pycuda.gpuarray as gpuarray
+import pytest
+from pycuda.compiler import SourceModule
+from pycuda.elementwise import ElementwiseKernel
+from pycuda.reduction import ReductionKernel
+
+import hostcuda
+from hostcuda import _cupy
+
+CONTEXTS = {}  # one object per device: two objects of one context are equal but hash differently
+
+
+@pytest.fixture(autouse=True)
+def _primary_context():
+    drv.init()
+    if 0 not in CONTEXTS:
+        CONTEXTS[0] = drv.Device(0).retain_primary_context()
+    CONTEXTS[0].push()
+    hostcuda.clear()
+    yield
+    drv.Context.synchronize()
+    hostcuda.clear()
+    CONTEXTS[0].pop()
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    return hostcuda.compile("""
+        extern "C" __global__ void fill(int *x, int value, int n) {
+          for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value;
+        }
+        extern "C" __global__ void mixed(char a, double b, short c, float3 d, int *e, char f) {
+          *e = a + int(b) + c + int(d.z) + f;
+        }
+        __constant__ float table[3];
+        template <class T> __global__ void scale(T *x, T by) { x[threadIdx.x] *= by; }
+    """)
+
+
+@pytest.fixture
+def fill(kernels):
+    return drv.module_from_buffer(kernels).get_function("fill")
+
+
+def zeros(n=8):
+    """Answer a GPUArray of int32 zeros; nothing is queued afterwards."""
+    return gpuarray.to_gpu(np.zeros(n, np.int32))
+
+
+# ---- streams ------------------------------------------------------------------------------------
+
+CUPY_STREAMS = {
+    "null": lambda: cupy.cuda.Stream.null,
+    "blocking": lambda: cupy.cuda.Stream(),
+    "non-blocking": lambda: cupy.cuda.Stream(non_blocking=True),
+    "per-thread": lambda: cupy.cuda.Stream.ptds,
+}
+PYCUDA_STREAMS = {
+    "None": lambda: None,
+    "Stream()": lambda: drv.Stream(),
+    "Stream(1)": lambda: drv.Stream(1),
+}
+ORDERED = {("null", "None"), ("blocking", "None"), ("per-thread", "None"), ("null", "Stream()")}
+
+
+@pytest.mark.parametrize("writer", PYCUDA_STREAMS)
+@pytest.mark.parametrize("reader", CUPY_STREAMS)
+def test_an_unfenced_read_is_right_only_where_streams_are_ordered(reader, writer, fill):
+    array, stream = zeros(), PYCUDA_STREAMS[writer]()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    with CUPY_STREAMS[reader]():
+        seen = cupy.asarray(array).get()[0]
+    assert seen == (7 if (reader, writer) in ORDERED else 0)
+
+
+class External:
+    """A PyCUDA stream in the CUDA stream protocol."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __cuda_stream__(self):
+        return 0, self.stream.handle if self.stream else 0
+
+
+@pytest.mark.parametrize("writer", PYCUDA_STREAMS)
+@pytest.mark.parametrize("reader", CUPY_STREAMS)
+def test_a_fence_makes_every_read_right(reader, writer, fill):
+    array, stream = zeros(), PYCUDA_STREAMS[writer]()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    event = cupy.cuda.Stream.from_external(External(stream)).record()
+    with CUPY_STREAMS[reader]() as current:
+        current.wait_event(event)
+        assert cupy.asarray(array).get()[0] == 7
+
+
+def test_default_streams_of_two_contexts_are_not_ordered(fill):
+    array = zeros()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1))
+    other = drv.Device(0).make_context()
+    try:
+        assert array.get()[0] == 0
+    finally:
+        other.pop()
+        other.detach()
+
+
+def test_an_event_does_not_cover_later_work(fill):
+    array, stream = zeros(), drv.Stream(1)
+    event = drv.Event()
+    fill(array, np.int32(1), np.int32(8), block=(8, 1, 1), stream=stream)
+    event.record(stream)
+    fill(array, np.int32(2), np.int32(8), block=(8, 1, 1), stream=stream)
+    event.synchronize()
+    reader = drv.Stream(1)
+    assert array.get_async(reader)[0] == 1
+
+
+def test_query_answers_not_ready_and_runs_nothing(fill):
+    array, stream, event = zeros(), drv.Stream(1), drv.Event()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    event.record(stream)
+    assert not event.query()
+    assert not stream.is_done()
+    assert hostcuda.pending(stream.handle) == 2
+    event.synchronize()
+    assert event.query()
+    assert hostcuda.pending(stream.handle) == 0
+
+
+def test_an_event_on_an_idle_stream_is_complete_at_once():
+    assert drv.Event().record(drv.Stream(1)).query()
+
+
+def test_elapsed_time_is_positive(fill):
+    array, first, last = zeros(), drv.Event(), drv.Event()
+    first.record()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1))
+    last.record().synchronize()
+    assert last.time_since(first) > 0
+
+
+def test_host_waits_counts_only_waits_for_undone_work(fill):
+    array, stream = zeros(), drv.Stream(1)
+    before = hostcuda.host_waits()
+    stream.synchronize()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    assert hostcuda.host_waits() == before
+    stream.synchronize()
+    stream.synchronize()
+    assert hostcuda.host_waits() == before + 1
+
+
+def test_free_waits_for_the_work_of_the_context(fill):
+    array, stream = zeros(), drv.Stream(1)
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    array.gpudata.free()
+    assert hostcuda.pending(stream.handle) == 0
+    assert not hostcuda.damaged()
+
+
+def test_a_destroyed_stream_still_runs_its_work(fill):
+    array, stream = zeros(), drv.Stream(1)
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    del stream
+    drv.Context.synchronize()
+    assert array.get()[0] == 7
+
+
+def test_a_stale_stream_handle_is_refused():
+    stream = cupy.cuda.Stream(non_blocking=True)
+    handle = stream.ptr
+    del stream
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="invalid resource handle"):
+        cupy.cuda.runtime.streamSynchronize(handle)
+
+
+# ---- host memory --------------------------------------------------------------------------------
+
+
+def upload_then_change_the_source(source):
+    array, stream = zeros(), drv.Stream(1)
+    source[:] = 1
+    drv.memcpy_htod_async(array.gpudata, source, stream)
+    source[:] = 2
+    stream.synchronize()
+    return array.get()[0]
+
+
+def test_pageable_memory_is_read_when_the_copy_is_called():
+    assert upload_then_change_the_source(np.empty(8, np.int32)) == 1
+
+
+def test_page_locked_memory_is_read_when_the_copy_runs():
+    assert upload_then_change_the_source(drv.pagelocked_empty(8, np.int32)) == 2
+
+
+@pytest.mark.parametrize(
+    ("empty", "seen"),
+    [(np.empty, 7), (drv.pagelocked_empty, 0)],
+    ids=["pageable-waits", "page-locked-does-not"],
+)
+def test_download_waits_only_for_pageable_memory(empty, seen, fill):
+    array, stream, target = zeros(), drv.Stream(1), empty(8, np.int32)
+    target[:] = 0
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
+    drv.memcpy_dtoh_async(target, array.gpudata, stream)
+    assert target[0] == seen
+    stream.synchronize()
+    assert target[0] == 7
+
+
+# ---- device memory ------------------------------------------------------------------------------
+
+
+def test_a_write_past_the_end_is_found(fill):
+    array = zeros(8)
+    fill(array, np.int32(7), np.int32(9), block=(8, 1, 1))
+    drv.Context.synchronize()
+    assert [block.ptr for block in hostcuda.damaged()] == [int(array.gpudata)]
+    array.gpudata.free()
+    assert len(hostcuda.damaged()) == 1  # still known after the free
+
+
+def test_a_write_after_free_is_found(fill):
+    array = zeros(8)
+    address = int(array.gpudata)
+    array.gpudata.free()
+    fill(np.uintp(address), np.int32(7), np.int32(8), block=(8, 1, 1))
+    drv.Context.synchronize()
+    assert [block.ptr for block in hostcuda.damaged()] == [address]
+
+
+def test_live_blocks_come_and_go():
+    allocation = drv.mem_alloc(1000)
+    address = int(allocation)
+    assert (address, 1000, 0) in hostcuda.live_blocks()
+    allocation.free()
+    assert address not in [block.ptr for block in hostcuda.live_blocks()]
+
+
+def test_new_memory_is_not_zeroed():
+    assert gpuarray.empty(8, np.int32).get().any()
+
+
+def test_memory_runs_out():
+    with pytest.raises(drv.MemoryError):
+        drv.mem_alloc(1 << 40)
+
+
+def test_an_unknown_pointer_is_refused():
+    host = np.zeros(8)
+    with pytest.raises(drv.LogicError, match="invalid argument"):
+        drv.memcpy_dtoh(np.empty(8), host.ctypes.data)
+    assert cupy.cuda.runtime.pointerGetAttributes(host.ctypes.data).type == 0
+
+
+def test_a_copy_past_the_end_is_refused():
+    with pytest.raises(drv.LogicError, match="invalid argument"):
+        drv.memcpy_htod(zeros(8).gpudata, np.zeros(9, np.int32))
+
+
+def test_cupys_pool_hands_a_freed_block_out_again():
+    array = cupy.zeros(1000)
+    address = array.data.ptr
+    del array
+    assert cupy.empty(1000).data.ptr == address
+
+
+def test_pycudas_pool_hands_a_freed_block_out_again():
+    from pycuda.tools import DeviceMemoryPool
+
+    pool = DeviceMemoryPool()
+    address = int(pool.allocate(1000))
+    assert int(pool.allocate(1000)) == address
+    pool.stop_holding()
+
+
+TWO_DEVICES = """
+import bridge.autoinit, cupy, hostcuda, numpy as np, pycuda.driver as drv
+from pycuda import gpuarray
+fill = drv.module_from_buffer(hostcuda.compile(
+    'extern "C" __global__ void fill(int *x, int value) { x[threadIdx.x] = value; }'
+)).get_function("fill")
+"""
+
+
+def test_two_devices_own_their_memory(python):
+    done = python(
+        TWO_DEVICES
+        + """
+with cupy.cuda.Device(1):
+    array = cupy.zeros(4)
+print(array.device.id, cupy.cuda.runtime.pointerGetAttributes(array.data.ptr).device)
+print(next(b.device for b in hostcuda.live_blocks() if b.ptr == array.data.ptr))
+""",
+        devices=2,
+    )
+    assert (done.stdout, done.stderr) == ("1 1\n1\n", "")
+
+
+def test_memory_of_another_device_is_out_of_reach(python):
+    done = python(
+        TWO_DEVICES
+        + """
+with cupy.cuda.Device(1):
+    array = cupy.zeros(4, np.int32)
+try:
+    fill(np.uintp(array.data.ptr), np.int32(7), block=(4, 1, 1))
+except drv.Error as error:
+    print(error)
+""",
+        devices=2,
+    )
+    assert "illegal memory access" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_default_stream_copy_between_devices_waits_for_both(python):
+    done = python(
+        TWO_DEVICES
+        + """
+array = gpuarray.to_gpu(np.zeros(8, np.int32))
+fill(array, np.int32(7), block=(8, 1, 1))
+with cupy.cuda.Device(1):
+    print(cupy.array(cupy.asarray(array)).get()[0])
+""",
+        devices=2,
+    )
+    assert (done.stdout, done.stderr) == ("7\n", "")
+
+
+def test_two_dimensional_copies_keep_their_strides():
+    host = np.arange(12, dtype=np.int32).reshape(3, 4)
+    assert (gpuarray.to_gpu(host)[:, 1:3].get() == host[:, 1:3]).all()
+
+
+# ---- CuPy without a GPU -------------------------------------------------------------------------
+
+
+def test_cupy_round_trips_through_dlpack():
+    source = cupy.asarray(np.arange(6.0).reshape(2, 3))
+    view = cupy.from_dlpack(source)
+    assert view.data.ptr == source.data.ptr
+    assert (view.get() == source.get()).all()
+
+
+def test_cupy_round_trips_through_the_cuda_array_interface():
+    class Foreign:
+        def __init__(self, array):
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+            self.owner = array
+
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        source = cupy.asarray(np.arange(6.0).reshape(2, 3)).T
+        assert source.__cuda_array_interface__["stream"] == stream.ptr
+    view = cupy.asarray(Foreign(source))
+    assert view.data.ptr == source.data.ptr
+    assert view.strides == source.strides
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64", "float16", "bool"])
+def test_cupys_elementwise_kernels_equal_numpy(dtype):
+    host = (np.arange(24).reshape(4, 6) % 5).astype(dtype)
+    array = cupy.asarray(host)
+    assert ((array[::2, 1:] + array[1::2, 1:]).get() == host[::2, 1:] + host[1::2, 1:]).all()
+    assert (array.T.copy().get() == host.T).all()
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_cupys_reductions_equal_numpy(axis):
+    host = np.arange(3000.0).reshape(60, 50)
+    assert (cupy.asarray(host).sum(axis=axis).get() == host.sum(axis=axis)).all()
+
+
+def test_a_raw_kernel_runs():
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void add(float *x, double by) { x[threadIdx.x] += by; }', "add"
+    )
+    array = cupy.zeros(4, np.float32)
+    kernel((1,), (4,), (array, 2.5))
+    assert (array.get() == 2.5).all()
+
+
+def test_a_template_is_found_by_its_name_expression():
+    module = cupy.RawModule(
+        code="template <class T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }",
+        name_expressions=["twice<int>", "twice<double>"],
+    )
+    array = cupy.ones(4, np.float64)
+    module.get_function("twice<double>")((1,), (4,), (array,))
+    assert (array.get() == 2).all()
+
+
+def test_a_refused_source_raises_the_compilers_text():
+    with pytest.raises(cupy.cuda.compiler.CompileException, match="nonsense"):
+        cupy.RawKernel("nonsense", "nonsense").compile()
+
+
+def test_install_after_cupy_is_refused():
+    with pytest.raises(hostcuda.Unsupported, match="loaded already"):
+        _cupy.replace_runtime(None)
+
+
+# ---- PyCUDA without a GPU -----------------------------------------------------------------------
+
+
+def test_a_source_module_shares_memory_between_threads():
+    reverse = SourceModule("""
+        __global__ void reverse(int *x) {
+          __shared__ int shared[64];
+          extern __shared__ int dynamic[];
+          int i = threadIdx.x;
+          shared[i] = x[i];
+          __syncthreads();
+          dynamic[i] = shared[blockDim.x - 1 - i];
+          __syncthreads();
+          x[i] = dynamic[i];
+        }
+    """).get_function("reverse")
+    array = gpuarray.to_gpu(np.arange(64, dtype=np.int32))
+    reverse(array, block=(64, 1, 1), shared=64 * 4)
+    assert (array.get() == np.arange(64)[::-1]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])
+def test_gpuarray_arithmetic_equals_numpy(dtype):
+    host = np.arange(1, 100).astype(dtype)
+    array = gpuarray.to_gpu(host)
+    assert ((array * array + 1).get() == host * host + 1).all()
+
+
+def test_pycudas_elementwise_kernel_runs():
+    array = gpuarray.to_gpu(np.arange(100, dtype=np.float32))
+    ElementwiseKernel("float *x, float by", "x[i] = x[i] * by")(array, np.float32(2))
+    assert (array.get() == 2 * np.arange(100)).all()
+
+
+def test_pycudas_reduction_kernel_runs():
+    # It counts on the threads of a warp running in step, as kernels did before Volta.
+    array = gpuarray.to_gpu(np.arange(5000, dtype=np.float64))
+    total = ReductionKernel(np.float64, "0", "a+b", "x[i]*x[i]", "double *x")(array)
+    assert total.get() == (np.arange(5000.0) ** 2).sum()
+
+
+# ---- modules and launches -----------------------------------------------------------------------
+
+
+def test_arguments_are_packed_byte_for_byte(kernels):
+    module = drv.module_from_buffer(kernels)
+    result = zeros(1)
+    vector = np.array([1, 2, 3], np.float32)
+    packed = np.zeros(40, np.uint8)
+    packed[0] = 1
+    packed[8:16] = np.array([2.0]).view(np.uint8)
+    packed[16:18] = np.array([3], np.int16).view(np.uint8)
+    packed[20:32] = vector.view(np.uint8)
+    packed[32:40] = np.array([int(result.gpudata)], np.uintp).view(np.uint8)
+    packed = np.append(packed, np.uint8(4))
+    function = module.get_function("mixed")
+    function._launch_kernel((1, 1, 1), (1, 1, 1), packed.tobytes(), 0, None)
+    assert hostcuda.launches()[-1].arguments == packed.tobytes()
+    assert result.get()[0] == 1 + 2 + 3 + 3 + 4
+
+
+def test_a_launch_is_recorded(fill):
+    array, stream = zeros(), drv.Stream(1)
+    fill(array, np.int32(7), np.int32(8), block=(2, 4, 1), grid=(3, 1), shared=16, stream=stream)
+    (launch,) = hostcuda.launches()
+    assert launch[:5] == ("fill", (3, 1, 1), (2, 4, 1), 16, stream.handle)
+
+
+def test_a_constant_is_a_symbol_of_its_module(kernels):
+    module = drv.module_from_buffer(kernels)
+    address, size = module.get_global("table")
+    assert size == 12
+    drv.memcpy_htod(address, np.arange(3, dtype=np.float32))
+    back = np.empty(3, np.float32)
+    drv.memcpy_dtoh(back, address)
+    assert (back == np.arange(3)).all()
+
+
+def test_a_missing_function_is_not_found(kernels):
+    with pytest.raises(drv.LogicError, match="not found"):
+        drv.module_from_buffer(kernels).get_function("missing")
+
+
+def test_garbage_is_not_a_module():
+    with pytest.raises(drv.LogicError, match="invalid"):
+        drv.module_from_buffer(b"garbage" * 100)
+
+
+def test_ptx_is_accepted_and_its_launches_only_recorded():
+    module = drv.module_from_buffer(b".version 8.0\n.target sm_90\n")
+    array = zeros()
+    module.get_function("anything")(array, block=(8, 1, 1))
+    assert hostcuda.launches()[-1].name == "anything"
+    assert not array.get().any()
+
+
+def test_warp_shuffles_exchange_values():
+    image = hostcuda.compile("""
+        extern "C" __global__ void total(int *x) {
+          int v = x[threadIdx.x];
+          for (int d = 16; d; d /= 2) v += __shfl_down_sync(~0u, v, d);
+          if (threadIdx.x % 32 == 0) x[threadIdx.x] = v;
+        }
+    """)
+    array = gpuarray.to_gpu(np.arange(64, dtype=np.int32))
+    drv.module_from_buffer(image).get_function("total")(array, block=(64, 1, 1))
+    assert list(array.get()[[0, 32]]) == [sum(range(32)), sum(range(32, 64))]
+
+
+def test_compile_raises_the_compilers_text():
+    with pytest.raises(hostcuda.CompileError, match="kernel.cu:1"):
+        hostcuda.compile("nonsense")
+
+
+def test_cuda_does_not_survive_fork():
+    child = os.fork()
+    if not child:
+        try:
+            drv.mem_alloc(8)
+        except drv.Error as error:
+            os._exit(0 if "initialization error" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

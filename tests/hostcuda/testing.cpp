@@ -1,0 +1,91 @@
+// What tests ask of the driver; __init__.py calls these.
+#include "core.h"
+
+EXPORT void hostcuda_configure(int devices, size_t bytes) {
+  device_count = devices, device_bytes = bytes;
+}
+
+EXPORT long hostcuda_host_waits() {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  return host_waits;
+}
+
+// Operations queued and not yet run: on one stream, or on all with handle -1.
+EXPORT long hostcuda_pending(uintptr_t handle) {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  if (handle != uintptr_t(-1)) {
+    auto stream = find_stream(CUstream(handle));
+    return stream ? long(stream->todo.size()) : -1;
+  }
+  long count = 0;
+  for (auto &item : contexts)
+    for (auto &stream : item.second.streams) count += stream->todo.size();
+  return count;
+}
+
+struct hostcuda_row {
+  uintptr_t start;
+  size_t size;
+  int device, freed;
+};
+
+// Both fill at most `room` rows and answer how many there are.
+EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  size_t n = 0;
+  for (auto &item : blocks) {
+    const Block &b = item.second;
+    if (b.kind != Kind::device && b.kind != Kind::managed) continue;
+    if (n < room) rows[n] = {b.start, b.size, b.ctx->device, 0};
+    ++n;
+  }
+  return n;
+}
+
+EXPORT size_t hostcuda_damaged(hostcuda_row *rows, size_t room) {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  size_t n = 0;
+  auto add = [&](uintptr_t start, size_t size, int device, int was_freed) {
+    if (n < room) rows[n] = {start, size, device, was_freed};
+    ++n;
+  };
+  for (auto &d : broken) add(d.start, d.size, d.device, d.freed);
+  for (auto &item : blocks)
+    if (!intact(item.second)) add(item.first, item.second.size, item.second.ctx->device, 0);
+  for (auto &b : freed)
+    if (!intact(b) || !all_bytes((char *)b.start, b.size, FREED_BYTE))
+      add(b.start, b.size, b.ctx->device, 1);
+  return n;
+}
+
+struct hostcuda_launch {
+  const char *name;
+  unsigned grid[3], block[3], shared;
+  uintptr_t stream;
+  const char *arguments;
+  size_t bytes;
+};
+
+EXPORT size_t hostcuda_launches(hostcuda_launch *rows, size_t room) {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  size_t n = 0;
+  for (auto &l : launch_log) {
+    if (n == room) break;
+    rows[n++] = {l.name.c_str(),
+                 {l.grid[0], l.grid[1], l.grid[2]},
+                 {l.block[0], l.block[1], l.block[2]},
+                 l.shared,
+                 l.stream,
+                 l.arguments.data(),
+                 l.arguments.size()};
+  }
+  return launch_log.size();
+}
+
+EXPORT void hostcuda_clear() {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  launch_log.clear();
+  broken.clear();
+  while (!freed.empty()) leave_quarantine();
+  broken.clear();
+}

@@ -1,0 +1,295 @@
+"""as_cupy and as_pycuda: the same elements in the same places, both ways."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda import gpuarray
+
+import bridge
+
+RECORD = np.dtype([("position", "<f4", (3,)), ("id", "<i8"), ("flag", "?")])
+DTYPES = [*"?bhilqBHILQefdFD", "V6", RECORD]
+SHAPES = [(), (1,), (5,), (3, 4), (2, 3, 4), (1, 4), (4, 1), (2, 1, 3), (1, 1, 1)]
+EMPTY = [(0,), (0, 5), (5, 0), (2, 0, 3)]
+VIEWS = {
+    "step": np.s_[::2],
+    "reversed": np.s_[::-1],
+    "column": np.s_[:, 1],
+    "both reversed": np.s_[::-1, ::-1],
+    "inner": np.s_[1:3, 1:4],
+    "none": np.s_[2:2],
+}
+
+
+def numbers(shape, dtype):
+    """Fill an array with bytes that differ from element to element."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=int))
+    if dtype.kind == "?" or dtype.kind == "b":
+        return (np.arange(size) % 3 == 0).reshape(shape)
+    if dtype.kind == "V":
+        raw = np.arange(size * dtype.itemsize, dtype=np.uint8)
+        if dtype == RECORD:
+            out = np.zeros(size, dtype)
+            out["position"] = np.arange(3 * size).reshape(size, 3)
+            out["id"] = np.arange(size) - 7
+            out["flag"] = np.arange(size) % 2
+            return out.reshape(shape)
+        return raw.view(dtype).reshape(shape)
+    out = np.arange(size) % 100 - 3 * (dtype.kind != "u")
+    return (out * (1 + 1j) if dtype.kind == "c" else out).astype(dtype).reshape(shape)
+
+
+def same(one, other):
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_as_cupy_is_the_same_array(shape, dtype):
+    host = numbers(shape, dtype)
+    a = gpuarray.to_gpu(host)
+    x = bridge.as_cupy(a)
+    assert type(x) is cupy.ndarray
+    assert (x.data.ptr, x.shape, x.strides, x.dtype) == (
+        int(a.gpudata),
+        a.shape,
+        a.strides,
+        a.dtype,
+    )
+    assert same(x.get(), host)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_as_pycuda_is_the_same_array(shape, dtype):
+    host = numbers(shape, dtype)
+    x = cupy.ndarray(shape, dtype)
+    x.data.copy_from_host(host.ctypes.data, host.nbytes)
+    a = bridge.as_pycuda(x)
+    assert type(a) is gpuarray.GPUArray
+    assert (int(a.gpudata), a.shape, a.strides, a.dtype) == (
+        x.data.ptr,
+        x.shape,
+        x.strides,
+        x.dtype,
+    )
+    assert same(a.get(), host)
+
+
+def test_a_write_through_cupy_is_read_through_pycuda():
+    a = gpuarray.to_gpu(np.zeros((3, 4), np.float32))
+    new = np.arange(12, dtype=np.float32).reshape(3, 4)
+    bridge.as_cupy(a).set(new)
+    assert same(a.get(), new)
+
+
+def test_a_write_through_pycuda_is_read_through_cupy():
+    x = cupy.zeros((3, 4), np.float32)
+    new = np.arange(12, dtype=np.float32).reshape(3, 4)
+    bridge.as_pycuda(x).set(new)
+    assert same(x.get(), new)
+
+
+@pytest.mark.parametrize("shape", EMPTY, ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_as_cupy_of_nothing(shape, order):
+    a = gpuarray.GPUArray(shape, np.float32, order=order)
+    x = bridge.as_cupy(a)
+    assert (x.shape, x.dtype, x.size) == (shape, np.float32, 0)
+    assert x.get().shape == shape
+
+
+@pytest.mark.parametrize("shape", EMPTY, ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_as_pycuda_of_nothing(shape, order):
+    a = bridge.as_pycuda(cupy.empty(shape, np.float32, order=order))
+    assert (a.shape, a.size, a.gpudata) == (shape, 0, None)
+    assert a.strides == gpuarray.GPUArray(shape, np.float32).strides
+    assert a.get().shape == shape
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (1, 4), (4, 1, 2)], ids=str)
+def test_fortran_order_stays(shape):
+    host = np.asfortranarray(numbers(shape, np.float64))
+    x = bridge.as_cupy(gpuarray.to_gpu(host))
+    assert x.flags.f_contiguous
+    assert same(x.get(), host)
+    a = bridge.as_pycuda(cupy.ndarray(shape, np.float64, order="F"))
+    assert a.flags.f_contiguous
+    a.set(host)
+    assert same(a.get(), host)
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_of_pycuda_arrives_in_cupy(view):
+    host = numbers((5, 6), np.int32)
+    a = gpuarray.to_gpu(host)
+    x = bridge.as_cupy(a[view])
+    assert x.shape == host[view].shape
+    assert np.array_equal(x.get(), host[view])
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_of_cupy_arrives_in_pycuda(view):
+    host = numbers((5, 6), np.int32)
+    x = cupy.asarray(host)[view]
+    a = bridge.as_pycuda(x)
+    assert a.shape == x.shape
+    if x.size:
+        assert int(a.gpudata) == x.data.ptr
+        assert a.strides == x.strides
+    assert np.array_equal(bridge.as_cupy(a).get(), host[view])
+
+
+def test_strides_of_length_one_axes_are_canonical_for_pycuda():
+    x = cupy.zeros((4, 6), np.float32)[:, :1][:, 0].reshape(1, 4)[:, ::4]
+    assert x.flags.c_contiguous
+    native = gpuarray.GPUArray(x.shape, x.dtype)
+    assert bridge.as_pycuda(x).strides == native.strides
+
+
+def test_a_gpuarray_made_here_has_the_attributes_of_one_made_by_pycuda():
+    native = gpuarray.GPUArray((3, 4), np.float32)
+    ours = bridge.as_pycuda(cupy.zeros((3, 4), np.float32))
+    different = {"gpudata", "base"}
+    assert vars(ours).keys() == vars(native).keys()
+    for name in vars(native).keys() - different:
+        assert getattr(ours, name) == getattr(native, name), name
+
+
+@pytest.mark.parametrize("view", [np.s_[:], *VIEWS.values()], ids=["whole", *VIEWS])
+def test_an_ndarray_made_here_has_the_state_of_one_made_by_cupy(view):
+    a = gpuarray.to_gpu(numbers((5, 6), np.float32))[view]
+    ours = bridge.as_cupy(a)
+    memory = cupy.cuda.UnownedMemory(0 if a.gpudata is None else int(a.gpudata), a.nbytes, a, 0)
+    pointer = cupy.cuda.MemoryPointer(memory, 0)
+    native = cupy.ndarray(a.shape, a.dtype, pointer, a.strides)
+    assert (type(ours), type(ours.data.mem)) == (type(native), type(native.data.mem))
+    for name in ("shape", "strides", "dtype", "size", "itemsize", "nbytes", "base"):
+        assert getattr(ours, name) == getattr(native, name), name
+    for name in ("c_contiguous", "f_contiguous", "owndata"):
+        assert getattr(ours.flags, name) == getattr(native.flags, name), name
+    assert (ours.data.ptr, ours.data.device_id) == (native.data.ptr, native.data.device_id)
+    assert ours.data.mem.size == native.data.mem.size
+
+
+def test_results_of_arithmetic_on_a_view_are_arrays_of_their_own():
+    x = cupy.arange(6, dtype=np.float32)
+    a = bridge.as_pycuda(x)
+    b = a + a
+    assert int(b.gpudata) != x.data.ptr
+    assert np.array_equal(x.get(), np.arange(6))
+    assert np.array_equal(b.get(), 2 * np.arange(6))
+
+
+def test_as_cupy_of_a_cupy_array_is_that_array():
+    x = cupy.zeros(3)
+    assert bridge.as_cupy(x) is x
+    assert bridge.as_cupy(x, stream=drv.Stream()) is x
+
+
+def test_as_pycuda_of_a_gpuarray_is_that_array():
+    a = gpuarray.zeros(3, np.float32)
+    assert bridge.as_pycuda(a) is a
+    assert bridge.as_pycuda(a, stream=drv.Stream()) is a
+
+
+@pytest.mark.parametrize("flags", [None, 0, 1], ids=["None", "blocking", "non-blocking"])
+def test_the_way_back_ends_at_the_same_array(flags):
+    stream = None if flags is None else drv.Stream(flags)
+    x = cupy.zeros((2, 3))
+    assert bridge.as_cupy(bridge.as_pycuda(x, stream=stream), stream=stream) is x
+    a = gpuarray.to_gpu(np.zeros((2, 3)))
+    assert bridge.as_pycuda(bridge.as_cupy(a, stream=stream), stream=stream) is a
+
+
+def test_a_part_on_the_way_back_is_a_part():
+    x = cupy.arange(6)
+    y = bridge.as_cupy(bridge.as_pycuda(x)[2:])
+    assert y.data.ptr == x[2:].data.ptr
+    assert np.array_equal(y.get(), np.arange(2, 6))
+
+
+PARTS = {
+    "later": (lambda x: x.data.ptr + 8, (6,), np.float32, None),
+    "shorter": (lambda x: x.data.ptr, (6,), np.float32, None),
+    "of another dtype": (lambda x: x.data.ptr, (12,), np.int32, None),
+    "with other strides": (lambda x: x.data.ptr, (12,), np.float32, (0,)),
+}
+
+
+@pytest.mark.parametrize(("pointer", "shape", "dtype", "strides"), PARTS.values(), ids=PARTS)
+def test_the_way_back_from_a_part_is_not_the_whole(pointer, shape, dtype, strides):
+    x = cupy.arange(12, dtype=np.float32)
+    a = gpuarray.GPUArray(shape, dtype, gpudata=pointer(x), base=x, strides=strides)
+    y = bridge.as_cupy(a)
+    assert y is not x
+    assert (y.data.ptr, y.shape, y.dtype, y.strides) == (pointer(x), shape, dtype, a.strides)
+
+
+def test_as_cupy_keeps_the_source_alive():
+    a = gpuarray.to_gpu(np.arange(5))
+    alive = weakref.ref(a)
+    x = bridge.as_cupy(a)
+    y = x[1:]
+    del a, x
+    gc.collect()
+    assert alive() is not None
+    assert np.array_equal(y.get(), np.arange(1, 5))
+    del y
+    gc.collect()
+    assert alive() is None
+
+
+def test_as_pycuda_keeps_the_source_alive():
+    x = cupy.arange(5)
+    alive = weakref.ref(x)
+    a = bridge.as_pycuda(x)
+    b = a[1:]
+    del a, x
+    gc.collect()
+    assert alive() is not None
+    assert np.array_equal(b.get(), np.arange(1, 5))
+    del b
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_thousand_round_trips_grow_no_chain_of_owners():
+    x = cupy.zeros(4, np.float32)
+    pool = cupy.get_default_memory_pool()
+    used = pool.used_bytes()
+    y = x
+    for _ in range(1000):
+        y = bridge.as_cupy(bridge.as_pycuda(y))
+    assert y is x
+    assert pool.used_bytes() == used
+
+
+def test_conversions_leave_no_memory_behind():
+    pool = cupy.get_default_memory_pool()
+    x = cupy.zeros(1000)
+    a = gpuarray.zeros(1000, np.float64)
+    gc.collect()
+    used, objects = pool.used_bytes(), len(gc.get_objects())
+    for _ in range(10_000):
+        bridge.as_pycuda(x)
+        bridge.as_cupy(a)
+    gc.collect()
+    assert pool.used_bytes() == used
+    assert len(gc.get_objects()) < objects + 100
+
+
+def test_a_kernel_of_pycuda_writes_into_a_cupy_array(put):
+    x = cupy.zeros(100, np.int32)
+    put(bridge.as_pycuda(x).gpudata, 100, 9)
+    assert (x.get() == 9).all()

@@ -1,0 +1,311 @@
+"""Contexts, each case in an interpreter of its own: exit status, and nothing on stderr."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+
+import cupy
+import pycuda.driver as drv
+import pytest
+
+import bridge
+
+USE = """
+import bridge, cupy, numpy as np
+from pycuda import gpuarray
+def use():
+    a = gpuarray.to_gpu(np.arange(4.0))
+    x = bridge.as_cupy(a)
+    b = bridge.as_pycuda(cupy.asarray(np.arange(4.0)))
+    assert (x.get() == b.get()).all()
+"""
+
+CUPY = "import cupy; cupy.zeros(3)"
+RIGHT = {
+    "bridge.autoinit": "import bridge.autoinit",
+    "pycuda.autoprimaryctx": "import pycuda.autoprimaryctx",
+    "bridge.autoinit, then pycuda.autoinit": "import bridge.autoinit\nimport pycuda.autoinit",
+    "bridge.autoinit, then autoprimaryctx": "import bridge.autoinit\nimport pycuda.autoprimaryctx",
+    "autoprimaryctx, then bridge.autoinit": "import pycuda.autoprimaryctx\nimport bridge.autoinit",
+}
+ENDINGS = {"normal exit": ("", 0), "sys.exit": ("import sys; sys.exit(3)", 3)}
+
+
+@pytest.mark.parametrize("cupy_first", [True, False], ids=["CuPy first", "CuPy last"])
+@pytest.mark.parametrize("setup", RIGHT.values(), ids=RIGHT)
+@pytest.mark.parametrize(("ending", "status"), ENDINGS.values(), ids=ENDINGS)
+def test_the_primary_context_is_shared(python, setup, cupy_first, ending, status):
+    order = [CUPY, setup] if cupy_first else [setup, CUPY]
+    done = python("\n".join([*order, USE, "use()", ending]))
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+@pytest.mark.parametrize("cupy_first", [True, False], ids=["CuPy first", "CuPy last"])
+@pytest.mark.parametrize("switch", ["", "with cupy.cuda.Device(0): pass"], ids=["", "switched"])
+def test_the_second_context_of_pycuda_autoinit_is_refused(python, cupy_first, switch):
+    setup = "import pycuda.autoinit"
+    order = [CUPY, setup] if cupy_first else [setup, CUPY]
+    done = python(
+        "\n".join([*order, USE, switch, "try: use()", "except bridge.ContextError as e: print(e)"])
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "replace `import pycuda.autoinit` by `import bridge.autoinit`" in done.stdout
+
+
+def test_bridge_autoinit_after_pycuda_autoinit_is_refused(python):
+    done = python(
+        """
+        import pycuda.autoinit, bridge
+        try:
+            import bridge.autoinit
+        except bridge.ContextError as error:
+            print(error)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Replace `import pycuda.autoinit` by `import bridge.autoinit`" in done.stdout
+
+
+def test_modules_that_import_pycuda_autoinit_later_get_the_shared_context(python):
+    done = python(
+        """
+        import bridge.autoinit
+        import pycuda.autoinit
+        from pycuda.autoinit import context, device
+        import pycuda
+        assert pycuda.autoinit is bridge.autoinit
+        assert context is bridge.autoinit.context
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_exception_ends_the_process_as_python_does(python):
+    done = python("import bridge.autoinit\n" + USE + "use()\nraise ValueError('mine')")
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("ValueError: mine")
+    assert "PyCUDA" not in done.stderr
+
+
+def test_views_alive_at_exit_are_silent(python):
+    done = python(
+        """
+        import bridge, bridge.autoinit, cupy, numpy as np, pycuda.driver as drv
+        from pycuda import gpuarray
+        stream = drv.Stream(1)
+        a = gpuarray.to_gpu(np.arange(4.0))
+        x = bridge.as_cupy(a, stream=stream)
+        y = cupy.zeros(3)
+        b = bridge.as_pycuda(y, stream=stream)
+        import sys
+        sys.kept = [bridge.as_cupy(a, stream=stream)[1:], bridge.as_pycuda(y, stream=stream)[1:]]
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_context_the_error_says_what_to_do(python):
+    done = python(
+        """
+        import bridge, cupy
+        try:
+            bridge.as_pycuda(cupy.zeros(3))
+        except bridge.ContextError as error:
+            print(error)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "`import bridge.autoinit`" in done.stdout
+    assert "`with bridge.primary_context():`" in done.stdout
+
+
+THREAD = """
+import threading
+failures = []
+def work():
+    try:
+        {body}
+    except Exception as error:
+        failures.append(f"{{type(error).__name__}}: {{error}}")
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*failures, sep="\\n")
+"""
+
+
+def test_worker_threads_work_under_primary_context(python):
+    body = "with bridge.primary_context(): use()"
+    done = python("import bridge.autoinit\n" + USE + THREAD.format(body=body))
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_worker_threads_work_without_a_context_of_the_main_thread(python):
+    body = "with bridge.primary_context(): use()"
+    done = python(USE + THREAD.format(body=body))
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_a_worker_thread_without_a_context_is_told_what_to_do(python):
+    body = "bridge.as_pycuda(cupy.zeros(3))"
+    done = python("import bridge.autoinit\n" + USE + THREAD.format(body=body))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("ContextError: PyCUDA has no context on this thread") == 4
+
+
+def test_primary_context_is_a_decorator(python):
+    script = """
+    @bridge.primary_context()
+    def work():
+        use()
+    work(); work()
+    """
+    done = python(USE + textwrap.dedent(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_array_allocated_on_one_thread_is_freed_on_another(python):
+    """PyCUDA frees only under the Context object it allocated under: there is one per device."""
+    script = """
+    import threading, bridge.autoinit
+    box = [gpuarray.to_gpu(np.arange(4.0))]
+    def drop():
+        with bridge.primary_context():
+            box.clear()
+    thread = threading.Thread(target=drop); thread.start(); thread.join()
+    """
+    done = python(USE + textwrap.dedent(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("used", ["bridge.autoinit", "bridge"])
+def test_a_forked_child_gets_a_clear_error(python, used):
+    script = f"""
+    import os, sys, {used}, bridge, cupy
+    with bridge.primary_context():
+        x = cupy.zeros(3)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                bridge.as_pycuda(x)
+            except bridge.ContextError as error:
+                print(error, flush=True)
+            try:
+                with bridge.primary_context(): pass
+            except bridge.ContextError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+    """
+    done = python(textwrap.dedent(script))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("CUDA does not survive fork()") == 2
+
+
+def test_primary_context_nests_and_gives_one_object():
+    with bridge.primary_context() as outer, bridge.primary_context(0) as inner:
+        assert inner is outer
+        assert drv.Context.get_current() is outer
+
+
+def test_primary_context_is_left_when_an_exception_passes():
+    before = drv.Context.get_current()
+    with pytest.raises(ValueError, match="mine"), bridge.primary_context():
+        raise ValueError("mine")
+    assert drv.Context.get_current() is before
+
+
+@pytest.mark.parametrize("kind", [int, cupy.cuda.Device, drv.Device])
+def test_primary_context_takes_any_kind_of_device(kind):
+    with bridge.primary_context(kind(0)) as context:
+        assert context is drv.Context.get_current()
+
+
+@pytest.mark.parametrize("device", [-1, 99])
+def test_primary_context_of_a_device_that_is_not_there(device):
+    with pytest.raises(ValueError, match=f"there is no device {device}; this process sees"):
+        bridge.primary_context(device)
+
+
+@pytest.mark.parametrize("device", ["0", 0.0, True, object()], ids=repr)
+def test_primary_context_of_what_is_no_device(device):
+    with pytest.raises(TypeError, match="device must be an int, a cupy.cuda.Device or a"):
+        bridge.primary_context(device)
+
+
+TWO = """
+import bridge, bridge.autoinit, cupy, numpy as np
+from pycuda import gpuarray
+"""
+
+
+def two_devices(python, script):
+    done = python(TWO + textwrap.dedent(script), devices=2)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_device_is_taken_from_the_pointer(python):
+    out = two_devices(
+        python,
+        """
+        with bridge.primary_context(1):
+            a = gpuarray.to_gpu(np.arange(4.0))
+            x = bridge.as_cupy(a)
+            print(x.device.id, cupy.cuda.runtime.pointerGetAttributes(x.data.ptr).device)
+            del a, x
+        """,
+    )
+    assert out == "1 1\n"
+
+
+@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+def test_an_array_of_another_device_is_refused(python, convert):
+    out = two_devices(
+        python,
+        f"""
+        with bridge.primary_context(1):
+            a = gpuarray.to_gpu(np.arange(4.0))
+            x = cupy.arange(4)
+        try:
+            bridge.{convert}({"a" if convert == "as_cupy" else "x"})
+        except bridge.ContextError as error:
+            print(error)
+        with bridge.primary_context(1):
+            del a
+        """,
+    )
+    assert "is on device 1, but device 0 is current" in out
+    assert "`with bridge.primary_context(1):`" in out
+
+
+def test_cupy_on_another_device_than_pycuda_is_refused(python):
+    out = two_devices(
+        python,
+        """
+        a = gpuarray.to_gpu(np.arange(4.0))
+        with cupy.cuda.Device(1):
+            cupy.zeros(3)
+            try:
+                bridge.as_cupy(a)
+            except bridge.ContextError as error:
+                print(error)
+        print(bridge.as_cupy(a).device.id)
+        """,
+    )
+    assert "PyCUDA's current context is on device 0, CuPy's current one is on device 1" in out
+    assert out.endswith("0\n")
+
+
+def test_every_import_order_of_the_four(python):
+    """No order of the four imports ends in an abort or in noise."""
+    names = ("cupy", "pycuda.autoinit", "pycuda.autoprimaryctx", "bridge.autoinit")
+    for order in itertools.permutations(names):
+        lines = [f"import {name}" for name in order]
+        script = "import bridge\ntry:\n    " + "\n    ".join(lines)
+        script += "\nexcept bridge.ContextError as error:\n    print(error)\n"
+        done = python(script)
+        assert (done.returncode, done.stderr) == (0, ""), order
+        wrong = order.index("pycuda.autoinit") < order.index("bridge.autoinit")
+        assert ("ran before" in done.stdout) == wrong, (order, done.stdout)

@@ -1,0 +1,434 @@
+"""Arrays of other libraries, by DLPack and the CUDA Array Interface; and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda import gpuarray
+
+import bridge
+
+BOTH = pytest.mark.parametrize(
+    "convert", [bridge.as_cupy, bridge.as_pycuda], ids=["cupy", "pycuda"]
+)
+
+
+def pointer_of(view):
+    return view.data.ptr if isinstance(view, cupy.ndarray) else int(view.gpudata)
+
+
+class Exporter:
+    """A library's array that speaks the CUDA Array Interface only."""
+
+    def __init__(self, array, **entries):
+        self.array = array
+        self.interface = {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.data.ptr, False),
+            "version": 3,
+            "strides": array.strides,
+            **entries,
+        }
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+
+
+class DLPackExporter:
+    """A library's array that speaks DLPack only, and remembers what it was asked for."""
+
+    def __init__(self, array, device=None):
+        self.array = array
+        self.device = device or array.__dlpack_device__()
+        self.asked = []
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **keywords):
+        self.asked.append(keywords)
+        return self.array.__dlpack__(**keywords)
+
+
+@BOTH
+@pytest.mark.parametrize("version", [0, 2, 3])
+def test_an_array_interface_arrives(convert, version):
+    x = cupy.arange(12, dtype=np.float32).reshape(3, 4)
+    view = convert(Exporter(x, version=version))
+    assert (pointer_of(view), view.shape, view.strides, view.dtype) == (
+        x.data.ptr,
+        x.shape,
+        x.strides,
+        x.dtype,
+    )
+    assert np.array_equal(view.get(), x.get())
+
+
+@BOTH
+def test_an_array_interface_without_strides_is_c_contiguous(convert):
+    x = cupy.arange(12).reshape(3, 4)
+    assert convert(Exporter(x, strides=None)).strides == x.strides
+
+
+@BOTH
+def test_a_strided_array_interface_arrives(convert):
+    x = cupy.arange(12).reshape(3, 4)[::-1, ::2]
+    view = convert(Exporter(x))
+    assert (pointer_of(view), view.strides) == (x.data.ptr, x.strides)
+    assert np.array_equal(bridge.as_cupy(view).get(), x.get())
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (2, 0, 3)], ids=str)
+def test_an_empty_array_interface_arrives(convert, shape):
+    view = convert(Exporter(cupy.empty(shape, np.float32), data=(0, False), strides=None))
+    assert (view.shape, view.size) == (shape, 0)
+
+
+@BOTH
+def test_descr_names_the_fields_of_a_structured_array(convert):
+    record = np.dtype([("a", "<f4"), ("b", "<i4")])
+    x = cupy.zeros(3, np.float64)
+    exporter = Exporter(x, typestr=f"|V{record.itemsize}", descr=record.descr)
+    assert convert(exporter).dtype == record
+
+
+@BOTH
+def test_an_array_interface_is_kept_alive(convert):
+    import gc
+    import weakref
+
+    exporter = Exporter(cupy.arange(3))
+    alive = weakref.ref(exporter)
+    view = convert(exporter)
+    del exporter
+    gc.collect()
+    assert alive() is not None
+    del view
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("handle", ["none", "legacy", "per-thread", "own"])
+def test_the_stream_of_an_array_interface_is_honoured_by_an_event(handle, latch, put):
+    """The host does not wait, where `cupy.asarray` does."""
+    own = drv.Stream(1)
+    x = cupy.zeros(100, np.int32)
+    reader = cupy.cuda.Stream(non_blocking=True)
+    copied = cupy.zeros(100, np.int32)
+    stream = {"none": None, "legacy": 1, "per-thread": 2, "own": own.handle}[handle]
+    writer = {"none": None, "legacy": None, "per-thread": cupy.cuda.Stream.ptds, "own": own}[handle]
+    with latch.hold(writer), reader:
+        if handle == "per-thread":
+            bridge.wait_stream(own, writer)
+            put(x.data.ptr, 100, 7, own)
+            bridge.wait_stream(writer, own)
+        else:
+            put(x.data.ptr, 100, 7, writer)
+        view = bridge.as_cupy(Exporter(x, stream=stream))
+        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
+        if handle == "none":  # the control: nothing to wait for, so it reads what is there
+            reader.synchronize()
+    assert set(copied.get().tolist()) == ({0} if handle == "none" else {7})
+
+
+@BOTH
+def test_dlpack_arrives(convert):
+    x = cupy.arange(12, dtype=np.float32).reshape(3, 4)
+    view = convert(DLPackExporter(x))
+    assert (pointer_of(view), view.shape, view.dtype) == (x.data.ptr, x.shape, x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("stream", "asked"),
+    [(cupy.cuda.Stream.null, 1), (cupy.cuda.Stream(non_blocking=True), None)],
+    ids=["null", "explicit"],
+)
+def test_dlpack_is_told_the_current_stream(stream, asked):
+    exporter = DLPackExporter(cupy.arange(3))
+    with stream:
+        bridge.as_cupy(exporter)
+    assert exporter.asked[0]["stream"] == (asked or stream.ptr)
+
+
+def test_dlpack_is_never_told_the_per_thread_stream():
+    """PyTorch refuses it; a stream in between does the same."""
+    exporter = DLPackExporter(cupy.arange(3))
+    with cupy.cuda.Stream.ptds:
+        bridge.as_cupy(exporter)
+    assert exporter.asked[0]["stream"] > 2
+
+
+def test_dlpack_is_told_the_stream_of_pycuda():
+    exporter, stream = DLPackExporter(cupy.arange(3)), drv.Stream()
+    bridge.as_pycuda(exporter, stream=stream)
+    assert exporter.asked[0]["stream"] == stream.handle
+
+
+@pytest.mark.parametrize("kind", ["null", "non-blocking", "per-thread"])
+def test_dlpack_is_ordered_after_the_exporters_work(kind, latch, put):
+    own = drv.Stream(1)
+
+    class Ordered(DLPackExporter):
+        def __dlpack__(self, **keywords):
+            with bridge.use_stream(own):  # the exporter's current stream
+                return super().__dlpack__(**keywords)
+
+    reader = {
+        "null": cupy.cuda.Stream.null,
+        "non-blocking": cupy.cuda.Stream(non_blocking=True),
+        "per-thread": cupy.cuda.Stream.ptds,
+    }[kind]
+    x, copied = cupy.zeros(100, np.int32), cupy.zeros(100, np.int32)
+    with latch.hold(own), reader:
+        put(x.data.ptr, 100, 7, own)
+        view = bridge.as_cupy(Ordered(x))
+        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
+    assert (copied.get() == 7).all()
+
+
+def test_dlpack_before_version_1_is_accepted():
+    class Old(DLPackExporter):
+        def __dlpack__(self, stream=None):
+            return self.array.__dlpack__(stream=stream)
+
+    assert bridge.as_cupy(Old(cupy.arange(3))).sum() == 3
+
+
+HOST = {
+    "numpy.ndarray": np.zeros(3),
+    "numpy.float64": np.float64(1),
+    "list": [1, 2],
+    "float": 1.0,
+    "bytes": b"12",
+}
+
+
+@BOTH
+@pytest.mark.parametrize("value", HOST.values(), ids=HOST)
+def test_host_data_is_refused(convert, value):
+    name = type(value).__name__
+    with pytest.raises(TypeError, match=rf"is a host .*{name}; move it to the device first"):
+        convert(value)
+
+
+@BOTH
+@pytest.mark.parametrize("value", [None, object(), "text", print], ids=repr)
+def test_what_is_no_array_is_refused(convert, value):
+    with pytest.raises(TypeError, match="a GPUArray, a cupy.ndarray or an object with"):
+        convert(value)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [((1, 0), "is a host"), ((3, 0), "is a host"), ((10, 0), "device type 10; CUDA")],
+    ids=["host", "page-locked", "ROCm"],
+)
+def test_dlpack_of_other_devices_is_refused(convert, device, message):
+    with pytest.raises(TypeError, match=message):
+        convert(DLPackExporter(cupy.arange(3), device))
+
+
+@BOTH
+def test_a_consumed_capsule_is_refused(convert):
+    class Once(DLPackExporter):
+        capsule = None
+
+        def __dlpack__(self, **keywords):
+            self.capsule = self.capsule or super().__dlpack__(**keywords)
+            return self.capsule
+
+    exporter = Once(cupy.arange(3))
+    convert(exporter)
+    with pytest.raises(ValueError, match="multiple times"):
+        convert(exporter)
+
+
+@BOTH
+def test_a_refusal_of_the_exporter_passes(convert):
+    class Refuses(DLPackExporter):
+        def __dlpack__(self, **keywords):
+            raise BufferError("requires gradient")
+
+    with pytest.raises(BufferError, match="requires gradient"):
+        convert(Refuses(cupy.arange(3)))
+
+
+@BOTH
+def test_a_read_only_dlpack_export_is_refused(convert):
+    """NumPy marks its read-only capsules; such a capsule stands in for a device's."""
+
+    class ReadOnly(DLPackExporter):
+        def __dlpack__(self, **keywords):
+            host = np.arange(3.0)
+            host.flags.writeable = False
+            return host.__dlpack__(max_version=(1, 0))
+
+    if int(cupy.__version__.split(".")[0]) < 14:
+        pytest.skip("not installed: CuPy 14, the first with versioned capsules")
+    with pytest.raises(BufferError, match="exported as read-only.*hand over a copy"):
+        convert(ReadOnly(cupy.arange(3)))
+
+
+BROKEN = {
+    "no shape": ({"shape": ...}, ValueError, "no 'shape' entry"),
+    "no typestr": ({"typestr": ...}, ValueError, "no 'typestr' entry"),
+    "no data": ({"data": ...}, ValueError, "no 'data' entry"),
+    "no version": ({"version": ...}, ValueError, "no 'version' entry"),
+    "shape is a list": ({"shape": [3]}, TypeError, "shape .* a tuple of ints"),
+    "shape is an int": ({"shape": 3}, TypeError, "shape 3; a tuple of ints"),
+    "shape has a float": ({"shape": (3.0,)}, TypeError, "a tuple of ints"),
+    "shape has a bool": ({"shape": (True,)}, TypeError, "a tuple of ints"),
+    "shape is negative": ({"shape": (-3,)}, ValueError, "lengths are 0 or more"),
+    "typestr is a dtype": ({"typestr": np.dtype("f4")}, TypeError, "a str such as"),
+    "typestr is nonsense": ({"typestr": "<q9"}, ValueError, "typestr '<q9'"),
+    "typestr is big-endian": ({"typestr": ">i8"}, TypeError, "not in native byte order"),
+    "typestr is an object": ({"typestr": "|O"}, TypeError, "both PyCUDA and CuPy hold"),
+    "typestr is text": ({"typestr": "<U2"}, TypeError, "both PyCUDA and CuPy hold"),
+    "typestr is a date": ({"typestr": "<M8[s]"}, TypeError, "both PyCUDA and CuPy hold"),
+    "typestr is too wide": ({"typestr": "<f16"}, TypeError, "both PyCUDA and CuPy hold"),
+    "descr is nonsense": ({"typestr": "|V8", "descr": [("a", "zz")]}, ValueError, "descr"),
+    "data is an int": ({"data": 4096}, TypeError, "data 4096; a tuple"),
+    "data is one long": ({"data": (4096,)}, TypeError, "a tuple .pointer, read-only"),
+    "data has no pointer": ({"data": (None, False)}, TypeError, "a tuple .pointer"),
+    "data is null": ({"data": (0, False)}, ValueError, "pointer 0 for an array of shape"),
+    "data is negative": ({"data": (-8, False)}, ValueError, "pointer -8"),
+    "data is read-only": ({"data": (4096, True)}, BufferError, "read-only.*hand over a copy"),
+    "data is on the host": ({"data": (..., False)}, ValueError, "unknown to CUDA|host memory"),
+    "strides is a list": ({"strides": [8]}, TypeError, "strides .8.; None or a tuple"),
+    "strides has a float": ({"strides": (8.0,)}, TypeError, "None or a tuple of ints"),
+    "strides is too long": ({"strides": (8, 8)}, ValueError, "2 strides for 1 axes"),
+    "version is text": ({"version": "3"}, ValueError, "version '3'; versions 0 to 3"),
+    "version is to come": ({"version": 4}, ValueError, "version 4; versions 0 to 3"),
+    "version is negative": ({"version": -1}, ValueError, "versions 0 to 3"),
+    "masked": ({"mask": object()}, BufferError, "mask; neither library has masked"),
+    "stream is 0": ({"stream": 0}, ValueError, "stream 0, which CAI forbids"),
+    "stream is negative": ({"stream": -1}, ValueError, "stream -1, which CAI forbids"),
+    "stream is text": ({"stream": "1"}, TypeError, "None or an int handle"),
+    "stream is a bool": ({"stream": True}, TypeError, "None or an int handle"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize(("entries", "error", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_array_interface_is_refused(convert, entries, error, message):
+    x = cupy.arange(3)
+    exporter = Exporter(x)
+    host = np.zeros(3)
+    for key, value in entries.items():
+        if value is ...:
+            del exporter.interface[key]
+        elif value == (..., False):
+            exporter.interface[key] = (host.ctypes.data, False)
+        else:
+            exporter.interface[key] = value
+    before = copy.copy(exporter.interface)
+    with pytest.raises(error, match=message) as caught:
+        convert(exporter)
+    assert str(caught.value).startswith(f"{convert.__name__}: ")
+    assert exporter.interface == before
+    assert np.array_equal(x.get(), np.arange(3))
+
+
+@BOTH
+def test_an_array_interface_that_is_no_dict_is_refused(convert):
+    exporter = Exporter(cupy.arange(3))
+    exporter.interface = [1, 2]
+    with pytest.raises(TypeError, match="is a list; a dict is accepted"):
+        convert(exporter)
+
+
+@pytest.mark.parametrize("dtype", [">f4", "M8[s]", "U3", "f16", "c32", "O"])
+def test_a_gpuarray_of_a_dtype_that_cupy_has_not_is_refused(dtype):
+    a = gpuarray.GPUArray((3,), np.float64)
+    a.dtype = np.dtype(dtype)
+    with pytest.raises(TypeError, match="as_cupy: dtype .*accepted: bool, integers"):
+        bridge.as_cupy(a)
+
+
+@BOTH
+def test_a_freed_pointer_is_refused(convert):
+    block = drv.mem_alloc(24)
+    exporter = Exporter(cupy.arange(3), data=(int(block), False))
+    block.free()
+    with pytest.raises(ValueError, match="unknown to CUDA; device memory that has not been freed"):
+        convert(exporter)
+
+
+def test_debug_mode_finds_a_freed_pointer_in_a_gpuarray(python):
+    done = python(
+        """
+        import bridge, bridge.autoinit, numpy as np, pycuda.driver as drv
+        from pycuda.gpuarray import GPUArray
+        block = drv.mem_alloc(64)
+        a = GPUArray((4,), np.float32, gpudata=int(block))
+        bridge.as_cupy(a)
+        block.free()
+        try:
+            bridge.as_cupy(a)
+        except ValueError as error:
+            print(error)
+        """,
+        BRIDGE_DEBUG="1",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "unknown to CUDA" in done.stdout
+
+
+def test_pytorch_both_ways(gpu, package):
+    torch = package("torch")
+    for dtype in (
+        torch.bool,
+        torch.uint8,
+        torch.int64,
+        torch.float16,
+        torch.float32,
+        torch.complex64,
+    ):
+        tensor = torch.ones(6, device="cuda").to(dtype).reshape(2, 3)
+        for convert in (bridge.as_cupy, bridge.as_pycuda):
+            view = convert(tensor)
+            assert pointer_of(view) == tensor.data_ptr()
+            assert np.array_equal(view.get(), tensor.cpu().numpy())
+        a = gpuarray.to_gpu(tensor.cpu().numpy())
+        back = torch.from_dlpack(bridge.as_cupy(a))
+        assert back.data_ptr() == int(a.gpudata)
+        assert torch.equal(back, tensor)
+
+
+def test_pytorch_is_ordered_on_its_own_stream(gpu, package, latch, put):
+    torch = package("torch")
+    tensor = torch.zeros(100, dtype=torch.int32, device="cuda")
+    writer, reader = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
+    copied = cupy.zeros(100, np.int32)
+    torch.cuda.synchronize()
+    with latch.hold(bridge.as_cupy_stream(writer)), torch.cuda.stream(writer), reader:
+        tensor.fill_(7)
+        view = bridge.as_cupy(tensor)
+        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
+    assert (copied.get() == 7).all()
+
+
+def test_pytorch_refuses_what_requires_a_gradient(gpu, package):
+    torch = package("torch")
+    with pytest.raises(BufferError, match="detach"):
+        bridge.as_cupy(torch.ones(3, device="cuda", requires_grad=True))
+
+
+def test_jax_both_ways(gpu, package, monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jnp = package("jax.numpy")
+    array = jnp.arange(6.0)
+    for convert in (bridge.as_cupy, bridge.as_pycuda):
+        view = convert(array)
+        assert pointer_of(view) == array.unsafe_buffer_pointer()
+        assert np.array_equal(view.get(), np.arange(6))
+    back = jnp.from_dlpack(bridge.as_cupy(gpuarray.to_gpu(np.ones(4, np.float32))))
+    assert float(back.sum()) == 4

@@ -1,0 +1,175 @@
+"""The package as such: what importing it does, its layout, its report and its self-check."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ON_GPU, ROOT
+
+import bridge
+
+SOURCES = sorted((ROOT / "bridge").glob("*.py"))
+
+# Arrows go one way: what each module may import of the package.
+MAY_IMPORT = {
+    "__init__": {"arrays", "config", "context", "streams"},  # for type checkers only
+    "__main__": {"config", "selfcheck"},
+    "arrays": {"context", "interface", "streams"},
+    "autoinit": {"context"},
+    "config": {"__init__", "context"},
+    "context": set(),
+    "interface": set(),
+    "selfcheck": {"__init__", "autoinit"},
+    "streams": {"context"},
+}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            yield from [node.module] if node.module else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "bridge":
+                    yield alias.name.partition(".")[2] or "__init__"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
+def test_imports_go_one_way(path):
+    found = {
+        name if (ROOT / "bridge" / f"{name}.py").exists() else "__init__" for name in imported(path)
+    }
+    assert found <= MAY_IMPORT[path.stem]
+
+
+def test_importing_the_package_imports_neither_library():
+    script = "import sys, bridge; print({'cupy', 'pycuda', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+def test_every_public_name_exists_and_says_who_owns_what_is_ordered_and_what_it_costs():
+    for name in bridge.__all__:
+        value = getattr(bridge, name)
+        assert value.__doc__
+        if name != "ContextError":
+            for word in ("*Ownership:*", "*Ordering:*", "*Cost:*"):
+                assert word in value.__doc__, (name, word)
+
+
+def test_tab_completion_shows_public_names_only():
+    assert set(dir(bridge)) == {*bridge.__all__, "__version__"}
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'as_numpy'"):
+        bridge.as_numpy  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["arrays", "config", "context", "streams", "interface"])
+def test_examples_in_docstrings_run(name):
+    module = importlib.import_module(f"bridge.{name}")
+    result = doctest.testmod(module)
+    assert result.failed == 0
+    assert name not in ("arrays", "context") or result.attempted > 0
+
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.splitlines()[0][:40])
+def test_blocks_of_the_readme_run(block, python):
+    done = python(block)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_show_config_names_versions_and_devices(capsys):
+    import cupy
+    import numpy
+
+    bridge.show_config()
+    out = capsys.readouterr().out
+    assert cupy.__version__ in out
+    assert numpy.__version__ in out
+    assert "device 0" in out
+    assert "PyCUDA and CuPy share the primary context of device 0" in out
+
+
+def test_show_config_without_a_driver_says_so(tmp_path):
+    script = (
+        "import bridge.config as c\nc.count_gpus = lambda: 0\nimport bridge; bridge.show_config()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no GPU, or no libcuda.so.1" in done.stdout
+
+
+def test_conflicts_are_named(monkeypatch):
+    from bridge import config
+
+    monkeypatch.setattr(config, "_version", lambda name: "14.2" if "cupy" in name else None)
+    monkeypatch.setattr("cupy.cuda.nvrtc.getVersion", lambda: (99, 0))
+    found = config.conflicts()
+    assert any("overwrite each other" in text for text in found)
+    assert any("loads NVRTC of CUDA 99" in text for text in found)
+
+
+def run_main(*arguments, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "bridge", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+    )
+
+
+def test_python_m_bridge_does_the_main_job():
+    done = run_main()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("bridge" if ON_GPU else "No GPU found")
+    assert done.stdout.endswith("all checks passed\n")
+    assert done.stdout.count("\nok ") >= 4
+
+
+def test_python_m_bridge_fails_when_a_check_fails(python):
+    done = python(
+        """
+        import sys, cupy, bridge.__main__, bridge.selfcheck as selfcheck
+        def fails():
+            selfcheck.check(False, "values differ")
+        selfcheck.strided_view = fails
+        bridge.__main__.count_gpus = lambda: 1  # whatever there is, it is installed already
+        selfcheck._torch_has_gpu = selfcheck._jax_has_gpu = lambda: False
+        sys.exit(bridge.__main__.main([]))
+        """
+    )
+    assert done.returncode == 1
+    assert "FAILED  a strided, reversed, transposed view" in done.stdout
+    assert "CheckError: values differ" in done.stdout
+    assert done.stdout.endswith("1 checks failed\n")
+
+
+def test_python_m_bridge_has_help():
+    done = run_main("--help")
+    assert done.returncode == 0
+    assert "--config" in done.stdout
+
+
+def test_without_a_gpu_and_a_checkout_the_self_check_says_so(tmp_path):
+    script = (
+        "import bridge.__main__ as m; from pathlib import Path\n"
+        "m.count_gpus = lambda: 0\n"
+        "m.__file__ = '/nowhere/bridge/__main__.py'\n"
+        "raise SystemExit(m.main([]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stdout.startswith("No GPU found, so there is nothing to bridge")

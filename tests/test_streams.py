@@ -1,0 +1,267 @@
+"""The ordering rule, with a latch that holds one stream until the host lets go."""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda import gpuarray
+
+import bridge
+
+N = 1000
+CUPY_STREAMS = {
+    "null": lambda: cupy.cuda.Stream.null,
+    "blocking": cupy.cuda.Stream,
+    "non-blocking": lambda: cupy.cuda.Stream(non_blocking=True),
+    "per-thread": lambda: cupy.cuda.Stream.ptds,
+}
+PYCUDA_STREAMS = {
+    "None": lambda: None,
+    "Stream()": drv.Stream,
+    "Stream(1)": lambda: drv.Stream(1),
+}
+every_pair = pytest.mark.parametrize(
+    ("cupy_kind", "pycuda_kind"), [(c, p) for c in CUPY_STREAMS for p in PYCUDA_STREAMS]
+)
+
+
+def read_through_cupy(convert, cupy_stream, pycuda_stream, latch, put, before_release=None):
+    """Let PyCUDA write behind a latch, convert, read with CuPy; return what was read."""
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    copy = cupy.zeros(N, np.int32)
+    with latch.hold(pycuda_stream), cupy_stream:
+        put(a.gpudata, N, 7, pycuda_stream)
+        x = convert(a, pycuda_stream)
+        copy.data.copy_from_device_async(x.data, x.nbytes, cupy_stream)
+        if before_release:
+            before_release()
+    return set(copy.get().tolist())
+
+
+def read_through_pycuda(
+    convert, cupy_stream, pycuda_stream, latch, copy_kernel, before_release=None
+):
+    """Let CuPy write behind a latch, convert, read with PyCUDA; return what was read."""
+    x = cupy.zeros(N, np.int32)
+    sevens = cupy.asarray(np.full(N, 7, np.int32))
+    copy = gpuarray.to_gpu(np.zeros(N, np.int32))
+    with latch.hold(cupy_stream), cupy_stream:
+        x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
+        a = convert(x, pycuda_stream)
+        copy_kernel(copy.gpudata, a.gpudata, pycuda_stream)
+        if before_release:
+            before_release()
+    return set(copy.get().tolist())
+
+
+@pytest.fixture(scope="module")
+def copy_kernel(compile_kernel):
+    function = compile_kernel(
+        'extern "C" __global__ void copy(int *to, const int *from, int n)'
+        "{ for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }",
+        "copy",
+    )
+
+    def copy(to, source, stream):
+        to, source = np.uintp(int(to)), np.uintp(int(source))
+        function(to, source, np.int32(N), block=(32, 1, 1), stream=stream)
+
+    copy(*[gpuarray.zeros(N, np.int32).gpudata] * 2, None)  # loaded before a latch holds it up
+    return copy
+
+
+@every_pair
+def test_cupy_reads_what_pycuda_wrote(cupy_kind, pycuda_kind, latch, put):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+
+    def convert(a, stream):
+        return bridge.as_cupy(a, stream=stream)
+
+    for _ in range(200):
+        assert read_through_cupy(convert, cupy_stream, pycuda_stream, latch, put) == {7}
+
+
+@every_pair
+def test_pycuda_reads_what_cupy_wrote(cupy_kind, pycuda_kind, latch, copy_kernel):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+
+    def convert(x, stream):
+        return bridge.as_pycuda(x, stream=stream)
+
+    for _ in range(200):
+        assert read_through_pycuda(convert, cupy_stream, pycuda_stream, latch, copy_kernel) == {7}
+
+
+# The pairs that CUDA does not order by itself.  They are the control of the two tests above: a
+# reader on such a pair comes to its end while the writer is still held up, so it reads stale data.
+UNORDERED = {
+    (c, p)
+    for c in CUPY_STREAMS
+    for p in PYCUDA_STREAMS
+    if "on-blocking" in c or p == "Stream(1)" or (c != "null" and p != "None")
+}
+
+
+@every_pair
+def test_cupy_asarray_reads_stale_data_where_cuda_does_not_order(
+    cupy_kind, pycuda_kind, latch, put
+):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    stale = (cupy_kind, pycuda_kind) in UNORDERED
+    read = read_through_cupy(
+        lambda a, _: cupy.asarray(a),
+        cupy_stream,
+        pycuda_stream,
+        latch,
+        put,
+        cupy_stream.synchronize if stale else None,
+    )
+    assert read == ({0} if stale else {7})
+
+
+@every_pair
+def test_the_plain_constructor_reads_stale_data_where_cuda_does_not_order(
+    cupy_kind, pycuda_kind, latch, copy_kernel
+):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    stale = (cupy_kind, pycuda_kind) in UNORDERED
+    null = cupy.cuda.Stream.null
+    read = read_through_pycuda(
+        lambda x, _: gpuarray.GPUArray(x.shape, x.dtype, gpudata=x.data.ptr, base=x),
+        cupy_stream,
+        pycuda_stream,
+        latch,
+        copy_kernel,
+        (pycuda_stream or null).synchronize if stale else None,
+    )
+    assert read == ({0} if stale else {7})
+
+
+def test_minus_one_orders_nothing(latch, put):
+    reader = cupy.cuda.Stream(non_blocking=True)
+    read = read_through_cupy(
+        lambda a, _: bridge.as_cupy(a, stream=-1),
+        reader,
+        drv.Stream(1),
+        latch,
+        put,
+        reader.synchronize,
+    )
+    assert read == {0}
+
+
+def test_a_fence_within_a_fence_uses_another_event(monkeypatch, latch, put):
+    """A finalizer may run between the two calls of a fence and must not disturb it."""
+    from bridge import streams
+
+    waiter, awaited = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    other = [drv.Stream(1), drv.Stream(1)]
+    plain = streams._wait
+
+    def wait(stream, event):
+        monkeypatch.setattr(streams, "_wait", plain)
+        bridge.wait_stream(*other)  # as a finalizer would, at the worst moment
+        plain(stream, event)
+
+    monkeypatch.setattr(streams, "_wait", wait)
+    read = read_through_cupy(
+        lambda a, stream: bridge.as_cupy(a, stream=stream), waiter, awaited, latch, put
+    )
+    assert read == {7}
+
+
+def test_wait_stream_orders_any_two_streams(latch, put):
+    waiter, awaited = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+
+    def convert(a, stream):
+        bridge.wait_stream(waiter, stream)
+        return cupy.asarray(a)
+
+    assert read_through_cupy(convert, waiter, awaited, latch, put) == {7}
+
+
+def test_use_stream_runs_cupy_on_the_stream_of_pycuda(latch, put):
+    stream = drv.Stream(1)
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    copy = cupy.zeros(N, np.int32)
+    with latch.hold(stream), bridge.use_stream(stream):
+        assert cupy.cuda.get_current_stream().ptr == stream.handle
+        put(a.gpudata, N, 7, stream)
+        copy[...] = cupy.asarray(a)
+    assert cupy.cuda.get_current_stream() == cupy.cuda.Stream.null
+    assert (copy.get() == 7).all()
+
+
+def test_as_cupy_stream_keeps_the_stream_of_pycuda_alive():
+    import weakref
+
+    class Owned(drv.Stream):
+        pass
+
+    stream = Owned()
+    alive = weakref.ref(stream)
+    wrapped = bridge.as_cupy_stream(stream)
+    assert wrapped.ptr == stream.handle
+    del stream
+    assert alive() is not None
+    wrapped.synchronize()
+    del wrapped
+    assert alive() is None
+
+
+def test_as_cupy_stream_of_a_cupy_stream_is_that_stream():
+    stream = cupy.cuda.Stream()
+    assert bridge.as_cupy_stream(stream) is stream
+
+
+def test_as_cupy_stream_of_none_is_the_null_stream():
+    assert bridge.as_cupy_stream(None) is cupy.cuda.Stream.null
+
+
+class Foreign:
+    def __init__(self, version, handle):
+        self.answer = version, handle
+
+    def __cuda_stream__(self):
+        return self.answer
+
+
+def test_streams_of_the_cuda_stream_protocol_are_accepted():
+    stream = drv.Stream()
+    assert bridge.as_cupy_stream(Foreign(0, stream.handle)).ptr == stream.handle
+
+
+def test_handle_1_is_the_legacy_default_stream():
+    assert bridge.as_cupy_stream(Foreign(0, 1)) is cupy.cuda.Stream.null
+
+
+@pytest.mark.parametrize(
+    "stream", [1, 0, -2, 12345, "null", 1.0, object(), True, drv.Stream], ids=repr
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: bridge.as_cupy(gpuarray.zeros(3, np.float32), stream=s),
+        lambda s: bridge.as_pycuda(cupy.zeros(3), stream=s),
+        lambda s: bridge.wait_stream(s, None),
+        lambda s: bridge.wait_stream(None, s),
+        bridge.as_cupy_stream,
+        bridge.use_stream,
+    ],
+    ids=["as_cupy", "as_pycuda", "waiter", "awaited", "as_cupy_stream", "use_stream"],
+)
+def test_what_is_no_stream_is_refused(call, stream):
+    with pytest.raises(TypeError, match="stream must be None, -1, a pycuda"):
+        call(stream)
+
+
+def test_a_stream_of_an_unknown_protocol_version_is_refused():
+    with pytest.raises(TypeError, match="version 1; version 0 is accepted"):
+        bridge.as_cupy_stream(Foreign(1, 0))
+
+
+def test_minus_one_is_no_stream_to_use():
+    with pytest.raises(TypeError, match="-1 means 'do not order'"):
+        bridge.use_stream(-1)
