@@ -22,13 +22,12 @@ from .interface import (
     read_interface,
     refuse,
 )
-from .streams import UNORDERED, Lease, fence, handle_of, order
+from .streams import PER_THREAD, UNORDERED, Lease, fence, handle_of, order
 
 _current_stream = cupy.cuda.get_current_stream
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
 # takes 0.25 us longer, a third, for passing its arguments on.  A test compares the results.
 _allocate = cupy.ndarray.__base__.__new__
-_PER_THREAD = 2  # cudaStreamPerThread
 
 
 def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
@@ -152,8 +151,6 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     awaited = current.ptr
     waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
     data = array.data
-    if data.device_id != device_id:
-        raise _other_device(data.device_id, device_id, "as_pycuda")
     if array.dtype not in PLAIN_DTYPES:
         check_dtype(array.dtype, "as_pycuda")
     if context.inspect_pointers:
@@ -251,7 +248,7 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
         if stream is not None:
             order(waiter, handle_of(stream, caller), device_id)
             waiter = UNORDERED
-        if waiter == _PER_THREAD:
+        if waiter == PER_THREAD:
             own = cupy.cuda.Stream(non_blocking=True)
             result = read_dlpack(array, own.ptr, caller)
             fence(waiter, own.ptr, device_id)

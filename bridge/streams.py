@@ -26,6 +26,7 @@ import pycuda.driver as drv
 
 from . import context
 
+PER_THREAD = 2  # cudaStreamPerThread: the calling thread's default stream
 UNORDERED = -1  # DLPack's word for "do not order", accepted wherever a stream is
 
 _STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
@@ -166,15 +167,26 @@ class Lease:
             if current != home:
                 _set_current(home)
             try:
-                if self.owner:
-                    order(self.owner, self.user, self.device_id)
-                # The block may have been allocated before its user switched streams.
-                order(0, self.user, self.device_id)
+                self._order()
             finally:
                 if current != home:
                     _set_current(current)
         except _CUDA_ERRORS:
             pass  # the context is dead, or this is a forked child: no later work can run
+
+    def _order(self) -> None:
+        if PER_THREAD in (self.owner, self.user):
+            # Here that handle may name another thread's stream.  The default stream stands in:
+            # an event on it covers the work of every thread's, and what waits behind it holds
+            # up every thread's (both seen on an H200, driver 580).
+            owner = 0 if self.owner == PER_THREAD else self.owner
+            user = 0 if self.user == PER_THREAD else self.user
+            fence(owner, user, self.device_id)
+            return
+        if self.owner:
+            order(self.owner, self.user, self.device_id)
+        # The block may have been allocated before its user switched streams.
+        order(0, self.user, self.device_id)
 
 
 def wait_stream(waiter: Any, awaited: Any, /) -> None:

@@ -261,6 +261,23 @@ def test_the_device_is_taken_from_the_pointer(python):
 
 
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+def test_a_dlpack_export_of_another_device_is_refused(python, convert):
+    out = two_devices(
+        python,
+        f"""
+        class Exporter:
+            __dlpack_device__ = lambda self: (2, 1)
+            __dlpack__ = lambda self, **_: None
+        try:
+            bridge.{convert}(Exporter())
+        except bridge.ContextError as error:
+            print(error)
+        """,
+    )
+    assert "is on device 1, but device 0 is current" in out
+
+
+@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
 def test_an_array_of_another_device_is_refused(python, convert):
     out = two_devices(
         python,

@@ -193,6 +193,18 @@ def test_dlpack_is_ordered_after_the_exporters_work(kind, latch, put):
     assert (copied.get() == 7).all()
 
 
+def test_a_given_stream_takes_the_place_of_the_exporters(latch, put):
+    own, reader = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    x, copied = cupy.zeros(100, np.int32), cupy.zeros(100, np.int32)
+    exporter = DLPackExporter(x)
+    with latch.hold(own), reader:
+        put(x.data.ptr, 100, 7, own)
+        view = bridge.as_cupy(exporter, stream=own)
+        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
+    assert exporter.asked[0]["stream"] == -1
+    assert (copied.get() == 7).all()
+
+
 def test_dlpack_before_version_1_is_accepted():
     class Old(DLPackExporter):
         def __dlpack__(self, stream=None):

@@ -134,43 +134,69 @@ def test_a_slice_holds_the_release_back(latch, put):
         assert pool.used_bytes() == 0
 
 
-def drop_on_another_thread(views):
-    thread = threading.Thread(target=views.clear)
-    thread.start()
-    thread.join()
-
-
-def drop_under_another_context(views):
+@pytest.fixture(scope="module")
+def second_context():
     context = drv.Device(0).make_context()
-    views.clear()
     context.pop()
+    yield context
     context.detach()
 
 
-def drop_during_an_exception(views):
-    def fail(a, x):
-        raise ValueError
+@pytest.fixture(params=["on another thread", "under another context", "during an exception"])
+def drop(request, second_context):
+    """Clear a list of views in a place where the primary context may not be current."""
 
-    try:
-        fail(*views)
-    except ValueError:
+    def on_another_thread(views):
+        thread = threading.Thread(target=views.clear)
+        thread.start()
+        thread.join()
+
+    def under_another_context(views):
+        second_context.push()
         views.clear()
+        second_context.pop()
+
+    def during_an_exception(views):
+        def fail(*_):
+            raise ValueError
+
+        try:
+            fail(*views)
+        except ValueError:
+            views.clear()
+
+    return locals()[request.param.replace(" ", "_")]
 
 
-@pytest.mark.parametrize(
-    "drop", [drop_on_another_thread, drop_under_another_context, drop_during_an_exception]
-)
-@pytest.mark.parametrize("cupy_kind", ["null", "blocking", "non-blocking"])
-def test_the_release_is_ordered_wherever_it_happens(cupy_kind, drop, latch, put):
+@pytest.mark.parametrize("pycuda_kind", ["Stream()", "Stream(1)"])
+@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
+def test_the_release_is_ordered_wherever_it_happens(cupy_kind, pycuda_kind, drop, latch, put):
     read = reuse_cupys_block(
         lambda x, stream: bridge.as_pycuda(x, stream=stream),
         CUPY_STREAMS[cupy_kind](),
-        drv.Stream(1),
+        PYCUDA_STREAMS[pycuda_kind](),
         latch,
         put,
         drop=drop,
     )
     assert read == {1}
+
+
+@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
+def test_pycudas_block_is_ordered_wherever_it_is_released(cupy_kind, drop, latch, put):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), drv.Stream()
+    sevens = cupy.asarray(np.full(N, 7, np.int32))
+    block = drv.mem_alloc(4 * N)
+    a = gpuarray.GPUArray((N,), np.int32, gpudata=int(block))
+    with latch.hold(cupy_stream):
+        with cupy_stream:
+            x = bridge.as_cupy(a, stream=pycuda_stream)
+            x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
+        views = [x]
+        del x
+        drop(views)
+        put(block, N, 1, pycuda_stream)  # as the block's next user would
+    assert (a.get() == 1).all()
 
 
 def test_release_in_a_reference_cycle():

@@ -139,6 +139,24 @@ def test_the_plain_constructor_reads_stale_data_where_cuda_does_not_order(
     assert read == ({0} if stale else {7})
 
 
+def test_as_cupy_of_a_cupy_array_orders_the_given_stream(latch, put):
+    def convert(a, stream):
+        return bridge.as_cupy(cupy.asarray(a), stream=stream)
+
+    reader = cupy.cuda.Stream(non_blocking=True)
+    assert read_through_cupy(convert, reader, drv.Stream(1), latch, put) == {7}
+
+
+def test_as_pycuda_of_a_gpuarray_orders_the_given_stream_after_the_default_one(latch, put):
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    stream = drv.Stream(1)
+    with latch.hold(None):
+        put(a.gpudata, N, 7)
+        bridge.as_pycuda(a, stream=stream)
+        put(a.gpudata, N, 8, stream)
+    assert (a.get() == 8).all()
+
+
 def test_minus_one_orders_nothing(latch, put):
     reader = cupy.cuda.Stream(non_blocking=True)
     read = read_through_cupy(
