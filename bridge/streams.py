@@ -108,7 +108,10 @@ def ordered_by_cuda(one: int, other: int) -> bool:
 def fence(waiter: int, awaited: int, device_id: int) -> None:
     """Make later work on `waiter` wait, on the device, for what `awaited` has queued."""
     idle = _events[device_id]
-    event = idle.pop() if idle else cupy.cuda.Event(disable_timing=True)
+    try:
+        event = idle.pop()
+    except IndexError:
+        event = cupy.cuda.Event(disable_timing=True)
     _record(event.ptr, awaited)
     _wait(waiter, event.ptr)
     idle.append(event)
