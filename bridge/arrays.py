@@ -91,12 +91,16 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     if context.inspect_pointers:
         _check_device(pointer, context.current_device(), "as_cupy")
 
-    to_release = (waiter or awaited) and order(waiter, awaited, device_id)
+    to_release = False
+    if waiter or awaited:
+        to_release = order(waiter, awaited, context.current_device())
     if array.base is not None:
         source = array.base.source if type(array.base) is Lease else array.base
-        if isinstance(source, cupy.ndarray) and _same_view(source, array, pointer):
+        if isinstance(source, cupy.ndarray) and _same_view(source, array):
             return source
-    owner = Lease(array, awaited, waiter, (stream, current), device_id) if to_release else array
+    owner: Any = array, gpudata  # both: users swap `gpudata` between arrays
+    if to_release:
+        owner = Lease(owner, awaited, waiter, (stream, current), device_id)
     memory = MemoryPointer(UnownedMemory(pointer, array.nbytes, owner, device_id), 0)
     result = _allocate(cupy.ndarray)
     result._init(array.shape, dtype, memory, array.strides)
@@ -109,7 +113,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `GPUArray` is returned as it is.
+        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view
+        where its release must be ordered after `stream`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The stream on which PyCUDA will work on the result.  None: PyCUDA's default stream.
         -1: do not order.
@@ -117,13 +122,17 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     Returns
     -------
     pycuda.gpuarray.GPUArray
-        A view with the shape, strides (bytes) and dtype of `array`.  If `array` is itself a
-        whole view made by `as_cupy`, the `GPUArray` it was made from.
+        A view with the shape, strides (bytes) and dtype of `array`; where `array` is contiguous,
+        with the strides that PyCUDA gives such arrays, also to axes of length 1.  If `array` is
+        itself a whole view made by `as_cupy`, the `GPUArray` it was made from.
 
     Raises
     ------
-    ContextError, TypeError, ValueError, BufferError
+    ContextError, TypeError, BufferError
         As `as_cupy`.
+    ValueError
+        As `as_cupy`; or if `array` repeats elements (a stride of 0, as of
+        `cupy.broadcast_to`), which PyCUDA cannot handle.
 
     Examples
     --------
@@ -156,15 +165,24 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if context.inspect_pointers:
         _check_device(array.size and data.ptr, context.current_device(), "as_pycuda")
 
-    to_release = (waiter or awaited) and order(waiter, awaited, device_id)
+    strides = array.strides
+    if 0 in strides and array.size > 1:
+        raise ValueError(
+            f"as_pycuda: the array repeats elements (shape {array.shape}, strides {strides}), and "
+            "PyCUDA would read and write past them; pass cupy.ascontiguousarray(a)"
+        )
+
+    to_release = False
+    if waiter or awaited:
+        to_release = order(waiter, awaited, context.current_device())
     if type(data.mem) is UnownedMemory:
         source = data.mem._owner
         if type(source) is Lease:
             source = source.source
-        if isinstance(source, GPUArray) and _same_view(array, source, data.ptr):
-            return source
+        if type(source) is tuple and _same_view(array, source[0]):
+            return source[0]
     owner = Lease(array, awaited, waiter, (stream, current), device_id) if to_release else array
-    return _new_gpuarray(array, owner, device_id)
+    return _new_gpuarray(array, data.ptr, owner, device_id)
 
 
 def _other_as_cupy(array: Any, stream: Any) -> Any:
@@ -172,6 +190,8 @@ def _other_as_cupy(array: Any, stream: Any) -> Any:
     waiter = _current_stream(device_id).ptr
     if not isinstance(array, cupy.ndarray):
         return _import(array, stream, waiter, device_id, "as_cupy")
+    if array.data.device_id != device_id:
+        raise _other_device(array.data.device_id, device_id, "as_cupy")
     if stream is not None:
         order(waiter, handle_of(stream, "as_cupy"), device_id)
     return array
@@ -180,25 +200,38 @@ def _other_as_cupy(array: Any, stream: Any) -> Any:
 def _other_as_pycuda(array: Any, stream: Any) -> Any:
     device_id = context.current_device()
     waiter = handle_of(stream, "as_pycuda")
-    if isinstance(array, GPUArray):
-        order(waiter, 0, device_id)
+    if not isinstance(array, GPUArray):
+        source = _import(array, None, waiter, device_id, "as_pycuda")
+        return _new_gpuarray(source, source.data.ptr, source, device_id)
+    pointer = 0 if array.gpudata is None else int(array.gpudata)
+    if context.inspect_pointers:
+        _check_device(pointer, device_id, "as_pycuda")
+    if not order(waiter, 0, device_id):
         return array
-    source = _import(array, None, waiter, device_id, "as_pycuda")
-    return _new_gpuarray(source, source, device_id)
+    # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
+    current = _current_stream(device_id)
+    lease = Lease(array, current.ptr, waiter, (stream, current), device_id)
+    return _new_gpuarray(array, pointer, lease, device_id)
 
 
-def _same_view(array: Any, gpuarray: Any, pointer: int) -> bool:
+def _same_view(array: Any, gpuarray: Any) -> bool:
     """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
+    if array.shape != gpuarray.shape or array.dtype != gpuarray.dtype:
+        return False
+    if not array.size:
+        return True
+    if array.data.ptr != int(gpuarray.gpudata):
+        return False
+    if array.strides == gpuarray.strides:
+        return True
+    one, other = array.flags, gpuarray.flags  # strides of axes of length 1 may differ
     return bool(
-        array.data.ptr == pointer
-        and array.shape == gpuarray.shape
-        and array.dtype == gpuarray.dtype
-        and array.strides == gpuarray.strides
+        (one.c_contiguous and other.c_contiguous) or (one.f_contiguous and other.f_contiguous)
     )
 
 
-def _new_gpuarray(array: Any, owner: Any, device_id: int) -> Any:
-    """Build a GPUArray over a CuPy array's memory, kept alive by `owner`.
+def _new_gpuarray(array: Any, pointer: int, owner: Any, device_id: int) -> Any:
+    """Build a GPUArray like `array`, of either library, over memory kept alive by `owner`.
 
     The constructor takes 1.9 us, of which two thirds go into conversions of what is exact here
     already; filling in the same attributes takes 0.6.  A test holds the set of attributes.
@@ -221,7 +254,7 @@ def _new_gpuarray(array: Any, owner: Any, device_id: int) -> Any:
         "nbytes": array.nbytes,
         "itemsize": dtype.itemsize,
         "allocator": drv.mem_alloc,
-        "gpudata": array.data.ptr if size else None,
+        "gpudata": pointer if size else None,
         "base": owner,
         "_grid": grid,
         "_block": block,
@@ -241,6 +274,8 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
     DLPack first: its exporters order their own pending work, while the array interface of
     several (PyTorch, PyCUDA) names no stream.
     """
+    if isinstance(array, type):
+        raise refuse(array, caller)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         holder = dlpack_device(array, caller)
         if holder != device_id:

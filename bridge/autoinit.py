@@ -16,13 +16,16 @@ device : pycuda.driver.Device
 Raises
 ------
 ContextError
-    If ``pycuda.autoinit`` ran before: its context is a second one.
+    If ``pycuda.autoinit`` ran before, since its context is a second one; or on another thread
+    than the main one.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+import threading
 from typing import Any
 
 import cupy
@@ -43,6 +46,12 @@ def _start() -> Any:
             "`import bridge.autoinit`, or import bridge.autoinit first: later imports of "
             "pycuda.autoinit then share its context"
         )
+    if threading.current_thread() is not threading.main_thread():
+        raise ContextError(
+            "bridge.autoinit was first imported on another thread than the main one, where its "
+            "context would abort the process at exit. Import it on the main thread, and work "
+            "under `with bridge.primary_context():` on others"
+        )
     if "pycuda.autoprimaryctx" in sys.modules:  # on the right context, which it pops at exit
         current_device()
         return drv.Context.get_current()
@@ -55,9 +64,10 @@ def _start() -> Any:
     return started
 
 
-def _finish() -> None:
-    drv.Context.pop()
-    clear_context_caches()
+def _finish(started_by: int = os.getpid()) -> None:
+    if os.getpid() == started_by and drv.Context.get_current() is context:
+        drv.Context.pop()
+        clear_context_caches()
 
 
 context = _start()

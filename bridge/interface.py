@@ -37,18 +37,25 @@ class DeviceArray(NamedTuple):
 
 def check_dtype(dtype: np.dtype[Any], caller: str) -> None:
     """Raise TypeError unless both libraries can hold `dtype`."""
-    if dtype in PLAIN_DTYPES:
+    if _is_held(dtype):
         return
     if not dtype.isnative:
         problem = "is not in native byte order; convert it on the host first, e.g. a.astype('<f4')"
-    elif dtype.kind == "V" and not dtype.hasobject:
-        return  # structured, or plain bytes
     else:
         problem = "is not one that both PyCUDA and CuPy hold"
     raise TypeError(
         f"{caller}: dtype {dtype} {problem} (accepted: bool, integers, float16/32/64, "
         "complex64/128 and structured dtypes of these)"
     )
+
+
+def _is_held(dtype: np.dtype[Any]) -> bool:
+    if dtype.subdtype is not None:
+        return _is_held(dtype.subdtype[0])
+    if dtype.fields is not None:
+        return all(_is_held(field[0]) for field in dtype.fields.values())
+    # Plain bytes: what a structured dtype becomes on the way through other libraries.
+    return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
 
 
 def pointer_device(pointer: int, caller: str) -> int:
@@ -60,11 +67,10 @@ def pointer_device(pointer: int, caller: str) -> int:
         If CUDA does not know the pointer: host memory, or freed already.
     """
     attributes = cupy.cuda.runtime.pointerGetAttributes(pointer)
-    if attributes.type not in (2, 3):  # cudaMemoryTypeDevice, cudaMemoryTypeManaged
-        kind = "page-locked host memory" if attributes.type == 1 else "unknown to CUDA"
+    if attributes.type == 0:  # cudaMemoryTypeUnregistered; page-locked memory is the GPU's too
         raise ValueError(
-            f"{caller}: the array's pointer 0x{pointer:x} is {kind}; device memory that has not "
-            "been freed is accepted"
+            f"{caller}: the array's pointer 0x{pointer:x} is unknown to CUDA; device memory that "
+            "has not been freed is accepted"
         )
     return int(attributes.device)
 
@@ -147,6 +153,8 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
                 "stream, 2 the per-thread one, None needs no ordering)"
             )
         stream = 0 if stream == 1 else int(stream)
+    shape = tuple(map(int, shape))
+    strides = None if strides is None else tuple(map(int, strides))
     return DeviceArray(int(pointer), shape, strides, dtype, stream)
 
 
@@ -175,7 +183,14 @@ def dlpack_device(array: Any, caller: str) -> int:
     TypeError
         If the data is not in CUDA device memory.
     """
-    kind, device_id = array.__dlpack_device__()
+    answer = array.__dlpack_device__()
+    try:
+        kind, device_id = answer
+    except TypeError:
+        raise TypeError(
+            f"{caller}: the argument's __dlpack_device__() returns {answer!r}; (type, id) is "
+            "accepted"
+        ) from None
     if kind in _CUDA_DEVICES:
         return int(device_id)
     if kind in _HOST_DEVICES:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from operator import index
 from typing import Any
 
 import cupy
@@ -34,6 +35,8 @@ _NON_BLOCKING = 1  # cudaStreamNonBlocking
 _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 
 _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+_INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
+_is_capturing = cupy.cuda.runtime.streamIsCapturing
 _get_flags = cupy.cuda.runtime.streamGetFlags
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
@@ -67,14 +70,8 @@ def handle_of(stream: Any, caller: str) -> int:
         return int(stream.handle)
     if isinstance(stream, _STREAMS):
         handle = int(stream.ptr)
-    elif hasattr(stream, "__cuda_stream__"):
-        version, handle = stream.__cuda_stream__()
-        if version != 0:
-            raise TypeError(
-                f"{caller}: stream is a {_name(stream)} whose __cuda_stream__ protocol has "
-                f"version {version}; version 0 is accepted"
-            )
-        handle = int(handle)
+    elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
+        handle = _protocol_handle(stream, caller)
     elif type(stream) is int and stream == UNORDERED:
         return UNORDERED
     else:
@@ -88,6 +85,20 @@ def handle_of(stream: Any, caller: str) -> int:
             f"object with __cuda_stream__ (got {stream!r} of type {_name(stream)}{hint})"
         )
     return 0 if handle == _LEGACY else handle
+
+
+def _protocol_handle(stream: Any, caller: str) -> int:
+    answer = stream.__cuda_stream__()
+    try:
+        version, handle = map(index, answer)
+    except (TypeError, ValueError):
+        version, handle = -1, -1
+    if version != 0 or handle < 0:
+        raise TypeError(
+            f"{caller}: stream is a {_name(stream)} whose __cuda_stream__() returns {answer!r}; "
+            "(0, handle) is accepted, for version 0 of the protocol"
+        )
+    return handle
 
 
 def _name(value: Any) -> str:
@@ -131,6 +142,11 @@ def order(waiter: int, awaited: int, device_id: int) -> bool:
     return True
 
 
+# The streams of each lease that is alive, by its id().  Held here and not by the lease: when a
+# garbage cycle holds both, the collector may run the stream's finalizer before the lease's.
+_leased: dict[int, tuple[Any, Any]] = {}
+
+
 class Lease:
     """Keep `source` alive; when let go, order its owner's stream after its user's first.
 
@@ -149,7 +165,7 @@ class Lease:
     device_id : int
     """
 
-    __slots__ = ("device_id", "owner", "source", "streams", "user")
+    __slots__ = ("device_id", "owner", "source", "user")
 
     def __init__(
         self, source: Any, owner: int, user: int, streams: tuple[Any, Any], device_id: int
@@ -157,8 +173,8 @@ class Lease:
         self.source = source
         self.owner = owner
         self.user = user
-        self.streams = streams
         self.device_id = device_id
+        _leased[id(self)] = streams
 
     def __del__(self, is_finalizing: Any = sys.is_finalizing) -> None:
         if is_finalizing():
@@ -174,22 +190,29 @@ class Lease:
             finally:
                 if current != home:
                     _set_current(current)
-        except _CUDA_ERRORS:
-            pass  # the context is dead, or this is a forked child: no later work can run
+        except _CUDA_ERRORS as error:
+            # The context is dead, or this is a forked child: no later work can run.  An invalid
+            # handle is another matter: the streams above were to be valid.
+            if error.status == _INVALID_HANDLE:
+                raise
+        finally:
+            del _leased[id(self)]
 
     def _order(self) -> None:
-        if PER_THREAD in (self.owner, self.user):
+        user = self.user
+        if _is_capturing(user):
+            return  # the work goes into a graph: it is ordered where the graph is launched
+        if PER_THREAD in (self.owner, user):
             # Here that handle may name another thread's stream.  The default stream stands in:
             # an event on it covers the work of every thread's, and what waits behind it holds
             # up every thread's (both seen on an H200, driver 580).
             owner = 0 if self.owner == PER_THREAD else self.owner
-            user = 0 if self.user == PER_THREAD else self.user
-            fence(owner, user, self.device_id)
+            fence(owner, 0 if user == PER_THREAD else user, self.device_id)
             return
         if self.owner:
-            order(self.owner, self.user, self.device_id)
+            order(self.owner, user, self.device_id)
         # The block may have been allocated before its user switched streams.
-        order(0, self.user, self.device_id)
+        order(0, user, self.device_id)
 
 
 def wait_stream(waiter: Any, awaited: Any, /) -> None:
@@ -214,6 +237,8 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     """
     device_id = context.current_device()
     first, second = handle_of(waiter, "wait_stream"), handle_of(awaited, "wait_stream")
+    if UNORDERED in (first, second):
+        raise TypeError("wait_stream: -1 means 'do not order' and is no stream")
     order(first, second, device_id)
 
 

@@ -236,6 +236,37 @@ def test_the_way_back_from_a_part_is_not_the_whole(pointer, shape, dtype, stride
     assert (y.data.ptr, y.shape, y.dtype, y.strides) == (pointer(x), shape, dtype, a.strides)
 
 
+def test_the_way_back_from_another_place_is_not_the_source():
+    big = gpuarray.to_gpu(np.arange(8, dtype=np.float32))
+    x = bridge.as_cupy(big[::2])
+    y = cupy.ndarray(x.shape, x.dtype, x.data + 4, x.strides)
+    assert int(bridge.as_pycuda(y).gpudata) == y.data.ptr
+
+
+def test_memory_swapped_between_gpuarrays_stays_with_the_view():
+    a = gpuarray.to_gpu(np.arange(4, dtype=np.float32))
+    b = gpuarray.to_gpu(np.full(4, 9, np.float32))
+    x = bridge.as_cupy(a)
+    a.gpudata, b.gpudata = b.gpudata, a.gpudata
+    assert int(bridge.as_pycuda(x).gpudata) == x.data.ptr
+    del b
+    gc.collect()
+    assert np.array_equal(x.get(), np.arange(4))
+
+
+@pytest.mark.parametrize("part", [np.s_[:1, :3], np.s_[:, 1:2], np.s_[2:2]], ids=repr)
+def test_the_way_back_from_a_view_ends_at_the_same_array(part):
+    x = cupy.zeros((4, 6))[part]
+    assert bridge.as_cupy(bridge.as_pycuda(x)) is x
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4)], ids=str)
+def test_an_array_that_repeats_elements_is_refused(shape):
+    x = cupy.broadcast_to(cupy.arange(8)[:1], shape)
+    with pytest.raises(ValueError, match=r"repeats elements.*pass cupy.ascontiguousarray\(a\)"):
+        bridge.as_pycuda(x)
+
+
 def test_as_cupy_keeps_the_source_alive():
     a = gpuarray.to_gpu(np.arange(5))
     alive = weakref.ref(a)

@@ -6,8 +6,10 @@ import itertools
 import textwrap
 
 import cupy
+import numpy as np
 import pycuda.driver as drv
 import pytest
+from pycuda import gpuarray
 
 import bridge
 
@@ -179,28 +181,102 @@ def test_an_array_allocated_on_one_thread_is_freed_on_another(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("used", ["bridge.autoinit", "bridge"])
+PARENTS = {
+    "bridge.autoinit": "import bridge.autoinit",
+    "primary_context": "with bridge.primary_context(): pass",
+    "CuPy alone": "",
+}
+
+
+@pytest.mark.parametrize("used", PARENTS.values(), ids=PARENTS)
 def test_a_forked_child_gets_a_clear_error(python, used):
-    script = f"""
-    import os, sys, {used}, bridge, cupy
-    with bridge.primary_context():
-        x = cupy.zeros(3)
-        pid = os.fork()
-        if pid == 0:
+    script = """
+    import os
+    x = cupy.zeros(3)
+    pid = os.fork()
+    if pid == 0:
+        for use in (lambda: bridge.as_pycuda(x), bridge.primary_context().__enter__):
             try:
-                bridge.as_pycuda(x)
+                use()
             except bridge.ContextError as error:
                 print(error, flush=True)
-            try:
-                with bridge.primary_context(): pass
-            except bridge.ContextError as error:
-                print(error, flush=True)
-            os._exit(0)
-        os.waitpid(pid, 0)
+        os._exit(0)
+    os.waitpid(pid, 0)
     """
-    done = python(textwrap.dedent(script))
+    done = python(f"import bridge, cupy\n{used}\n" + textwrap.dedent(script))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("CUDA does not survive fork()") == 2
+
+
+def test_a_decorator_of_a_module_starts_no_cuda_before_a_fork(python):
+    script = """
+    import os
+    @bridge.primary_context(0)
+    def work():
+        use()
+    pid = os.fork()
+    if pid == 0:
+        work()
+        print("fine", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    """
+    done = python(USE + textwrap.dedent(script))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+def test_autoinit_on_a_worker_thread_is_refused(python):
+    body = "import bridge.autoinit"
+    done = python(USE + THREAD.format(body=body))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ContextError: bridge.autoinit was first imported on another thread" in done.stdout
+
+
+def test_a_context_detached_by_somebody_is_made_anew(python):
+    script = """
+    with bridge.primary_context() as context:
+        use()
+    context.detach()
+    for _ in range(2):
+        with bridge.primary_context():
+            use()
+    """
+    done = python(USE + textwrap.dedent(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
+    script = """
+    import bridge.context, pycuda.driver as drv
+    with bridge.primary_context(): pass
+    known = len(bridge.context.accepted)
+    for _ in range(10):
+        own = drv.Device(0).retain_primary_context()
+        own.push()
+        use()
+        drv.Context.pop()
+        del own
+    assert len(bridge.context.accepted) == known
+    with bridge.primary_context(): use()
+    """
+    done = python(USE + textwrap.dedent(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_current_context_of_cuda_is_refused_where_streams_matter():
+    a = gpuarray.zeros(3, np.float32)
+    second = drv.Device(0).make_context()
+    handle = second.handle
+    second.pop()
+    before = cupy.cuda.driver.ctxGetCurrent()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    try:
+        cupy.cuda.driver.ctxSetCurrent(handle)
+        with stream, pytest.raises(bridge.ContextError, match="not that one"):
+            bridge.as_cupy(a)
+    finally:
+        cupy.cuda.driver.ctxSetCurrent(before)
+        second.detach()
 
 
 def test_primary_context_nests_and_gives_one_object():
@@ -222,10 +298,16 @@ def test_primary_context_takes_any_kind_of_device(kind):
         assert context is drv.Context.get_current()
 
 
-@pytest.mark.parametrize("device", [-1, 99])
+@pytest.mark.parametrize("device", [-1, 99, cupy.cuda.Device(99)], ids=repr)
 def test_primary_context_of_a_device_that_is_not_there(device):
-    with pytest.raises(ValueError, match=f"there is no device {device}; this process sees"):
-        bridge.primary_context(device)
+    with (
+        pytest.raises(
+            ValueError,
+            match=f"there is no device {getattr(device, 'id', device)}; this process sees",
+        ),
+        bridge.primary_context(device),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("device", ["0", 0.0, True, object()], ids=repr)
@@ -260,6 +342,27 @@ def test_the_device_is_taken_from_the_pointer(python):
     assert out == "1 1\n"
 
 
+@pytest.mark.parametrize("array", ["a", "x"])
+@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+def test_an_array_of_another_device_is_refused(python, convert, array):
+    out = two_devices(
+        python,
+        f"""
+        with bridge.primary_context(1):
+            a = gpuarray.to_gpu(np.arange(4.0))
+            x = cupy.arange(4)
+        try:
+            bridge.{convert}({array})
+        except bridge.ContextError as error:
+            print(error)
+        with bridge.primary_context(1):
+            del a
+        """,
+    )
+    assert "is on device 1, but device 0 is current" in out
+    assert "`with bridge.primary_context(1):`" in out
+
+
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
 def test_a_dlpack_export_of_another_device_is_refused(python, convert):
     out = two_devices(
@@ -275,26 +378,6 @@ def test_a_dlpack_export_of_another_device_is_refused(python, convert):
         """,
     )
     assert "is on device 1, but device 0 is current" in out
-
-
-@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-def test_an_array_of_another_device_is_refused(python, convert):
-    out = two_devices(
-        python,
-        f"""
-        with bridge.primary_context(1):
-            a = gpuarray.to_gpu(np.arange(4.0))
-            x = cupy.arange(4)
-        try:
-            bridge.{convert}({"a" if convert == "as_cupy" else "x"})
-        except bridge.ContextError as error:
-            print(error)
-        with bridge.primary_context(1):
-            del a
-        """,
-    )
-    assert "is on device 1, but device 0 is current" in out
-    assert "`with bridge.primary_context(1):`" in out
 
 
 def test_cupy_on_another_device_than_pycuda_is_refused(python):

@@ -231,7 +231,9 @@ def test_host_data_is_refused(convert, value):
 
 
 @BOTH
-@pytest.mark.parametrize("value", [None, object(), "text", print], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, object(), "text", print, gpuarray.GPUArray, cupy.ndarray], ids=repr
+)
 def test_what_is_no_array_is_refused(convert, value):
     with pytest.raises(TypeError, match="a GPUArray, a cupy.ndarray or an object with"):
         convert(value)
@@ -246,6 +248,15 @@ def test_what_is_no_array_is_refused(convert, value):
 def test_dlpack_of_other_devices_is_refused(convert, device, message):
     with pytest.raises(TypeError, match=message):
         convert(DLPackExporter(cupy.arange(3), device))
+
+
+@BOTH
+def test_a_broken_dlpack_device_is_refused(convert):
+    exporter = DLPackExporter(cupy.arange(3), 7)
+    with pytest.raises(
+        TypeError, match=r"__dlpack_device__\(\) returns 7; \(type, id\) is accepted"
+    ):
+        convert(exporter)
 
 
 @BOTH
@@ -357,9 +368,13 @@ def test_an_array_interface_that_is_no_dict_is_refused(convert):
         convert(exporter)
 
 
-@pytest.mark.parametrize("dtype", [">f4", "M8[s]", "U3", "f16", "c32", "O"])
+@pytest.mark.parametrize(
+    "dtype",
+    [">f4", "M8[s]", "U3", "f16", "c32", "O", "f4,U3", "f4,>i4", [("a", "M8[s]", 2)]],
+    ids=str,
+)
 def test_a_gpuarray_of_a_dtype_that_cupy_has_not_is_refused(dtype):
-    a = gpuarray.GPUArray((3,), np.float64)
+    a = gpuarray.GPUArray((3,), np.complex128)
     a.dtype = np.dtype(dtype)
     with pytest.raises(TypeError, match="as_cupy: dtype .*accepted: bool, integers"):
         bridge.as_cupy(a)

@@ -87,22 +87,34 @@ def test_a_block_of_the_default_stream_used_on_another_is_not_reused_early(latch
         assert (y.get() == 1).all()
 
 
-@pytest.mark.parametrize("kind", CUPY_STREAMS)
-def test_pycudas_block_is_not_reused_before_cupys_work(kind, latch, put):
-    cupy_stream = CUPY_STREAMS[kind]()
+def reuse_pycudas_block(convert, cupy_stream, latch, put, before_release=None):
+    """Write 7 with CuPy into a view of PyCUDA's block, drop it, let PyCUDA reuse the block."""
     pool = DeviceMemoryPool()
     sevens = cupy.asarray(np.full(N, 7, np.int32))
     a = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
     pointer = int(a.gpudata)
     with latch.hold(cupy_stream):
         with cupy_stream:
-            x = bridge.as_cupy(a)
+            x = convert(a)
             x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
         del a, x
         b = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
-        assert int(b.gpudata) == pointer
+        assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
         put(b.gpudata, N, 1)
-    assert (b.get() == 1).all()
+        if before_release:
+            before_release()
+    return set(b.get().tolist())
+
+
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_pycudas_block_is_not_reused_before_cupys_work(kind, latch, put):
+    assert reuse_pycudas_block(bridge.as_cupy, CUPY_STREAMS[kind](), latch, put) == {1}
+
+
+def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put):
+    cupy_stream = CUPY_STREAMS["non-blocking"]()
+    null = cupy.cuda.Stream.null
+    assert reuse_pycudas_block(cupy.asarray, cupy_stream, latch, put, null.synchronize) == {7}
 
 
 def test_work_on_a_view_is_seen_by_cupy_once_the_view_is_gone(latch, put):
@@ -197,6 +209,52 @@ def test_pycudas_block_is_ordered_wherever_it_is_released(cupy_kind, drop, latch
         drop(views)
         put(block, N, 1, pycuda_stream)  # as the block's next user would
     assert (a.get() == 1).all()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
+def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
+    """The collector may run the finalizer of the CuPy stream before that of the view."""
+    pool = cupy.cuda.MemoryPool()
+    ones = cupy.asarray(np.ones(N, np.int32))
+    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    keep = [current] if kept else []
+    with cupy.cuda.using_allocator(pool.malloc):
+        x = cupy.empty(N, np.int32)
+        pointer = x.data.ptr
+        with latch.hold(stream):
+            with current:
+                a = bridge.as_pycuda(x, stream=stream)
+            put(a.gpudata, N, 7, stream)
+            a.itself = a
+            del a, x, current
+            gc.collect()
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
+        assert (y.get() == 1).all()
+    assert len(keep) == kept
+
+
+def test_a_stream_named_later_orders_the_release_too(latch, put):
+    read = reuse_cupys_block(
+        lambda x, stream: bridge.as_pycuda(bridge.as_pycuda(x), stream=stream),
+        cupy.cuda.Stream.null,
+        drv.Stream(1),
+        latch,
+        put,
+    )
+    assert read == {1}
+
+
+def test_leases_leave_no_streams_behind():
+    from bridge import streams
+
+    before = len(streams._leased)
+    x = cupy.zeros(N)
+    for _ in range(100):
+        bridge.as_pycuda(x, stream=drv.Stream(1))
+    gc.collect()
+    assert len(streams._leased) == before
 
 
 def test_release_in_a_reference_cycle():

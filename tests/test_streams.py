@@ -256,7 +256,7 @@ def test_handle_1_is_the_legacy_default_stream():
 
 
 @pytest.mark.parametrize(
-    "stream", [1, 0, -2, 12345, "null", 1.0, object(), True, drv.Stream], ids=repr
+    "stream", [1, 0, -2, 12345, "null", 1.0, object(), True, drv.Stream, cupy.cuda.Stream], ids=repr
 )
 @pytest.mark.parametrize(
     "call",
@@ -275,11 +275,23 @@ def test_what_is_no_stream_is_refused(call, stream):
         call(stream)
 
 
-def test_a_stream_of_an_unknown_protocol_version_is_refused():
-    with pytest.raises(TypeError, match="version 1; version 0 is accepted"):
-        bridge.as_cupy_stream(Foreign(1, 0))
+@pytest.mark.parametrize(
+    "answer", [(1, 0), (0, -5), (0, None), (0, 1, 2), None, (0, "7")], ids=repr
+)
+def test_a_broken_cuda_stream_protocol_is_refused(answer):
+    stream = Foreign(0, 0)
+    stream.answer = answer
+    with pytest.raises(
+        TypeError, match=r"__cuda_stream__\(\) returns .*; \(0, handle\) is accepted"
+    ):
+        bridge.as_cupy_stream(stream)
 
 
 def test_minus_one_is_no_stream_to_use():
     with pytest.raises(TypeError, match="-1 means 'do not order'"):
         bridge.use_stream(-1)
+
+
+def test_minus_one_cannot_wait():
+    with pytest.raises(TypeError, match="wait_stream: -1 means 'do not order'"):
+        bridge.wait_stream(None, -1)
