@@ -13,6 +13,7 @@ from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray, splay
 
 from . import context
+from .context import accepted, pycuda_current
 from .interface import (
     PLAIN_DTYPES,
     check_dtype,
@@ -27,7 +28,8 @@ from .streams import PER_THREAD, UNORDERED, Lease, fence, handle_of, order
 _current_stream = cupy.cuda.get_current_stream
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
 # takes 0.25 us longer, a third, for passing its arguments on.  A test compares the results.
-_allocate = cupy.ndarray.__base__.__new__
+_ndarray = cupy.ndarray
+_allocate = _ndarray.__base__.__new__
 
 
 def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
@@ -79,7 +81,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     """
     if not isinstance(array, GPUArray):
         return _other_as_cupy(array, stream)
-    device_id = context.accepted[id(context.pycuda_current())]
+    device_id = accepted[id(pycuda_current())]
     current = _current_stream(device_id)
     waiter = current.ptr
     awaited = 0 if stream is None else handle_of(stream, "as_cupy")
@@ -102,7 +104,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     if to_release:
         owner = Lease(owner, awaited, waiter, (stream, current), device_id)
     memory = MemoryPointer(UnownedMemory(pointer, array.nbytes, owner, device_id), 0)
-    result = _allocate(cupy.ndarray)
+    result = _allocate(_ndarray)
     result._init(array.shape, dtype, memory, array.strides)
     return result
 
@@ -153,9 +155,9 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     *Cost:* less than ``GPUArray(gpudata=..., base=...)``, for any size; 0.5 us more where a
     fence is needed.
     """
-    if not isinstance(array, cupy.ndarray):
+    if not isinstance(array, _ndarray):
         return _other_as_pycuda(array, stream)
-    device_id = context.accepted[id(context.pycuda_current())]
+    device_id = accepted[id(pycuda_current())]
     current = _current_stream(device_id)
     awaited = current.ptr
     waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
