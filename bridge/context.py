@@ -125,7 +125,9 @@ def _accept_or_explain() -> int:
         where = f"on device {other}" if other != device_id else f"0x{current:x}, not that one"
         raise ContextError(
             f"PyCUDA's current context is on device {device_id}, CuPy's current one is {where}. "
-            f"Work with both on one device, e.g. under `with bridge.primary_context({other}):`"
+            f"Work with both on one device, e.g. under `with bridge.primary_context({other}):`, or "
+            f"go back with `cupy.cuda.Device({device_id}).use()` if it was another library that "
+            "switched (JAX does when it starts)"
         )
     _accept(top, device_id)
     return device_id

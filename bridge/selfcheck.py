@@ -184,7 +184,10 @@ def _jax_has_gpu() -> bool:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory for the rest
     import jax
 
-    return bool(jax.default_backend() == "gpu")
+    device = cupy.cuda.Device()
+    found = bool(jax.default_backend() == "gpu")
+    device.use()  # when JAX starts, it leaves the last of several GPUs current (0.11.2)
+    return found
 
 
 def _lines(gpuarray: Any, other: Any, checked: str, calls: dict[str, Callable[[], object]]) -> str:

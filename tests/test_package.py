@@ -133,7 +133,7 @@ def run_main(*arguments, cwd=ROOT):
 
 def test_python_m_bridge_does_the_main_job():
     done = run_main()
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout.startswith("bridge" if ON_GPU else "No GPU found")
     assert done.stdout.endswith("all checks passed\n")
     assert done.stdout.count("\nok ") >= 4

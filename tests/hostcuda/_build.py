@@ -137,7 +137,9 @@ def compile(
         command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o", str(target)]
         _run(command, text)
 
-    parts = (compiler_key(), repr((options, names)), source)
+    # What the source includes may change under it.
+    key = preprocess(source, options) if "#include" in source else source
+    parts = (compiler_key(), repr((options, names)), key)
     return _cached("kernel", ".so", [part.encode() for part in parts], make).read_bytes()
 
 

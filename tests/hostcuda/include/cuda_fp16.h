@@ -1,7 +1,7 @@
 // Half precision, as far as CuPy's float16 needs it: storage, and conversion from and to float.
 #pragma once
 
-static inline float __half2float(unsigned short bits) {
+static inline float __half_bits2float(unsigned short bits) {
   unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
   if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | fraction << 13);
   float size = exponent ? ldexpf(1024 + fraction, int(exponent) - 25) : ldexpf(fraction, -24);
@@ -30,10 +30,16 @@ struct half {
   half() {}
   half(const __half_raw &raw) : bits(raw.x) {}
   half(float value) : bits(__float2half_bits(value)) {}
-  operator float() const { return __half2float(bits); }
+  operator float() const { return __half_bits2float(bits); }
   operator __half_raw() const { return {bits}; }
 };
 typedef half __half;
 
 static inline unsigned short __half_as_ushort(half value) { return value.bits; }
 static inline half __ushort_as_half(unsigned short bits) { return half(__half_raw{bits}); }
+
+static inline float __half2float(half value) { return value; }
+static inline half __float2half(float value) { return half(value); }
+static inline half __hadd(half a, half b) { return half(float(a) + float(b)); }
+static inline half __hsub(half a, half b) { return half(float(a) - float(b)); }
+static inline half __hmul(half a, half b) { return half(float(a) * float(b)); }

@@ -1,0 +1,64 @@
+"""Programs of the years since 2010, with NumPy's numbers beside them.
+
+Every other module of this folder is a program: ``run(SourceModule)`` computes some arrays with the
+`SourceModule` that it is given, and ``expected()`` computes them with NumPy. It may also have
+
+``TOLERANCE``
+    how far they may differ, relative to an array's largest number; none: not at all;
+``NEEDS``
+    what the program uses that the host driver lacks: without a GPU it is skipped;
+``PRINTS``
+    the lines its kernels print, in any order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pycuda.compiler
+import pycuda.driver as drv
+import pytest
+
+FILES = {path.stem for path in Path(__file__).parent.glob("*.py")}
+NAMES = sorted(name for name in FILES if not name.startswith(("_", "test_")))
+
+
+@pytest.fixture(params=NAMES)
+def program(request):
+    module = importlib.import_module(f"legacy.{request.param}")
+    if hasattr(module, "NEEDS"):
+        request.getfixturevalue("gpu")
+    return module
+
+
+@pytest.fixture
+def printed(capfd):
+    """Answer the lines that kernels have printed since."""
+
+    def printed():
+        drv.Context.synchronize()
+        ctypes.CDLL(None).fflush(None)
+        return sorted(capfd.readouterr().out.splitlines())
+
+    printed()
+    return printed
+
+
+def compare(got, expected, tolerance):
+    assert list(got) == list(expected)
+    for name, wanted in expected.items():
+        assert (got[name].dtype, got[name].shape) == (wanted.dtype, wanted.shape), name
+        if tolerance:
+            room = tolerance * np.abs(wanted).max()
+            np.testing.assert_allclose(got[name], wanted, rtol=0, atol=room, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got[name], wanted, err_msg=name)
+
+
+def test_a_program_with_pycuda_gives_numpys_numbers(program, printed):
+    got = program.run(pycuda.compiler.SourceModule)
+    assert printed() == sorted(getattr(program, "PRINTS", []))
+    compare(got, program.expected(), getattr(program, "TOLERANCE", 0))
