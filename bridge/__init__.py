@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .config import show_config as show_config
     from .context import ContextError as ContextError, primary_context as primary_context
+    from .kernels import launch as launch
     from .streams import (
         as_cupy_stream as as_cupy_stream,
         use_stream as use_stream,
@@ -27,6 +28,7 @@ _HOME = {
     "as_cupy": "arrays",
     "as_cupy_stream": "streams",
     "as_pycuda": "arrays",
+    "launch": "kernels",
     "primary_context": "context",
     "show_config": "config",
     "use_stream": "streams",

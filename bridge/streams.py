@@ -36,7 +36,7 @@ _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 
 _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
-_is_capturing = cupy.cuda.runtime.streamIsCapturing
+is_capturing = cupy.cuda.runtime.streamIsCapturing
 _get_flags = cupy.cuda.runtime.streamGetFlags
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
@@ -200,7 +200,7 @@ class Lease:
 
     def _order(self) -> None:
         user = self.user
-        if _is_capturing(user):
+        if is_capturing(user):
             return  # the work goes into a graph: it is ordered where the graph is launched
         if PER_THREAD in (self.owner, user):
             # Here that handle may name another thread's stream.  The default stream stands in:
@@ -290,6 +290,15 @@ def as_cupy_stream(stream: Any, /) -> Any:
     result = cupy.cuda.ExternalStream(handle, device_id)  # CuPy 13
     result.foreign = stream  # CuPy 13 keeps no reference itself
     return result
+
+
+def pycuda_stream_of(stream: Any) -> Any:
+    """Return the ``pycuda.driver.Stream`` that a stream is or wraps; None if it is another's."""
+    if isinstance(stream, drv.Stream):
+        return stream
+    foreign = getattr(stream, "_foreign_stream_ref", None) or getattr(stream, "foreign", None)
+    inner = getattr(foreign, "stream", foreign)
+    return inner if isinstance(inner, drv.Stream) else None
 
 
 def use_stream(stream: Any, /) -> Any:
