@@ -30,7 +30,7 @@ def constructor(x):
 
 def to_cupy(shape):
     """Compare the ways from PyCUDA to CuPy."""
-    a = gpuarray.zeros(shape, np.float32)
+    a = gpuarray.GPUArray(shape, np.float32)
     pointer = recipe(a).data
     timings = measure(
         {
@@ -61,7 +61,7 @@ def to_pycuda(shape):
 
 def fences():
     """Show what the ordering costs where CUDA does not order the streams itself."""
-    a, x = gpuarray.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
+    a, x = gpuarray.GPUArray(1000, np.float32), cupy.zeros(1000, np.float32)
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
     with current:
         timings = measure(
@@ -100,7 +100,7 @@ def sizes():
 
 def memory():
     """Show that conversions leave nothing behind."""
-    a, x = gpuarray.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
+    a, x = gpuarray.GPUArray(1000, np.float32), cupy.zeros(1000, np.float32)
     pool = cupy.get_default_memory_pool()
     gc.collect()
     before = cupy.cuda.runtime.memGetInfo()[0], pool.used_bytes(), len(gc.get_objects())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .config import show_config as show_config
     from .context import ContextError as ContextError, primary_context as primary_context
+    from .functions import wrap_pycuda as wrap_pycuda
     from .kernels import launch as launch
     from .streams import (
         as_cupy_stream as as_cupy_stream,
@@ -33,6 +34,7 @@ _HOME = {
     "show_config": "config",
     "use_stream": "streams",
     "wait_stream": "streams",
+    "wrap_pycuda": "functions",
 }
 
 __all__ = list(_HOME)

@@ -93,15 +93,15 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     if context.inspect_pointers:
         _check_device(pointer, context.current_device(), "as_cupy")
 
-    to_release = False
+    leased = False
     if waiter or awaited:
-        to_release = order(waiter, awaited, context.current_device())
+        leased = order(waiter, awaited, context.current_device())
     if array.base is not None:
         source = array.base.source if type(array.base) is Lease else array.base
         if isinstance(source, cupy.ndarray) and _same_view(source, array):
             return source
     owner: Any = array, gpudata  # both: users swap `gpudata` between arrays
-    if to_release:
+    if leased:
         owner = Lease(owner, awaited, waiter, (stream, current), device_id)
     memory = MemoryPointer(UnownedMemory(pointer, array.nbytes, owner, device_id), 0)
     result = _allocate(_ndarray)
@@ -174,17 +174,33 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
             "PyCUDA would read and write past them; pass cupy.ascontiguousarray(a)"
         )
 
-    to_release = False
+    leased = False
     if waiter or awaited:
-        to_release = order(waiter, awaited, context.current_device())
+        leased = order(waiter, awaited, context.current_device())
     if type(data.mem) is UnownedMemory:
         source = data.mem._owner
         if type(source) is Lease:
             source = source.source
         if type(source) is tuple and _same_view(array, source[0]):
             return source[0]
-    owner = Lease(array, awaited, waiter, (stream, current), device_id) if to_release else array
+    owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
     return _new_gpuarray(array, data.ptr, owner, device_id)
+
+
+def lend(array: Any) -> Any:
+    """View a GPUArray with CuPy as `as_cupy` does, so that the view may be dropped on any thread.
+
+    Costs 1 us more, here and at the release: the view's owner is a `Lease` in any case.
+    """
+    view = as_cupy(array)
+    memory = view.data.mem
+    if type(memory) is not UnownedMemory or type(memory._owner) is Lease:
+        return view
+    device_id = memory.device_id
+    current = _current_stream(device_id)
+    lease = Lease(memory._owner, 0, current.ptr, (None, current), device_id)
+    memory = UnownedMemory(view.data.ptr, memory.size, lease, device_id)
+    return cupy.ndarray(view.shape, view.dtype, MemoryPointer(memory, 0), view.strides)
 
 
 def _other_as_cupy(array: Any, stream: Any) -> Any:

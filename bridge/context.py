@@ -90,6 +90,11 @@ def _start_cuda() -> None:
     )
 
 
+def usable() -> bool:
+    """Tell whether this process can use CUDA: not after a fork of one that did."""
+    return not _forked
+
+
 def handle(device_id: int) -> int:
     """Return the CUcontext of a device's primary context, once it has been used."""
     return int(_contexts[device_id].handle)

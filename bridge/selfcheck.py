@@ -79,7 +79,7 @@ def cupy_array_in_pycuda() -> str:
     x = cupy.arange(12, dtype=np.float32).reshape(3, 4)
     a = bridge.as_pycuda(x)
     check((a.get() == np.arange(12).reshape(3, 4)).all(), "values differ")
-    a[1].fill(np.float32(7))
+    a[1].set(np.full(4, 7, np.float32))
     check((x[1].get() == 7).all(), "a write through PyCUDA is not seen by CuPy")
     check(bridge.as_cupy(a) is x, "the way back does not end at the same array")
 

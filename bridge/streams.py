@@ -197,6 +197,10 @@ class Lease:
                 raise
         finally:
             del _leased[id(self)]
+            if context.pycuda_current() is None and context.usable():
+                # PyCUDA frees its memory under a context of its own only.
+                with context.primary_context(self.device_id):
+                    self.source = None
 
     def _order(self) -> None:
         user = self.user

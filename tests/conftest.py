@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -81,6 +82,13 @@ def _memory_stays_whole() -> Iterator[None]:
     before = len(hostcuda.damaged())
     yield
     assert hostcuda.damaged()[before:] == []
+
+
+@pytest.fixture
+def nvcc() -> None:
+    """PyCUDA's own compiler; the host driver brings one."""
+    if shutil.which("nvcc") is None:
+        pytest.skip(PACKAGE_MISSING + "nvcc")
 
 
 @pytest.fixture(scope="session")

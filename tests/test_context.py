@@ -264,7 +264,7 @@ def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
 
 
 def test_another_current_context_of_cuda_is_refused_where_streams_matter():
-    a = gpuarray.zeros(3, np.float32)
+    a = gpuarray.GPUArray(3, np.float32)
     second = drv.Device(0).make_context()
     handle = second.handle
     second.pop()

@@ -158,7 +158,7 @@ def test_the_buffer_is_the_one_of_pycuda(function):
         return  # the driver there does not tell; the results above do
     import hostcuda
 
-    a = gpuarray.zeros(8, np.float64)
+    a = gpuarray.GPUArray(8, np.float64)
     small = [np.uint8(1), np.int8(2), np.uint16(3), np.int32(4)]
     args = [a, *small, np.float32(5), np.float64(6), np.int64(7), np.uint8(8)]
     hostcuda.clear()

@@ -68,7 +68,7 @@ def copy_kernel(compile_kernel):
         to, source = np.uintp(int(to)), np.uintp(int(source))
         function(to, source, np.int32(N), block=(32, 1, 1), stream=stream)
 
-    copy(*[gpuarray.zeros(N, np.int32).gpudata] * 2, None)  # loaded before a latch holds it up
+    copy(*[gpuarray.GPUArray(N, np.int32).gpudata] * 2, None)  # loaded before a latch holds it up
     return copy
 
 
@@ -261,7 +261,7 @@ def test_handle_1_is_the_legacy_default_stream():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda s: bridge.as_cupy(gpuarray.zeros(3, np.float32), stream=s),
+        lambda s: bridge.as_cupy(gpuarray.GPUArray(3, np.float32), stream=s),
         lambda s: bridge.as_pycuda(cupy.zeros(3), stream=s),
         lambda s: bridge.wait_stream(s, None),
         lambda s: bridge.wait_stream(None, s),

@@ -58,7 +58,7 @@ def compare(got, expected, tolerance):
             np.testing.assert_array_equal(got[name], wanted, err_msg=name)
 
 
-def test_a_program_with_pycuda_gives_numpys_numbers(program, printed):
+def test_a_program_with_pycuda_gives_numpys_numbers(nvcc, program, printed):
     got = program.run(pycuda.compiler.SourceModule)
     assert printed() == sorted(getattr(program, "PRINTS", []))
     compare(got, program.expected(), getattr(program, "TOLERANCE", 0))

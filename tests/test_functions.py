@@ -1,0 +1,148 @@
+"""wrap_pycuda: legacy functions and PyCUDA's kernels, called with CuPy arrays."""
+
+from __future__ import annotations
+
+import collections
+import threading
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda import cumath, gpuarray
+from pycuda.elementwise import ElementwiseKernel
+from pycuda.reduction import ReductionKernel
+from pycuda.scan import InclusiveScanKernel
+
+import bridge
+
+pytestmark = pytest.mark.usefixtures("nvcc")  # PyCUDA compiles all of this
+HOST = np.arange(1, 9, dtype=np.float32)
+
+
+@bridge.wrap_pycuda
+def scale_and_add(a, b, factor=1.0):
+    """Do what legacy functions do."""
+    assert type(a) is type(b) is gpuarray.GPUArray
+    return a * np.float32(factor) + b
+
+
+def test_a_function_of_gpuarrays_takes_and_returns_cupy_arrays():
+    x = cupy.asarray(HOST)
+    y = scale_and_add(x, x, factor=3)
+    assert type(y) is cupy.ndarray
+    assert np.array_equal(y.get(), 4 * HOST)
+    assert np.array_equal(x.get(), HOST)
+
+
+def test_the_wrapper_has_the_functions_name_and_docstring():
+    assert scale_and_add.__name__ == "scale_and_add"
+    assert scale_and_add.__doc__ == "Do what legacy functions do."
+
+
+Pair = collections.namedtuple("Pair", "first second")
+TREES = {
+    "tuple": lambda a, b: (a, b),
+    "list": lambda a, b: [a, [b]],
+    "dict": lambda a, b: {"a": a, "more": {"b": (b, 1, None)}},
+    "named tuple": Pair,
+}
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value]
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_arrays_inside_of_containers_are_converted(tree):
+    x, y = cupy.asarray(HOST), cupy.asarray(2 * HOST)
+    seen = []
+
+    @bridge.wrap_pycuda
+    def function(value, *, keyword):
+        seen.extend(leaves([value, keyword]))
+        return value
+
+    given = tree(x, y)
+    back = function(given, keyword=given)
+    assert not any(isinstance(leaf, cupy.ndarray) for leaf in seen)
+    assert sum(isinstance(leaf, gpuarray.GPUArray) for leaf in seen) == 4
+    assert type(back) is type(given)
+    for got, wanted in zip(leaves(back), leaves(given), strict=True):
+        assert got is wanted
+
+
+def test_what_is_written_in_place_is_seen():
+    x = cupy.zeros(8, np.float32)
+    bridge.wrap_pycuda(lambda a: a.fill(np.float32(7)))(x)
+    assert (x.get() == 7).all()
+
+
+def test_an_elementwise_kernel():
+    kernel = bridge.wrap_pycuda(
+        ElementwiseKernel("float *z, const float *x, float a", "z[i] = a * x[i] + 1", "axpy")
+    )
+    x, z = cupy.asarray(HOST), cupy.zeros(8, np.float32)
+    kernel(z, x, np.float32(2))
+    assert np.array_equal(z.get(), 2 * HOST + 1)
+
+
+def test_a_reduction_kernel():
+    kernel = bridge.wrap_pycuda(
+        ReductionKernel(
+            np.float32, "0", "a+b", map_expr="x[i]*y[i]", arguments="float *x, float *y"
+        )
+    )
+    x = cupy.asarray(HOST)
+    result = kernel(x, x)
+    assert type(result) is cupy.ndarray
+    assert result.get() == (HOST * HOST).sum()
+
+
+def test_a_scan_kernel():
+    kernel = bridge.wrap_pycuda(InclusiveScanKernel(np.int32, "a+b"))
+    x = cupy.arange(8, dtype=np.int32)
+    assert np.array_equal(kernel(x).get(), np.arange(8).cumsum())
+
+
+def test_cumath():
+    assert np.allclose(bridge.wrap_pycuda(cumath.exp)(cupy.asarray(HOST)).get(), np.exp(HOST))
+
+
+@pytest.mark.parametrize("kind", ["null", "blocking", "non-blocking"])
+def test_the_call_is_part_of_cupys_current_stream(kind, latch):
+    stream = {
+        "null": cupy.cuda.Stream.null,
+        "blocking": cupy.cuda.Stream(),
+        "non-blocking": cupy.cuda.Stream(non_blocking=True),
+    }[kind]
+    add = bridge.wrap_pycuda(lambda a, b: a + b)  # no temporary: freeing one makes the host wait
+    x, ones = cupy.zeros(8, np.float32), cupy.ones(8, np.float32)
+    copied = cupy.zeros(8, np.float32)
+    add(x, x)  # compiled before a latch holds it up
+    with latch.hold(stream), stream:
+        x.data.copy_from_device_async(ones.data, x.nbytes, stream)
+        y = add(x, x)
+        copied.data.copy_from_device_async(y.data, y.nbytes, stream)
+    assert (copied.get() == 2).all()
+
+
+def test_a_thread_without_a_context_works():
+    results = []
+
+    def work():
+        x = cupy.asarray(HOST)
+        y = scale_and_add(x, x)
+        results.extend([y.get(), drv.Context.get_current(), int(y.data.ptr)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert np.array_equal(results[0], 2 * HOST)
+    assert results[1] is None
+    known = cupy.cuda.runtime.pointerGetAttributes(results[2]).type
+    assert known == 0, "the result's memory was not freed"
