@@ -10,7 +10,8 @@ DLPack: no ordering.
 
 Nothing is done where CUDA orders the two streams itself (the same stream; or the legacy
 default stream beside a blocking one).  Else an event is recorded on one stream and waited
-for by the other, on the device: the host never blocks.
+for by the other, on the device: the host never blocks.  While a stream is being captured into a graph, nothing orders it with the
+default stream: its work runs when the graph is launched.
 
 Source: CUDA Programming Guide, "Implicit Synchronization" and "Default Stream".
 """
@@ -36,7 +37,7 @@ _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 
 _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
-is_capturing = cupy.cuda.runtime.streamIsCapturing
+_stream_is_capturing = cupy.cuda.runtime.streamIsCapturing
 _get_flags = cupy.cuda.runtime.streamGetFlags
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
@@ -105,15 +106,25 @@ def _name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
+def is_capturing(handle: int) -> bool:
+    """Tell whether a stream is being captured into a graph; the default one cannot be."""
+    return handle != 0 and bool(_stream_is_capturing(handle))
+
+
+def _is_non_blocking(handle: int) -> bool:
+    return bool(_get_flags(handle) & _NON_BLOCKING)
+
+
 def ordered_by_cuda(one: int, other: int) -> bool:
-    """Tell whether CUDA itself orders work on two streams, given by their handles."""
-    if one == other:
-        return True
-    if one == 0:
-        return not _get_flags(other) & _NON_BLOCKING
-    if other == 0:
-        return not _get_flags(one) & _NON_BLOCKING
-    return False
+    """Tell whether CUDA itself orders work on two streams, given by their handles.
+
+    Also True, since nothing is to be done, where one is the default stream and the other is being
+    captured: what is captured does not run now, and nothing outside can be ordered with it.
+    """
+    if one and other:
+        return one == other
+    explicit = one or other
+    return not explicit or is_capturing(explicit) or not _is_non_blocking(explicit)
 
 
 def fence(waiter: int, awaited: int, device_id: int) -> None:
@@ -135,7 +146,7 @@ def order(waiter: int, awaited: int, device_id: int) -> bool:
     if waiter == awaited:
         # Nothing to be done now.  But the block may come from the default stream's part of
         # the pool, which CUDA does not order with a non-blocking stream.
-        return waiter != 0 and bool(_get_flags(waiter) & _NON_BLOCKING)
+        return waiter != 0 and not is_capturing(waiter) and _is_non_blocking(waiter)
     if ordered_by_cuda(waiter, awaited):
         return False
     fence(waiter, awaited, device_id)
@@ -204,8 +215,10 @@ class Lease:
 
     def _order(self) -> None:
         user = self.user
-        if is_capturing(user):
-            return  # the work goes into a graph: it is ordered where the graph is launched
+        if is_capturing(user):  # the work goes into a graph, and so must its order
+            if is_capturing(self.owner):
+                order(self.owner, user, self.device_id)
+            return
         if PER_THREAD in (self.owner, user):
             # Here that handle may name another thread's stream.  The default stream stands in:
             # an event on it covers the work of every thread's, and what waits behind it holds

@@ -289,18 +289,40 @@ def test_a_launch_is_captured_under_use_stream(gpu, function):
     x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
     y += 1
     cupy.cuda.Device().synchronize()
+    run(function("copy"), y, x, np.int32(N))
     with bridge.use_stream(stream) as current:
-        run(function("copy"), y, x, np.int32(N))
         current.begin_capture()
-        a = bridge.as_pycuda(x, stream=stream)
-        run(function("fill"), a, np.int32(N), np.int32(7))
-        run(function("copy"), y, bridge.as_cupy(a, stream=stream), np.int32(N))
-        del a
-        y += 1
-        graph = current.end_capture()
+        try:
+            a = bridge.as_pycuda(x, stream=stream)
+            run(function("fill"), a, np.int32(N), np.int32(7))
+            run(function("copy"), y, bridge.as_cupy(a, stream=stream), np.int32(N))
+            del a
+            bridge.as_cupy(bridge.as_pycuda(x))  # PyCUDA's default stream is not captured
+            y += 1
+        finally:
+            graph = current.end_capture()
         graph.launch()
     current.synchronize()
     assert (y.get() == 8).all()
+
+
+def test_a_capture_goes_through_a_stream_of_pycuda_and_back(gpu, put):
+    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    x = cupy.zeros(N, np.int32)
+    x += 1
+    cupy.cuda.Device().synchronize()
+    with current:
+        current.begin_capture()
+        try:
+            a = bridge.as_pycuda(x, stream=stream)
+            put(a.gpudata, N, 7, stream)
+            del a
+            x += 1
+        finally:
+            graph = current.end_capture()
+        graph.launch()
+    current.synchronize()
+    assert (x.get() == 8).all()
 
 
 def test_a_launch_that_would_not_be_captured_is_refused(gpu, function):
@@ -308,6 +330,8 @@ def test_a_launch_that_would_not_be_captured_is_refused(gpu, function):
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         stream.begin_capture()
-        with pytest.raises(ValueError, match="is being captured into a graph"):
-            run(function("fill"), x, np.int32(N), np.int32(7))
-        stream.end_capture()
+        try:
+            with pytest.raises(ValueError, match="is being captured into a graph"):
+                run(function("fill"), x, np.int32(N), np.int32(7))
+        finally:
+            stream.end_capture()
