@@ -10,8 +10,8 @@ DLPack: no ordering.
 
 Nothing is done where CUDA orders the two streams itself (the same stream; or the legacy
 default stream beside a blocking one).  Else an event is recorded on one stream and waited
-for by the other, on the device: the host never blocks.  While a stream is being captured into a graph, nothing orders it with the
-default stream: its work runs when the graph is launched.
+for by the other, on the device: the host never blocks.  While a stream is being captured into
+a graph, nothing orders it with the default stream: its work runs when the graph is launched.
 
 Source: CUDA Programming Guide, "Implicit Synchronization" and "Default Stream".
 """
