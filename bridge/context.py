@@ -76,12 +76,12 @@ def current_device() -> int:
 
 def _start_cuda() -> None:
     try:
-        if not (_forked and _contexts):
+        if not _forked:
             drv.init()
             return
     except drv.Error as error:
-        # The fork may have come before this module: then only cuInit's odd answer tells.
-        if not _forked and "initialization error" not in str(error):
+        # The parent may have used CUDA without the bridge: then only cuInit's odd answer tells.
+        if "initialization error" not in str(error):
             raise
     raise ContextError(
         "CUDA does not survive fork(): this process was forked from one that had already used "
@@ -178,7 +178,7 @@ def _retain(device_id: int) -> Any:
 
 def _forget_after_fork() -> None:
     global _forked
-    _forked = True
+    _forked = _forked or bool(_contexts)  # a child of one that has not used CUDA may use it
     _handles.clear()
     accepted.clear()
 

@@ -217,6 +217,7 @@ def test_a_decorator_of_a_module_starts_no_cuda_before_a_fork(python):
     pid = os.fork()
     if pid == 0:
         work()
+        work()  # a second time: CUDA was started by this process itself
         print("fine", flush=True)
         os._exit(0)
     os.waitpid(pid, 0)
