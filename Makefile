@@ -56,7 +56,7 @@ clean:
 
 # The wheel is built from the sdist, holds what bridge/ holds, and can be imported on its own.
 wheel: $(venv)/.wheel
-$(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* README.md MANIFEST.in)
+$(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* bridge/include/* README.md MANIFEST.in)
 	@echo 'Building sdist and wheel'
 	@rm -rf $(venv)/wheel
 	@$(bin)/python -m build --outdir $(venv)/wheel >$(venv)/wheel.log 2>&1 || \

@@ -14,18 +14,20 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
+    from .compiler import SourceModule as SourceModule
     from .config import show_config as show_config
     from .context import ContextError as ContextError, primary_context as primary_context
-    from .functions import wrap_pycuda as wrap_pycuda
     from .kernels import launch as launch
     from .streams import (
         as_cupy_stream as as_cupy_stream,
         use_stream as use_stream,
         wait_stream as wait_stream,
     )
+    from .wrapping import wrap_pycuda as wrap_pycuda
 
 _HOME = {
     "ContextError": "context",
+    "SourceModule": "compiler",
     "as_cupy": "arrays",
     "as_cupy_stream": "streams",
     "as_pycuda": "arrays",
@@ -34,7 +36,7 @@ _HOME = {
     "show_config": "config",
     "use_stream": "streams",
     "wait_stream": "streams",
-    "wrap_pycuda": "functions",
+    "wrap_pycuda": "wrapping",
 }
 
 __all__ = list(_HOME)

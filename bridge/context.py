@@ -33,7 +33,7 @@ pycuda_current = drv.Context.get_current
 _lock = threading.Lock()
 _forked = False
 _contexts: dict[int, Any] = {}  # device id -> the Context object that this process pushes
-_handles: dict[int, int] = {}  # CUcontext of a primary context -> device id
+device_ids: dict[int, int] = {}  # CUcontext of a primary context -> device id
 _spare: list[Any] = []  # see _retain
 _watched: dict[int, Any] = {}  # id() of each object in `accepted` -> a weak reference to it
 
@@ -69,9 +69,47 @@ def current_device() -> int:
     *Ownership:* none. *Ordering:* none. *Cost:* two look-ups, about 0.25 us.
     """
     device_id = accepted[id(pycuda_current())]
-    if _handles.get(_cuda_current()) != device_id:
+    if device_ids.get(_cuda_current()) != device_id:
         return _accept_or_explain()
     return device_id
+
+
+def cuda_device() -> int:
+    """Return the id of the device whose primary context CUDA has current on this thread.
+
+    Where PyCUDA has no part in the matter: its stack may be empty, or have another context on top.
+
+    Raises
+    ------
+    ContextError
+        If CUDA's current context is not a primary one, or this is a forked child.
+
+    Notes
+    -----
+    *Ownership:* none. *Ordering:* none. *Cost:* 0.1 us.
+    """
+    device_id = device_ids.get(_cuda_current())
+    return _find_device() if device_id is None else device_id
+
+
+def _find_device() -> int:
+    _start_cuda()
+    device_id: int = cupy.cuda.runtime.getDevice()
+    if not _cuda_current():
+        cupy.cuda.Device(device_id).use()  # as CuPy's first allocation would
+    if _retain(device_id).handle != _cuda_current():
+        raise ContextError(
+            f"CUDA's current context (0x{_cuda_current():x}) is not the primary one of device "
+            f"{device_id}, in which CuPy works{_AUTOINIT if autoinit_ran() else ''}; work under "
+            "`with bridge.primary_context():`"
+        )
+    return device_id
+
+
+_AUTOINIT = (
+    " (pycuda.autoinit makes such a context; replace `import pycuda.autoinit` by "
+    "`import bridge.autoinit`)"
+)
 
 
 def _start_cuda() -> None:
@@ -163,7 +201,7 @@ def _retain(device_id: int) -> Any:
         if context is None:
             context = drv.Device(device_id).retain_primary_context()
             inspect_pointers = drv.Device.count() > 1 or os.environ.get("BRIDGE_DEBUG") == "1"
-            _handles[context.handle] = device_id
+            device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
             theirs = getattr(automatic, "context", None)
             if theirs == context:
@@ -179,7 +217,7 @@ def _retain(device_id: int) -> Any:
 def _forget_after_fork() -> None:
     global _forked
     _forked = _forked or bool(_contexts)  # a child of one that has not used CUDA may use it
-    _handles.clear()
+    device_ids.clear()
     accepted.clear()
 
 

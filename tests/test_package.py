@@ -18,24 +18,24 @@ SOURCES = sorted((ROOT / "bridge").glob("*.py"))
 
 # Arrows go one way: what each module may import of the package.
 MAY_IMPORT = {
-    "__init__": {
-        "arrays",
-        "config",
-        "context",
-        "functions",
-        "kernels",
-        "streams",
-    },  # for type checkers only
+    # For type checkers only.
+    "__init__": {"arrays", "compiler", "config", "context", "kernels", "streams", "wrapping"},
     "__main__": {"config", "selfcheck"},
+    "arguments": {"arrays", "context", "signature"},
     "arrays": {"context", "interface", "streams"},
     "autoinit": {"context"},
+    "compiler": {"context", "function", "launching", "nvrtc", "signature"},
     "config": {"__init__", "context"},
     "context": set(),
-    "functions": {"arrays", "context"},
+    "function": {"arguments", "context", "launching", "signature", "streams"},
     "interface": set(),
-    "kernels": {"arrays", "context", "streams"},
+    "kernels": {"arguments", "context", "function", "launching", "streams"},
+    "launching": {"streams"},
+    "nvrtc": set(),
     "selfcheck": {"__init__", "autoinit"},
+    "signature": set(),
     "streams": {"context"},
+    "wrapping": {"arrays", "context"},
 }
 
 
@@ -81,7 +81,10 @@ def test_an_unknown_name_is_an_attribute_error():
         bridge.as_numpy  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["arrays", "config", "context", "functions", "kernels", "streams"])
+EXAMPLES = ["arrays", "compiler", "config", "context", "kernels", "streams", "wrapping"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(f"bridge.{name}")
     result = doctest.testmod(module)

@@ -53,15 +53,16 @@ class Block(NamedTuple):
     device: int
 
 
-def install(devices: int | None = None, nvcc: bool = True) -> None:
+def install(devices: int | None = None, compilers: bool = True) -> None:
     """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
 
     Parameters
     ----------
     devices
         How many devices there are; by default ``$HOSTCUDA_DEVICES``, or one. The first call counts.
-    nvcc
-        Put the ``nvcc`` of this folder first on ``PATH``, so that PyCUDA compiles.
+    compilers
+        Put g++ in the place of NVRTC and nvcc; without, kernels are compiled by the real ones, if
+        they are there, and their launches are recorded only.
 
     Raises
     ------
@@ -78,7 +79,7 @@ def install(devices: int | None = None, nvcc: bool = True) -> None:
     os.environ["CUPY_CACHE_DIR"] = str(cache / "cupy")
     os.environ["PYCUDA_CACHE_DIR"] = str(cache / "pycuda")
     (cache / "pycuda").mkdir(exist_ok=True)
-    if nvcc:
+    if compilers:
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
         os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++
@@ -91,7 +92,7 @@ def install(devices: int | None = None, nvcc: bool = True) -> None:
     if devices is None:
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
-    _cupy.replace_runtime(driver)
+    _cupy.replace_runtime(driver, compilers)
     _driver = driver
 
 

@@ -104,7 +104,7 @@ def _properties(runtime: ModuleType) -> Any:
     return properties
 
 
-def replace_runtime(driver: ctypes.CDLL) -> None:
+def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
     """Replace the runtime functions that CuPy's modules are about to bind."""
     try:
         version = importlib.metadata.version
@@ -141,7 +141,8 @@ def replace_runtime(driver: ctypes.CDLL) -> None:
                     getattr(driver, "hostcuda_refuse_" + refusal), ctypes.c_void_p
                 )
                 replaced[key] = (signature, address.value)
-    replace_nvrtc()
+    if compilers:
+        replace_nvrtc()
     for key, (signature, address) in replaced.items():
         # A capsule keeps its name by address: the bytes must live as long as the process.
         _KEEP.append(signature)

@@ -22,6 +22,8 @@ import pycuda.compiler
 import pycuda.driver as drv
 import pytest
 
+import bridge
+
 FILES = {path.stem for path in Path(__file__).parent.glob("*.py")}
 NAMES = sorted(name for name in FILES if not name.startswith(("_", "test_")))
 
@@ -59,6 +61,14 @@ def compare(got, expected, tolerance):
 
 
 def test_a_program_with_pycuda_gives_numpys_numbers(nvcc, program, printed):
-    got = program.run(pycuda.compiler.SourceModule)
+    check(program, pycuda.compiler.SourceModule, printed)
+
+
+def test_a_program_with_the_bridge_gives_numpys_numbers(program, printed):
+    check(program, bridge.SourceModule, printed)
+
+
+def check(program, source_module, printed):
+    got = program.run(source_module)
     assert printed() == sorted(getattr(program, "PRINTS", []))
     compare(got, program.expected(), getattr(program, "TOLERANCE", 0))

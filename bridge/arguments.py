@@ -1,0 +1,256 @@
+"""What a kernel is given: device pointers and numbers out of the objects of any library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+from cupy.cuda.texture import SurfaceObject, TextureObject
+from pycuda._pvt_struct import calcsize, pack
+from pycuda.gpuarray import GPUArray
+
+from . import context
+from .arrays import as_cupy
+from .signature import Parameter
+
+_ndarray = cupy.ndarray
+_HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase)
+# Memory that PyCUDA's default stream may be working on.
+_OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *_HOLDERS)
+# PyCUDA's packer has no code for these two; they travel as integers of their width.
+_AS_INTEGERS = {"?": "B", "e": "H"}
+_SCALARS = frozenset("?bhilqBHILQefdFD")
+_PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
+_WIDTHS = {
+    int: "numpy.int32 or numpy.int64",
+    float: "numpy.float32 or numpy.float64",
+    complex: "numpy.complex64 or numpy.complex128",
+}
+
+
+def is_of_pycuda(value: Any) -> bool:
+    """Tell whether an argument is memory that PyCUDA's default stream may be working on."""
+    return isinstance(value, _OF_PYCUDA)
+
+
+def pack_arguments(
+    args: Sequence[Any], device_id: int, strided: bool, caller: str
+) -> tuple[list[Any], bytes]:
+    """Return PyCUDA's argument handlers, and the parameter buffer as the arguments tell it.
+
+    The layout is the one of ``pycuda.driver.Function.__call__``: a C struct of the arguments.
+    """
+    layout = ""
+    values: list[Any] = []
+    handlers: list[Any] = []
+    usual = None if context.inspect_pointers else _ndarray
+    for index, value in enumerate(args):
+        kind = type(value)
+        if kind is usual and value._c_contiguous:
+            layout += "P"
+            values.append(value.data.ptr)
+        elif kind in _PLAIN:
+            layout += _PLAIN[kind]
+            values.append(value)
+        elif isinstance(value, np.void):
+            layout += "x" * (-calcsize(layout) % _alignment(value.dtype)) + f"{value.nbytes}s"
+            values.append(value.tobytes())
+        elif isinstance(value, np.generic):
+            char = value.dtype.char
+            if char not in _SCALARS:
+                raise TypeError(f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C")
+            layout += _AS_INTEGERS.get(char, char)
+            values.append(int.from_bytes(value.tobytes(), "little") if char in "?e" else value)
+        elif isinstance(value, bool):
+            layout += "B"
+            values.append(value)
+        else:
+            if isinstance(value, drv.ArgumentHandler):
+                handlers.append(value)
+            layout += "P"
+            values.append(pointer_of(value, f"{caller}: argument {index}", device_id, strided)[0])
+    return handlers, pack(layout, *values)
+
+
+def _alignment(dtype: np.dtype[Any]) -> int:
+    """Return how C aligns a struct: as its most demanding member."""
+    if dtype.subdtype is not None:
+        return _alignment(dtype.subdtype[0])
+    if dtype.fields is None:
+        return dtype.alignment
+    return max(_alignment(field[0]) for field in dtype.fields.values())
+
+
+def pointer_of(
+    value: Any, caller: str, device_id: int, strided: bool
+) -> tuple[int, np.dtype[Any] | None]:
+    """Return the device pointer that an argument means, and the dtype there, if it is known.
+
+    Raises
+    ------
+    TypeError, ValueError, BufferError, ContextError
+        If it means none, or one that a kernel could not use; `caller` begins the message.
+    """
+    if value is None:
+        return 0, None
+    if isinstance(value, _HOLDERS):
+        return int(value), None
+    if isinstance(value, drv.ArgumentHandler):
+        return int(value.get_device_alloc()), getattr(value.array, "dtype", None)
+    if isinstance(value, TextureObject | SurfaceObject):
+        return int(value.ptr), None
+    if type(value) in _WIDTHS:
+        raise TypeError(
+            f"{caller} is the Python {type(value).__name__} {value!r}, which has no width; say "
+            f"{_WIDTHS[type(value)]}, as the kernel declares it"
+        )
+    if isinstance(value, np.ndarray):
+        if isinstance(value.base, drv.ManagedAllocation):
+            return int(value.base), value.dtype
+        if value.dtype.names and not value.shape:
+            raise TypeError(f"{caller} is a struct in a host array; pass it as a[()], by value")
+        raise TypeError(
+            f"{caller} is a host numpy.ndarray; move it to the device first, e.g. cupy.asarray(a), "
+            "or pass it in a pycuda.driver.In, Out or InOut"
+        )
+    if isinstance(value, GPUArray):
+        array, gpudata = value, value.gpudata
+        contiguous = value.strides == (value.itemsize,) or value.flags.forc
+        pointer = 0 if gpudata is None else int(gpudata)
+        if context.inspect_pointers:
+            as_cupy(value, stream=-1)  # looks the pointer up
+    elif hasattr(value, "gpudata") and not isinstance(value, type):
+        pointer, _ = pointer_of(value.gpudata, caller, device_id, strided)  # as PyCUDA does
+        return pointer, None
+    else:
+        try:
+            array = as_cupy(value) if type(value) is not cupy.ndarray else value
+        except (TypeError, ValueError, BufferError) as error:
+            raise type(error)(str(error).replace("as_cupy: argument", caller, 1)) from None
+        contiguous, pointer = array.flags.forc, int(array.data.ptr)
+        if array.size and array.data.device_id != device_id:
+            raise context.ContextError(
+                f"{caller} is on device {array.data.device_id}, but device {device_id} is current"
+            )
+    if not (contiguous or strided):
+        raise ValueError(
+            f"{caller} is not contiguous (shape {value.shape}, strides {value.strides}); pass a "
+            "contiguous copy, or strided=True if the kernel takes the strides into account"
+        )
+    return pointer, array.dtype
+
+
+def convert(
+    value: Any, parameter: Parameter, size: int, caller: str, device_id: int, strided: bool
+) -> Any:
+    """Return an argument as the parameter's code of `struct` takes it (see `code_of`).
+
+    Parameters
+    ----------
+    value : object
+        The argument.
+    parameter : Parameter
+        What the source says of the parameter.
+    size : int
+        Its size in bytes.
+    caller : str
+        Begins the message: the kernel and the argument's number.
+
+    Raises
+    ------
+    TypeError
+        If the argument is not what the kernel declares.
+    ValueError, BufferError, ContextError
+        As `pointer_of`.
+    OverflowError
+        If a Python int does not fit.
+    """
+    caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
+    if parameter.is_pointer:
+        return _as_pointer(value, parameter, caller, device_id, strided)
+    if parameter.dtype is not None:
+        return _as_number(value, parameter.dtype, caller)
+    # Only the size is known.
+    if isinstance(value, np.generic):
+        if value.nbytes != size:
+            raise TypeError(
+                f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
+                f"has {size}"
+            )
+        return value.tobytes()
+    if isinstance(value, bool) and size == 1:
+        return bytes([value])
+    pointer, _ = pointer_of(value, caller, device_id, strided)
+    if size != 8:
+        raise TypeError(
+            f"{caller} is a device pointer, but the kernel's parameter has {size} bytes"
+        )
+    return pointer.to_bytes(8, "little")
+
+
+def code_of(parameter: Parameter, size: int) -> str:
+    """Return the code of `struct` under which the parameter is packed."""
+    if parameter.is_pointer:
+        return "P"
+    if parameter.dtype is None:
+        return f"{size}s"
+    return str(parameter.dtype.char)
+
+
+def _as_pointer(
+    value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool
+) -> int:
+    if isinstance(value, np.integer) and value.nbytes == 8:
+        return int(value)  # an address
+    if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
+        hint = "; an address is passed as numpy.uintp(address)" if isinstance(value, int) else ""
+        raise TypeError(f"{caller} is {value!r}, but the kernel takes a pointer{hint}")
+    pointer, dtype = pointer_of(value, caller, device_id, strided)
+    wanted = parameter.dtype
+    if dtype is not None and wanted is not None and not _same_bits(dtype, wanted):
+        raise TypeError(
+            f"{caller} is an array of {dtype}, but the kernel takes {wanted}: convert it with "
+            f"a.astype(numpy.{wanted}), or say with a.view(numpy.{wanted}) that bytes are meant"
+        )
+    return pointer
+
+
+def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Tell whether a kernel may read one as the other.
+
+    Integers of one width are interchangeable; and float16 is with those of 16 bits, as which
+    kernels took it before CUDA had the type.
+    """
+    kinds = "iubf" if one.itemsize == 2 else "iub"
+    return one == other or (
+        one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
+    )
+
+
+def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
+    if isinstance(value, np.generic):
+        if value.dtype == wanted:
+            return value
+        if wanted.kind == "b" and value.dtype.kind in "iu":
+            return bool(value)
+        if _same_bits(value.dtype, wanted):
+            return value.view(wanted)
+    elif type(value) in (bool, int, float):
+        # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
+        if wanted.kind in ("f" if type(value) is float else "biuf"):
+            if type(value) is int and wanted.kind in "iu":
+                limits = np.iinfo(wanted)
+                if not limits.min <= value <= limits.max:
+                    raise OverflowError(f"{caller} is {value}, which does not fit into {wanted}")
+            return value
+    elif isinstance(value, TextureObject | SurfaceObject) and wanted.itemsize == 8:
+        return int(value.ptr)
+    kind = type(value)
+    got = f"{value!r}" if np.isscalar(value) else f"a {kind.__module__}.{kind.__qualname__}"
+    raise TypeError(
+        f"{caller} is {got.replace('builtins.', '')}, but the kernel takes {wanted} by value; pass "
+        f"numpy.{wanted}(...)"
+    )

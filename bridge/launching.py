@@ -1,0 +1,148 @@
+"""What launches of either library's functions have in common: extents, order, CUDA's refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pycuda.driver as drv
+
+from .streams import is_capturing, order
+
+
+def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
+    """Return a grid's or block's three extents.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not 1 to 3 ints, each 1 or more.
+    """
+    if type(value) is tuple and 1 < len(value) < 4:  # the usual forms, without the slower checks
+        x, y, z = value if len(value) == 3 else (*value, 1)
+        if type(x) is type(y) is type(z) is int and x > 0 and y > 0 and z > 0:
+            return x, y, z
+    sizes = tuple(value) if isinstance(value, Sequence) else (value,)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
+        raise TypeError(f"{caller}: {name} is {value!r}; an int or 1 to 3 of them are accepted")
+    if any(n < 1 for n in sizes):
+        raise ValueError(f"{caller}: {name} is {value!r}; each extent is 1 or more")
+    x, y, z = tuple(int(n) for n in sizes) + (1,) * (3 - len(sizes))
+    return x, y, z
+
+
+def run_in_order(
+    enqueue: Callable[[], None],
+    here: int,
+    there: int,
+    device_id: int,
+    of_pycuda: bool,
+    handlers: Iterable[Any] = (),
+) -> None:
+    """Call `enqueue`, which launches on stream `there`, as if it were on CuPy's stream `here`.
+
+    Parameters
+    ----------
+    enqueue : callable
+        Does the launch.
+    here, there : int
+        Handles of streams.
+    device_id : int
+    of_pycuda : bool
+        Memory of PyCUDA's is among the arguments: work may be pending on its default stream, and
+        be queued there next.
+    handlers : iterable of pycuda.driver.ArgumentHandler
+        Copy from and to the host before and after, on PyCUDA's default stream.
+    """
+    others = [here]
+    if of_pycuda and not is_capturing(there):
+        others.append(0)
+    for handler in handlers:
+        handler.pre_call(None)
+    for other in others:
+        order(there, other, device_id)
+    enqueue()
+    for other in others:
+        order(other, there, device_id)
+    for handler in handlers:
+        if isinstance(handler, drv.Out):
+            handler.post_call(None)
+
+
+def refuse_outside_of_capture(here: int, there: int, handlers: Sequence[Any], caller: str) -> None:
+    """Raise ValueError where a stream is being captured and the launch could not be part of it."""
+    if here != there and not there and is_capturing(here):
+        raise ValueError(
+            f"{caller}: CuPy's current stream is being captured into a graph, but the launch would "
+            "go to the default stream, which cannot be; give it the captured stream, e.g. capture "
+            "under `with bridge.use_stream(stream):`, stream a pycuda.driver.Stream"
+        )
+    if handlers and (is_capturing(there) or is_capturing(here)):
+        raise ValueError(
+            f"{caller}: pycuda.driver.In, Out and InOut copy at once, which cannot be captured "
+            "into a graph; pass device arrays, and copy before and after"
+        )
+
+
+def explain(
+    error: Exception,
+    function: Any,
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared: int,
+    caller: str,
+) -> Exception:
+    """Return a ValueError that says why CUDA refused a launch; the error itself if it is unclear.
+
+    Parameters
+    ----------
+    error : Exception
+        CUDA's.
+    function : object
+        With the attributes of ``pycuda.driver.Function``.
+    grid, block : sequence of three ints
+    shared : int
+        Dynamic shared memory, bytes.
+    caller : str
+    """
+    text = str(error).lower()
+    if "capture" in text or "capturing" in text:
+        return ValueError(
+            f"{caller}: a stream is being captured into a graph, and the launch went to another, "
+            "which CUDA does not allow (the default stream waits for captured ones); launch on the "
+            f"captured stream, or capture a non-blocking one ({error})"
+        )
+    threads = block[0] * block[1] * block[2]
+    if threads > function.max_threads_per_block:
+        return ValueError(
+            f"{caller}: block {tuple(block)} has {threads} threads; for this kernel, which uses "
+            f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit"
+        )
+    device = drv.Context.get_device() if drv.Context.get_current() else None
+    if device is None:
+        return error
+    for sizes, name in ((grid, "GRID"), (block, "BLOCK")):
+        limits = [device.get_attribute(getattr(drv.device_attribute, f"MAX_{name}_DIM_{axis}"))
+                  for axis in "XYZ"]  # fmt: skip
+        if any(n > limit for n, limit in zip(sizes, limits, strict=True)):
+            return ValueError(
+                f"{caller}: {name.lower()} is {tuple(sizes)}; this device takes up to {limits}"
+            )
+    most = device.get_attribute(drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+    if isinstance(function, drv.Function):  # to go beyond takes set_attribute
+        most = device.get_attribute(drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK)
+    if function.shared_size_bytes + shared > most:
+        return ValueError(
+            f"{caller}: {shared} bytes of dynamic shared memory are asked for, beside the kernel's "
+            f"own {function.shared_size_bytes}; a block has {most} bytes"
+        )
+    return error
+
+
+def no_texture_references(caller: str) -> NotImplementedError:
+    """Return the error that says what takes the place of texture and surface references."""
+    return NotImplementedError(
+        f"{caller}: texture and surface references are gone since CUDA 12; give the kernel a "
+        "`cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject"
+    )

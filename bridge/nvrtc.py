@@ -1,0 +1,356 @@
+"""CUDA C to machine code with NVRTC, from sources and options written for nvcc.
+
+Two things differ.  nvcc compiles with the host's headers: ``include/`` has what kernels use of
+them.  And nvcc drives a host compiler and a linker as well, whose options mean nothing here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cupy
+import pycuda.driver as drv
+from cupy._core.core import assemble_cupy_compiler_options
+from cupy.cuda import nvrtc
+
+_FOLDER = Path(__file__).with_name("include")
+# Headers whose contents NVRTC or the prelude declares already; C++'s names for them as well.
+_DECLARED = """assert.h builtin_types.h cassert climits cmath cstddef cstdio cstdlib cstring cuda.h
+cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
+math_functions.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h vector_types.h"""
+_PRELUDE = "bridge/prelude.h"
+_ALWAYS = (
+    f"--pre-include={_PRELUDE}",
+    "--no-source-include",  # as for PyCUDA, the source lies in no folder of the user's
+    "--device-as-default-execution-space",  # functions without a word are for the device
+)
+
+# nvcc's options with a value -> NVRTC's.
+_WITH_VALUE = {
+    "-D": "-D",
+    "--define-macro": "-D",
+    "-U": "-U",
+    "--undefine-macro": "-U",
+    "-I": "-I",
+    "--include-path": "-I",
+    "-include": "-include=",
+    "--pre-include": "-include=",
+    "-std": "-std=",
+    "--std": "-std=",
+    "-maxrregcount": "-maxrregcount=",
+    "--maxrregcount": "-maxrregcount=",
+    "-Xptxas": "--ptxas-options=",
+    "--ptxas-options": "--ptxas-options=",
+    "-arch": "arch",
+    "--gpu-architecture": "arch",
+    "-code": "code",
+    "--gpu-code": "code",
+    "-gencode": "code",
+    "--generate-code": "code",
+}
+# Options that say what NVRTC does anyhow, or what only the host's code would notice.
+_NEEDLESS = re.compile(
+    r"-O\d?|--optimize(=.*)?|-g|--debug|-m64|--machine=64|(--expt|-expt)-relaxed-constexpr"
+    r"|(--expt|-expt|-|)-extended-lambda|-cubin|--cubin"
+)
+_MEANINGLESS = {
+    r"(-Xcompiler|--compiler-options|-ccbin|--compiler-bindir|--?Werror)(=.*)?|-fPIC|-m32": (
+        "it is for nvcc's host compiler"
+    ),
+    r"-l(?!ineinfo).*|-L.*|(-Xlinker|--linker-options|-Xnvlink|--?cudart)(=.*)?|--?dlink|--?lib"
+    r"|-dc|--device-c|-rdc=true|--relocatable-device-code=true": (
+        "it is for a linker; pycuda.compiler.DynamicSourceModule links with nvcc"
+    ),
+    r"--?ptx|--?fatbin|-c|--compile|-E|--preprocess|(-o|--output-file)(=.*)?|--?run|-M.*": (
+        "it asks for another result than code to load"
+    ),
+    r"--?keep|--?dryrun|-v|--verbose|--?time|-res-usage|--resource-usage": (
+        "it is for nvcc's driver program (keep=True keeps the source and the code; "
+        "-Xptxas=-v shows registers)"
+    ),
+}
+
+
+class Options(NamedTuple):
+    """What a list of nvcc's options means for NVRTC."""
+
+    arch: str | None  # "sm_90", or "compute_90" for PTX
+    folders: tuple[str, ...]  # of headers
+    rest: tuple[str, ...]
+
+
+def translate(options: Iterable[str]) -> Options:
+    """Translate nvcc's options into NVRTC's.
+
+    Raises
+    ------
+    ValueError
+        If an option means nothing to NVRTC, lacks its value, or asks for two architectures.
+    """
+    arch: list[str] = []
+    code: list[str] = []
+    folders, rest = [], []
+    pending = iter(options)
+    for option in pending:
+        name, separator, value = option.partition("=")
+        if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
+            name, separator, value = option[:2], "=", option[2:]
+        if name in _WITH_VALUE:
+            value = value if separator else next(pending, "")
+            if not value:
+                raise ValueError(f"SourceModule: the option {name} has no value")
+            kind = _WITH_VALUE[name]
+            if kind == "-I":
+                folders.append(value)
+            elif kind == "arch":
+                arch.append(value)
+            elif kind == "code":  # -gencode arch=compute_90,code=sm_90 names it last
+                code += re.findall(r"(?:sm|compute)_\w+", value.rpartition("code=")[2]) or [value]
+            elif kind == "--ptxas-options=":
+                rest += [kind + part for part in value.split(",")]
+            else:
+                rest.append(kind + value)
+        elif not _NEEDLESS.fullmatch(option):
+            _refuse_meaningless(option)
+            rest.append(option)
+    wanted = set(code or arch)
+    if len(wanted) > 1:
+        raise ValueError(
+            f"SourceModule: code for {' and '.join(sorted(wanted))} is asked for; NVRTC compiles "
+            "for one architecture: name one, or none for the current device's"
+        )
+    return Options(wanted.pop() if wanted else None, tuple(folders), tuple(rest))
+
+
+def _refuse_meaningless(option: str) -> None:
+    for pattern, reason in _MEANINGLESS.items():
+        if re.fullmatch(pattern, option):
+            raise ValueError(
+                f"SourceModule: the option {option} means nothing to NVRTC: {reason}; leave it "
+                "out, or compile with backend='nvcc'"
+            )
+
+
+def compile(
+    source: str,
+    options: Sequence[str],
+    folders: Sequence[str],
+    cache: Path | None,
+    default_arch: str,
+) -> tuple[bytes, str]:
+    """Compile CUDA C; return the code (a cubin, or PTX for ``compute_*``) and NVRTC's remarks.
+
+    Parameters
+    ----------
+    source : str
+        The source as NVRTC shall see it.
+    options : sequence of str
+        nvcc's options.
+    folders : sequence of str
+        Where headers are searched, after those of the options.
+    cache : Path or None
+        Where the code is kept for next time.
+    default_arch : str
+        What to compile for if the options do not say.
+
+    Raises
+    ------
+    ValueError
+        If an option means nothing to NVRTC.
+    pycuda.driver.CompileError
+        If the source is wrong: NVRTC's text, with the lines of the user's source.
+    """
+    arch, own, rest = translate(options)
+    arch = arch or default_arch
+    folders = [*own, *folders]
+    key = _key(source, (arch, *rest), folders) if cache else None
+    path = cache / f"{key}.cubin" if cache and key else None
+    code = _load(path) if path else None
+    if code is not None:
+        return code, ""
+    searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
+    code, log = _run(source, (f"-arch={arch}", *_ALWAYS, *rest, *searched))
+    if path:
+        _save(path, code)
+    return code, log
+
+
+@functools.cache
+def _headers() -> dict[str, bytes]:
+    """Return the headers that come before any file of the same name."""
+    text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
+    stdint, float_h = text["stdint.h"], text["float.h"]
+    return {
+        **dict.fromkeys(_DECLARED.split(), b""),
+        **{"stdint.h": stdint, "cstdint": stdint, "float.h": float_h, "cfloat": float_h},
+        _PRELUDE: text["prelude.h"],
+    }
+
+
+@functools.cache
+def _vendor_folders() -> tuple[str, ...]:
+    """Return the folders of CuPy's headers (CCCL) and of the CUDA headers that CuPy finds."""
+    found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
+    for folder in tuple(found):
+        # pip's packages for CUDA 12 have a folder each; CuPy names the runtime's only.
+        curand = Path(folder).parents[1] / "curand" / "include"
+        if (curand / "curand_kernel.h").exists():
+            found.append(str(curand))
+    return tuple(found)
+
+
+def _run(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
+    headers = _headers()
+    names = [name.encode() for name in headers]
+    program = nvrtc.createProgram(source, "kernel.cu", list(headers.values()), names)
+    try:
+        nvrtc.compileProgram(program, options)
+        ptx = any(option.startswith("-arch=compute_") for option in options)
+        code = (nvrtc.getPTX if ptx else nvrtc.getCUBIN)(program)
+        return code, nvrtc.getProgramLog(program).strip("\0\n ")
+    except nvrtc.NVRTCError as error:
+        log = nvrtc.getProgramLog(program).strip("\0\n ")
+        raise _explain(source, options, log or str(error)) from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+_HINTS = {
+    r"\btexture is not a template|\btextureReference": (
+        "texture references are gone since CUDA 12: take a `cudaTextureObject_t` as an argument "
+        "instead, and pass a cupy.cuda.texture.TextureObject"
+    ),
+    r"must have C\+\+ linkage|linkage specification": (
+        'the source is compiled inside of extern "C"; for C++ pass no_extern_c=True, and put '
+        'extern "C" before the kernels'
+    ),
+    r"could not open source file": (
+        "NVRTC has no host headers; name the folder of a header of yours in include_dirs. CUDA's "
+        "come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: nvidia-curand-cu12 or "
+        "nvidia-curand)"
+    ),
+    r"identifier \"__shfl(_up|_down|_xor)?\" is undefined|identifier \"__(all|any|ballot)\"": (
+        "warp functions take the mask of their threads since CUDA 9: __shfl_down_sync("
+        "0xffffffff, ...)"
+    ),
+}
+
+
+def _explain(source: str, options: tuple[str, ...], log: str) -> Exception:
+    if "unrecognized option" in log or "nvrtc: error: " in log:
+        text = log.partition("nvrtc: error: ")[2] or log
+        return ValueError(f"SourceModule: NVRTC refuses the options: {text}")
+    hints = [hint for pattern, hint in _HINTS.items() if re.search(pattern, log)]
+    message = "; ".join(["NVRTC could not compile the source", *hints])
+    error: Exception = drv.CompileError(message, ["nvrtc", *options], stderr=log)
+    return error
+
+
+# A header is included by a name that only the preprocessor knows, or if it is there.
+_UNFORESEEN = re.compile(r"#[ \t]*include[ \t]*[A-Za-z_]|__has_include|#[ \t]*embed")
+_INCLUDE = re.compile(r"#[ \t]*include[ \t]*(?:\"([^\"\n]+)\"|<([^>\n]+)>)")
+
+
+def _key(source: str, options: tuple[str | None, ...], folders: Sequence[str]) -> str | None:
+    """Name the result of a compilation; None where that would take a preprocessor."""
+    digest = hashlib.sha256(repr((_version(), options, source)).encode())
+    first = [f'#include "{o[9:]}"' for o in options if o and o.startswith("-include=")]
+    for name, content in _included("\n".join([source, *first]), None, folders, set()):
+        if content is None:
+            return None
+        digest.update(f"\0{name}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _included(
+    text: str, home: Path | None, folders: Sequence[str], seen: set[Path]
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the headers that a text includes, and what identifies the contents of each."""
+    if _UNFORESEEN.search(text):
+        yield "", None
+    for quoted, angled in _INCLUDE.findall(text):
+        name = quoted or angled
+        if name in _headers():
+            continue  # part of the version
+        places = [home] if home and quoted else []
+        for place in (*places, *map(Path, folders)):
+            path = place / name
+            if path.is_file():
+                if path not in seen:
+                    seen.add(path)
+                    content = path.read_bytes()
+                    yield str(path), content
+                    yield from _included(
+                        content.decode(errors="replace"), path.parent, folders, seen
+                    )
+                break
+        else:
+            # The vendors' headers change all at once, when another version is installed.
+            for path in (Path(folder, name) for folder in _vendor_folders()):
+                if path.is_file():
+                    found = path.stat()
+                    yield str(path), f"{found.st_size} {found.st_mtime_ns}".encode()
+                    break
+            else:
+                yield name, b"missing"
+
+
+@functools.cache
+def _version() -> str:
+    """Name the compiler and the headers that go with every source."""
+    program = nvrtc.createProgram("", "empty.cu", [], [])
+    try:  # the comments of any PTX name the compiler's build
+        nvrtc.compileProgram(program, ())
+        ptx = nvrtc.getPTX(program).decode()
+    finally:
+        nvrtc.destroyProgram(program)
+    build = "".join(line for line in ptx.splitlines() if line.startswith("//"))
+    headers = hashlib.sha256(repr(_headers()).encode()).hexdigest()
+    return f"{nvrtc.getVersion()} {build} {_ALWAYS} {headers} {cupy.__version__}"
+
+
+_DIGEST_BYTES = 32
+
+
+def _load(path: Path) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return code if digest == hashlib.sha256(code).digest() else None
+
+
+def _save(path: Path, code: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Under another name first: other processes may look for it, or write it too.
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(hashlib.sha256(code).digest() + code)
+    os.replace(file.name, path)
+
+
+def cache_folder(cache_dir: Any) -> Path | None:
+    """Return the folder for compiled code: the one given, else CuPy's; None for no cache."""
+    if cache_dir is False or "PYCUDA_DISABLE_CACHE" in os.environ:
+        return None
+    if cache_dir:
+        return Path(cache_dir)
+    if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
+        return None
+    return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+
+
+def architecture(device_id: int) -> str:
+    """Return the best target for a device: its own code, or PTX where NVRTC is older than it."""
+    capability = int(cupy.cuda.Device(device_id).compute_capability)
+    known = nvrtc.getSupportedArchs()
+    if capability in known:
+        return f"sm_{capability}"
+    return f"compute_{max((n for n in known if n < capability), default=capability)}"
