@@ -12,6 +12,7 @@ from pycuda import gpuarray
 
 import bridge
 import bridge.autoinit
+from benchmarks import kernels
 from benchmarks.measure import measure, table
 
 SIZES = [4, 4 << 10, 4 << 20, 1 << 30, 8 << 30]  # bytes
@@ -126,6 +127,8 @@ def main() -> int:
     print(fences(), flush=True)
     print(sizes(), flush=True)
     print(memory(), flush=True)
+    print("\n## Kernels")
+    kernels.main()
     return 0
 
 

@@ -224,8 +224,9 @@ def _with_nvrtc(
             options = [*options, name, value]
     if drv.CUDA_DEBUGGING:
         options, keep, cache_dir = [*options, "-G"], True, False
-    if not no_extern_c:  # the lines stay the user's
-        source = f'extern "C" {{\n#line 1 "kernel.cu"\n{source}\n}}\n'
+    source = f'#line 1 "kernel.cu"\n{source}'  # the lines stay the user's
+    if not no_extern_c:
+        source = f'extern "C" {{\n{source}\n}}\n'
     folders = [*(include_dirs or []), pycuda.compiler._find_pycuda_include_path()]
     cache = None if keep else nvrtc.cache_folder(cache_dir)
     image, remarks = nvrtc.compile(source, options, folders, cache, default)

@@ -88,7 +88,7 @@ def cuda_device() -> int:
     -----
     *Ownership:* none. *Ordering:* none. *Cost:* 0.1 us.
     """
-    device_id = device_ids.get(_cuda_current())
+    device_id = device_ids.get(_cuda_current()) if device_ids else None
     return _find_device() if device_id is None else device_id
 
 

@@ -25,7 +25,7 @@ from .launching import (
     run_in_order,
 )
 from .signature import Parameter
-from .streams import UNORDERED, handle_of
+from .streams import UNORDERED, handle_of, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
 _cuda_current = driver.ctxGetCurrent
@@ -177,7 +177,7 @@ class Function:
         ContextError
             If an array is on another device, or CUDA's context is not the primary one.
         """
-        device_id = device_ids.get(_cuda_current())
+        device_id = device_ids.get(_cuda_current()) if device_ids else None
         if device_id is None:
             device_id = context.cuda_device()
         layout = self._layout
@@ -263,6 +263,11 @@ class Function:
         if of_pycuda:
             context.current_device()
         refuse_outside_of_capture(here, there, handlers, self.name)
+        if timed and is_capturing(there):
+            raise ValueError(
+                f"{self.name}: a kernel that is captured into a graph does not run yet, so it "
+                "cannot be timed; time the graph"
+            )
         events = [cupy.cuda.Event() for _ in range(2)] if timed else []
 
         def enqueue() -> None:
@@ -287,12 +292,9 @@ class Function:
     ) -> None:
         """Pack the parameters and launch."""
         handle = self._handles.get(device_id) or self._handle(device_id)
-        if type(grid) is not tuple or len(grid) != 3:
-            grid = extent(grid, "grid", self.name)
-        if type(block) is not tuple or len(block) != 3:
-            if block is None:
-                raise ValueError(f"{self.name}: block is missing; give the threads of a block")
-            block = extent(block, "block", self.name)
+        if block is None:
+            raise ValueError(f"{self.name}: block is missing; give the threads of a block")
+        grid, block = extent(grid, "grid", self.name), extent(block, "block", self.name)
         if shared > _FREE_SHARED and shared > self._shared.get(device_id, 0):
             self._allow_shared(handle, device_id, shared, grid, block)
         try:
@@ -302,9 +304,7 @@ class Function:
         layout.pack_into(buffer[0], 0, *values)
         try:
             _launch_kernel(handle, *grid, *block, shared, stream, 0, buffer[1])
-        except (driver.CUDADriverError, TypeError, OverflowError) as error:
-            extent(grid, "grid", self.name)
-            extent(block, "block", self.name)
+        except driver.CUDADriverError as error:
             raise explain(error, self, grid, block, shared, self.name) from error
         finally:
             layout.idle.append(buffer)
@@ -386,7 +386,7 @@ class Function:
         layout = self._prepared
         if layout is None:
             raise TypeError(f"{self.name}: call prepare(arg_types) before the prepared calls")
-        device_id = device_ids.get(_cuda_current())
+        device_id = device_ids.get(_cuda_current()) if device_ids else None
         if device_id is None:
             device_id = context.cuda_device()
         here = _current_stream(device_id).ptr

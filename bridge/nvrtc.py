@@ -26,9 +26,10 @@ _DECLARED = """assert.h builtin_types.h cassert climits cmath cstddef cstdio cst
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
 math_functions.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h vector_types.h"""
 _PRELUDE = "bridge/prelude.h"
+# The source's name for NVRTC, which searches its folder for headers: no folder, as with PyCUDA.
+_NAME = "/dev/null/kernel.cu"
 _ALWAYS = (
     f"--pre-include={_PRELUDE}",
-    "--no-source-include",  # as for PyCUDA, the source lies in no folder of the user's
     "--device-as-default-execution-space",  # functions without a word are for the device
 )
 
@@ -209,14 +210,14 @@ def _vendor_folders() -> tuple[str, ...]:
 def _run(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
     headers = _headers()
     names = [name.encode() for name in headers]
-    program = nvrtc.createProgram(source, "kernel.cu", list(headers.values()), names)
+    program = nvrtc.createProgram(source, _NAME, list(headers.values()), names)
     try:
         nvrtc.compileProgram(program, options)
         ptx = any(option.startswith("-arch=compute_") for option in options)
         code = (nvrtc.getPTX if ptx else nvrtc.getCUBIN)(program)
-        return code, nvrtc.getProgramLog(program).strip("\0\n ")
+        return code, nvrtc.getProgramLog(program).strip("\0\n ").replace(_NAME, "kernel.cu")
     except nvrtc.NVRTCError as error:
-        log = nvrtc.getProgramLog(program).strip("\0\n ")
+        log = nvrtc.getProgramLog(program).strip("\0\n ").replace(_NAME, "kernel.cu")
         raise _explain(source, options, log or str(error)) from None
     finally:
         nvrtc.destroyProgram(program)
@@ -227,11 +228,11 @@ _HINTS = {
         "texture references are gone since CUDA 12: take a `cudaTextureObject_t` as an argument "
         "instead, and pass a cupy.cuda.texture.TextureObject"
     ),
-    r"must have C\+\+ linkage|linkage specification": (
+    r"may not have extern \"C\" linkage": (
         'the source is compiled inside of extern "C"; for C++ pass no_extern_c=True, and put '
         'extern "C" before the kernels'
     ),
-    r"could not open source file": (
+    r"could not open source file|cannot open source file": (
         "NVRTC has no host headers; name the folder of a header of yours in include_dirs. CUDA's "
         "come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: nvidia-curand-cu12 or "
         "nvidia-curand)"

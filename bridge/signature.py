@@ -58,10 +58,11 @@ def read_parameters(source: str, name: str, options: Iterable[str] = ()) -> list
     if defined & _KEYWORDS:
         return None
     text = re.sub(r"^[ \t]*#[^\n]*", "#", text, flags=re.MULTILINE)  # a directive was here
-    named = set(
-        re.findall(r"\b(?:typedef\b[^;{]*?|using|struct|class|union)\s+(\w+)\s*[;={:]", text)
-    )
-    named |= set(re.findall(r"\}\s*(\w+)\s*;", text)) | defined
+    # Names of the source's own, which may stand for anything.
+    named = set(re.findall(r"\b(?:using|struct|class|union|enum)\s+(\w+)", text)) | defined
+    for names in re.findall(r"\btypedef\b([^;{]*);|\}([^;{}]*);", text):
+        named.update(re.findall(r"\w+", "".join(names)))
+    named -= _KEYWORDS
 
     found = []
     for match in re.finditer(rf"\b__global__\b([^;{{}}]*?)\b{re.escape(name)}\s*\(", text):

@@ -186,22 +186,23 @@ def latch(compile_kernel: Any) -> Latch:
     return Latch(compile_kernel)
 
 
+def run_python(script: str, devices: int = 1, **environment: str) -> Any:
+    """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
+    prelude = ""
+    if devices > GPUS:
+        prelude = f"import hostcuda; hostcuda.install(devices={devices})\n"
+    path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+    )
+
+
 @pytest.fixture
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
-
-    def run(script: str, devices: int = 1, **environment: str) -> Any:
-        prelude = ""
-        if devices > GPUS:
-            prelude = f"import hostcuda; hostcuda.install(devices={devices})\n"
-        path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-        return subprocess.run(
-            [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(script)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-        )
-
-    return run
+    """See `run_python`."""
+    return run_python

@@ -325,6 +325,27 @@ def test_a_capture_goes_through_a_stream_of_pycuda_and_back(gpu, put):
     assert (x.get() == 8).all()
 
 
+def test_out_is_copied_after_the_launch(function):
+    """On a stream that CUDA does not order with the default one, where PyCUDA copies."""
+    source, target = np.arange(N, dtype=np.int32), np.zeros(N, np.int32)
+    with cupy.cuda.Stream(non_blocking=True):
+        run(function("copy"), drv.Out(target), cupy.asarray(source), np.int32(N))
+    assert (target == source).all()
+
+
+def test_device_allocations_are_ordered_with_pycudas_default_stream(function, latch, put):
+    stream = drv.Stream(1)
+    block = drv.mem_alloc(4 * N)
+    y = cupy.zeros(N, np.int32)
+    run(function("copy"), y, block, np.int32(N))
+    with latch.hold(None):
+        put(block, N, 7)
+        with bridge.use_stream(stream):
+            run(function("copy"), y, block, np.int32(N))
+        put(block, N, 8)
+    assert (y.get() == 7).all()
+
+
 def test_a_launch_that_would_not_be_captured_is_refused(gpu, function):
     x = cupy.zeros(N, np.int32)
     stream = cupy.cuda.Stream(non_blocking=True)

@@ -81,7 +81,11 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   STREAM(stream, handle);
   CHECK(stream->ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
-  for (int i = 0; i < 3; ++i) CHECK(grid[i] && block[i], CUDA_ERROR_INVALID_VALUE);
+  const unsigned most_blocks[] = {0x7fffffff, 0xffff, 0xffff}, most_threads[] = {1024, 1024, 64};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(grid[i] && grid[i] <= most_blocks[i], CUDA_ERROR_INVALID_VALUE);
+    CHECK(block[i] && block[i] <= most_threads[i], CUDA_ERROR_INVALID_VALUE);
+  }
   CHECK(block[0] * block[1] * block[2] <= 1024, CUDA_ERROR_INVALID_VALUE);
   CHECK(shared <= HOSTCUDA_SHARED_BYTES, CUDA_ERROR_INVALID_VALUE);
   auto packed = std::make_shared<Bytes>();

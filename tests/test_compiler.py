@@ -1,0 +1,436 @@
+"""SourceModule: what NVRTC makes of sources and options written for nvcc; modules; the cache."""
+
+from __future__ import annotations
+
+import json
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from conftest import ON_GPU, run_python
+
+import bridge
+from bridge import nvrtc
+
+SET = "__global__ void set(float *x) { x[0] = VALUE; }"
+
+
+# --- options ---------------------------------------------------------------------------------
+
+TRANSLATED = {
+    "-O3": [],
+    "-O": [],
+    "-m64": [],
+    "--expt-relaxed-constexpr": [],
+    "-DN=3": ["-DN=3"],
+    "-D N=3": ["-DN=3"],
+    "--define-macro=N": ["-DN"],
+    "-UN": ["-UN"],
+    "-std=c++14": ["-std=c++14"],
+    "--std c++14": ["-std=c++14"],
+    "--use_fast_math": ["--use_fast_math"],
+    "-use_fast_math": ["-use_fast_math"],
+    "-maxrregcount=32": ["-maxrregcount=32"],
+    "--maxrregcount 32": ["-maxrregcount=32"],
+    "-lineinfo": ["-lineinfo"],
+    "-G": ["-G"],
+    "-g -G": ["-G"],
+    "-w": ["-w"],
+    "-Xptxas -v": ["--ptxas-options=-v"],
+    "-Xptxas=-v,-warn-spills": ["--ptxas-options=-v", "--ptxas-options=-warn-spills"],
+    "-ftz=true": ["-ftz=true"],
+    "--fmad=false": ["--fmad=false"],
+}
+
+
+@pytest.mark.parametrize("text", TRANSLATED)
+def test_an_option_of_nvccs(text):
+    assert nvrtc.translate(text.split()) == (None, (), tuple(TRANSLATED[text]))
+
+
+@pytest.mark.parametrize("text", ["-I/one -I /two", "--include-path=/one --include-path /two"])
+def test_folders(text):
+    assert nvrtc.translate(text.split()).folders == ("/one", "/two")
+
+
+@pytest.mark.parametrize(
+    ("text", "arch"),
+    [
+        ("-arch=sm_80", "sm_80"),
+        ("-arch sm_90a", "sm_90a"),
+        ("--gpu-architecture=compute_80", "compute_80"),
+        ("-arch=compute_80 -code=sm_86", "sm_86"),
+        ("-gencode arch=compute_80,code=sm_86", "sm_86"),
+        ("-gencode=arch=compute_80,code=[sm_86]", "sm_86"),
+    ],
+)
+def test_architectures(text, arch):
+    assert nvrtc.translate(text.split()).arch == arch
+
+
+REFUSED = {
+    "-Xcompiler -fPIC": "-Xcompiler means nothing to NVRTC: it is for nvcc's host compiler; leave",
+    "--compiler-options=-O3": "--compiler-options=-O3 means nothing to NVRTC: it is for nvcc's",
+    "-ccbin=g++": "means nothing to NVRTC: it is for nvcc's host compiler",
+    "-lcudadevrt": "-lcudadevrt means nothing to NVRTC: it is for a linker; pycuda.compiler.Dyn",
+    "-rdc=true": "means nothing to NVRTC: it is for a linker",
+    "-L/usr/lib": "means nothing to NVRTC: it is for a linker",
+    "--ptx": "means nothing to NVRTC: it asks for another result than code to load",
+    "-o out": "means nothing to NVRTC: it asks for another result",
+    "--keep": r"means nothing to NVRTC: it is for nvcc's driver program \(keep=True keeps",
+    "-D": "the option -D has no value",
+    "-arch": "the option -arch has no value",
+    "-arch=sm_80 -arch=sm_90": "code for sm_80 and sm_90 is asked for; NVRTC compiles for one",
+    "-gencode arch=compute_80,code=[sm_80,sm_86]": "code for sm_80 and sm_86 is asked for",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.items(), ids=REFUSED)
+def test_an_option_that_means_nothing(text, message):
+    with pytest.raises(ValueError, match=message):
+        bridge.SourceModule(SET, options=text.split())
+
+
+def test_a_str_is_no_list_of_options():
+    with pytest.raises(TypeError, match="options is the str '-O3 -G'; a list is accepted"):
+        bridge.SourceModule(SET, options="-O3 -G")
+
+
+def test_an_unknown_backend():
+    with pytest.raises(ValueError, match="backend is 'clang'; 'nvrtc' and 'nvcc' are accepted"):
+        bridge.SourceModule(SET, backend="clang")
+
+
+# --- the real NVRTC --------------------------------------------------------------------------
+
+KERNEL = "__global__ void f(float *x) { x[0] = %s; }"
+# Sources for NVRTC: name -> (source, SourceModule's keywords).
+COMPILE = {
+    **{f"option {text}": (KERNEL % 1, {"options": text.split()}) for text in TRANSLATED},
+    "architecture": (KERNEL % 1, {"arch": "sm_80"}),
+    "PTX": (KERNEL % 1, {"arch": "compute_80"}),
+    "several options": (KERNEL % 1, {"options": ["-lineinfo", "--use_fast_math", "-O2"]}),
+}
+HEADERS = [
+    "assert.h", "cassert", "cfloat", "climits", "cmath", "cstdint", "cstdio", "cstdlib", "cuda.h",
+    "cuda_runtime.h", "device_launch_parameters.h", "float.h", "limits.h", "math.h", "stddef.h",
+    "stdint.h", "stdio.h", "stdlib.h", "string.h",
+]  # fmt: skip
+for _header in HEADERS:
+    COMPILE[f"header {_header}"] = (f"#include <{_header}>\n{KERNEL % 1}", {})
+CPP_HEADERS = [
+    "cooperative_groups.h", "cuda_fp16.h", "cuComplex.h", "math_constants.h", "cuda/std/cstdint",
+    "cuda/std/climits", "cuda/std/cfloat", "cuda/std/limits", "cuda/std/cmath", "cuda/std/complex",
+    "cub/block/block_reduce.cuh", "cupy/complex.cuh", "pycuda-complex.hpp",
+]  # fmt: skip
+for _header in CPP_HEADERS:
+    _source = f"#include <stdint.h>\n#include <float.h>\n#include <{_header}>\n"
+    COMPILE[f"header {_header}"] = (f'{_source}extern "C" {KERNEL % 1}', {"no_extern_c": True})
+
+EXPRESSIONS = [
+    "M_PI", "INFINITY", "-NAN", "HUGE_VAL", "INT_MAX", "INT_MIN", "UINT_MAX", "LLONG_MIN",
+    "pow(2,3)", "pow(x[0],2)", "pow(2u,x[0])", "pow(x[0],2.)", "std::abs(x[0])", "std::sqrt(x[0])",
+    "(uint)3", "(int64_t)1", "(ulong)1", "min(1,2u)", "clock()", "isnan(x[0])", "fminf(x[0],1.f)",
+]  # fmt: skip
+for _expression in EXPRESSIONS:
+    COMPILE[f"expression {_expression}"] = (KERNEL % _expression, {})
+COMPILE["expression UINT8_MAX"] = ("#include <stdint.h>\n" + KERNEL % "uint8_t(UINT8_MAX)", {})
+COMPILE["expression DBL_EPSILON"] = ("#include <float.h>\n" + KERNEL % "DBL_EPSILON + FLT_MAX", {})
+COMPILE["printf and assert"] = (KERNEL % '1; printf("%f", x[0]); assert(x[0] > 0)', {})
+
+TEXTURE = "texture<float, 2> image;\n" + KERNEL % "tex2D(image, 0.f, 0.f)"
+ERRORS = {
+    "a wrong line": (
+        f"\n\n__device__ int one() {{ return 1; }}\n{KERNEL % 'one() + nothing'}",
+        {},
+        [
+            'kernel.cu(4): error: identifier "nothing" is undefined',
+            "__global__ void f(float *x) { x[0] = one() + nothing; }",
+        ],
+    ),
+    "a wrong line of C++": (
+        f'extern "C"\n{KERNEL % "nothing"}',
+        {"no_extern_c": True},
+        ['kernel.cu(2): error: identifier "nothing" is undefined'],
+    ),
+    "a texture reference": (TEXTURE, {}, ["gone since CUDA 12", "cupy.cuda.texture.TextureObject"]),
+    "a template in extern C": (
+        f"template <class T> __device__ T one() {{ return 1; }}\n{KERNEL % 'one<float>()'}",
+        {},
+        ["pass no_extern_c=True"],
+    ),
+    "a missing header": (
+        f'#include "mine.h"\n{KERNEL % 1}',
+        {},
+        ["name the folder of a header of yours in include_dirs", "kernel.cu(1)"],
+    ),
+    "a shuffle of old": (KERNEL % "__shfl_down(x[0], 1)", {}, ["__shfl_down_sync(0xffffffff"]),
+    "an unknown option": (
+        KERNEL % 1,
+        {"options": ["--nonsense"]},
+        ["refuses the options: unrecog"],
+    ),
+    "a wrong value": (KERNEL % 1, {"options": ["-std=c++98"]}, ["NVRTC refuses the options"]),
+}
+for _name, (_source, _keywords, _) in ERRORS.items():
+    COMPILE[_name] = (_source, _keywords)
+COMPILE["a remark"] = (KERNEL % "1; int unused = 2", {})
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Compile all of `COMPILE` with NVRTC; name -> what came out.
+
+    In another process: without a GPU, g++ is in NVRTC's place in this one.
+    """
+    cases = tmp_path_factory.mktemp("nvrtc") / "cases.json"
+    cases.write_text(json.dumps(COMPILE))
+    script = f"""
+    import json, warnings
+    {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
+    import bridge.compiler as compiler
+
+    def attempt(source, keywords):
+        names = ("options", "keep", "no_extern_c", "arch", "code", "cache_dir", "include_dirs")
+        default = dict(options=[], keep=False, no_extern_c=False, arch=None, code=None,
+                       cache_dir=False, include_dirs=None) | keywords
+        with warnings.catch_warnings(record=True) as remarks:
+            warnings.simplefilter("always")
+            try:
+                image = compiler._with_nvrtc(source, "", *(default[n] for n in names), "sm_90")
+            except Exception as error:
+                return type(error).__name__, str(error), ""
+        return image[:4].decode("latin1"), "", " ".join(str(r.message) for r in remarks)
+
+    with open({str(cases)!r}) as file:
+        cases = json.load(file)
+    print(json.dumps({{name: attempt(*case) for name, case in cases.items()}}))
+    """
+    done = run_python(script, devices=0)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", [name for name in COMPILE if name not in ERRORS])
+def test_nvrtc_compiles(name, compiled):
+    start, error, remarks = compiled[name]
+    assert error == ""
+    assert start == ("//\n/" if name == "PTX" else "\x7fELF")
+    if name == "a remark":
+        assert "kernel.cu(1): warning #177-D" in remarks
+    elif "-v" not in name:
+        assert remarks == ""
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_says_what_to_do(name, compiled):
+    kind, error, _ = compiled[name]
+    assert kind == ("ValueError" if "options" in error else "CompileError")
+    for text in ERRORS[name][2]:
+        assert text in error
+
+
+# --- modules ---------------------------------------------------------------------------------
+
+
+def value_of(module):
+    x = cupy.zeros(1, np.float32)
+    module.get_function("set")(x, block=1)
+    return float(x[0])
+
+
+def test_options_reach_the_compiler():
+    assert value_of(bridge.SourceModule(SET, options=["-DVALUE=3"])) == 3
+
+
+def test_pycudas_default_options_are_taken(monkeypatch):
+    monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", ["-DVALUE=4"])
+    assert value_of(bridge.SourceModule(SET)) == 4
+
+
+def test_positions_of_the_arguments_are_pycudas(tmp_path):
+    (tmp_path / "value.h").write_text("#define VALUE 5\n")
+    source = f'#include "value.h"\nextern "C" {SET}'
+    module = bridge.SourceModule(
+        source, "nvcc", [], False, True, None, None, str(tmp_path), [str(tmp_path)]
+    )
+    assert value_of(module) == 5
+    assert list(tmp_path.glob("*.cubin"))
+
+
+def test_nvcc_is_a_choice(nvcc):
+    module = bridge.SourceModule(SET, options=["-DVALUE=6"], backend="nvcc")
+    assert value_of(module) == 6
+
+
+def test_a_kernel_that_is_not_there():
+    module = bridge.SourceModule(SET, options=["-DVALUE=1"])
+    with pytest.raises(drv.LogicError, match="there is no kernel 'get' in the module"):
+        module.get_function("get")
+
+
+def test_functions_keep_their_module():
+    function = bridge.SourceModule(SET, options=["-DVALUE=7"]).get_function("set")
+    x = cupy.zeros(1, np.float32)
+    function(x, block=1)
+    assert x[0] == 7
+
+
+def test_keep_keeps_the_source_and_the_code(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    bridge.SourceModule(SET, options=["-DVALUE=1"], keep=True)
+    folder = capsys.readouterr().out.removeprefix("*** compiler output in ").strip()
+    assert SET in (tmp_path / folder / "kernel.cu").read_text()
+    assert (tmp_path / folder / "kernel.cubin").stat().st_size > 100
+
+
+def test_texture_references_are_refused():
+    module = bridge.SourceModule(SET, options=["-DVALUE=1"])
+    for get in (module.get_texref, module.get_surfref):
+        with pytest.raises(
+            NotImplementedError, match="gone since CUDA 12; give the kernel a `cuda"
+        ):
+            get("image")
+
+
+CONSTANT = """
+__constant__ float weights[4];
+__device__ int counter = 5;
+__global__ void weigh(float *x) { x[threadIdx.x] *= weights[threadIdx.x]; counter += 1; }
+"""
+
+
+def weighed(module):
+    x = cupy.ones(4, np.float32)
+    module.get_function("weigh")(x, block=4)
+    return x.get().tolist()
+
+
+def test_pycuda_writes_constant_memory():
+    module = bridge.SourceModule(CONSTANT)
+    pointer, size = module.get_global("weights")
+    assert size == 16
+    drv.memcpy_htod(pointer, np.array([1, 2, 3, 4], np.float32))
+    assert weighed(module) == [1, 2, 3, 4]
+
+
+def test_cupy_writes_constant_memory():
+    module = bridge.SourceModule(CONSTANT)
+    weights = bridge.as_cupy(module.get_global("weights")).view(np.float32)
+    weights[:] = cupy.arange(4)
+    assert weighed(module) == [0, 1, 2, 3]
+
+
+def test_a_global_is_read():
+    module = bridge.SourceModule(CONSTANT)
+    counter = bridge.as_cupy(module.get_global("counter")).view(np.int32)
+    weighed(module)
+    assert counter[0] in (6, 9)  # four threads, unsynchronised
+
+
+def test_a_global_keeps_its_module():
+    counter = bridge.as_cupy(bridge.SourceModule(CONSTANT).get_global("counter"))
+    assert counter.view(np.int32)[0] == 5
+
+
+def test_a_global_that_is_not_there():
+    with pytest.raises(drv.LogicError, match="there is no variable 'nothing' in the module"):
+        bridge.SourceModule(CONSTANT).get_global("nothing")
+
+
+# --- the cache -------------------------------------------------------------------------------
+
+
+def compile_in(folder, source=SET, options=("-DVALUE=1",), **keywords):
+    bridge.SourceModule(source, options=list(options), cache_dir=str(folder), **keywords)
+    return {path: path.stat().st_mtime_ns for path in folder.glob("*.cubin")}
+
+
+def test_code_is_kept_once(tmp_path):
+    first = compile_in(tmp_path)
+    assert len(first) == 1
+    assert compile_in(tmp_path) == first
+
+
+def test_code_is_taken_from_the_cache(tmp_path):
+    """The control for the next tests: what lies there is what runs."""
+    compile_in(tmp_path)
+    (path,) = tmp_path.glob("*.cubin")
+    compile_in(tmp_path / "other", options=["-DVALUE=2"])
+    (other,) = (tmp_path / "other").glob("*.cubin")
+    path.write_bytes(other.read_bytes())
+    module = bridge.SourceModule(SET, options=["-DVALUE=1"], cache_dir=str(tmp_path))
+    assert value_of(module) == 2
+
+
+def test_options_and_sources_are_told_apart(tmp_path):
+    compile_in(tmp_path)
+    compile_in(tmp_path, options=["-DVALUE=2"])
+    assert len(compile_in(tmp_path, source=SET + " ")) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 5000], ids=["empty", "short", "other"])
+def test_damaged_code_is_compiled_again(tmp_path, damage):
+    (path,) = compile_in(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+    compile_in(tmp_path)
+    assert len(path.read_bytes()) == len(whole)
+
+
+@pytest.mark.parametrize("where", ["include_dirs", "-I"])
+def test_a_header_that_changed_is_compiled_again(tmp_path, where):
+    """Two levels deep, and the second found beside the first."""
+    folder = tmp_path / "headers"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "outer.h").write_text('#include "inner/value.h"\n')
+    values = []
+    for value in (1, 2, 1):
+        (folder / "inner" / "value.h").write_text(f"#define VALUE {value}\n")
+        source = f"#include <outer.h>\n{SET}"
+        found = {"include_dirs": [str(folder)]} if where == "include_dirs" else {}
+        options = [] if found else [f"-I{folder}"]
+        module = bridge.SourceModule(source, options=options, cache_dir=str(tmp_path), **found)
+        values.append(value_of(module))
+    assert values == [1, 2, 1]
+    assert len(list(tmp_path.glob("*.cubin"))) == 2
+
+
+def test_a_header_that_comes_first_now_is_compiled_again(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (second / "value.h").write_text("#define VALUE 2\n")
+    values = []
+    for _ in range(2):
+        module = bridge.SourceModule(
+            f"#include <value.h>\n{SET}",
+            cache_dir=str(tmp_path),
+            include_dirs=[str(first), str(second)],
+        )
+        values.append(value_of(module))
+        (first / "value.h").write_text("#define VALUE 1\n")
+    assert values == [2, 1]
+
+
+def test_a_header_named_by_a_macro_is_not_cached(tmp_path):
+    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    source = f"#define NAME <value.h>\n#include NAME\n{SET}"
+    assert compile_in(tmp_path, source=source, options=[], include_dirs=[str(tmp_path)]) == {}
+
+
+def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    bridge.SourceModule(SET, options=["-DVALUE=1"], cache_dir=False)
+    assert list(tmp_path.iterdir()) == []
+    bridge.SourceModule(SET, options=["-DVALUE=1"])
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["PYCUDA_DISABLE_CACHE", "CUPY_CACHE_IN_MEMORY"])
+def test_the_libraries_switches_are_honoured(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv(name, "1")
+    bridge.SourceModule(SET, options=["-DVALUE=1"])
+    assert list(tmp_path.iterdir()) == []

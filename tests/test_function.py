@@ -1,0 +1,758 @@
+"""SourceModule's functions: PyCUDA's call forms, argument checks, and the order of a launch."""
+
+from __future__ import annotations
+
+import threading
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from conftest import ON_GPU
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+from test_interface import DLPackExporter, Exporter
+from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
+
+import bridge
+import bridge.function
+
+N = 1000
+POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)
+PAIR = np.dtype([("a", "<f4"), ("b", "<f4")], align=True)
+
+SOURCE = r"""
+#include <stdint.h>
+struct point { unsigned char name; double x; float y; };
+typedef float real;
+typedef struct { float a, b; } pair;
+
+__global__ void fill(int *p, int n, int v)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = v; }
+
+__global__ void copy(int *to, const int *from, int n)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }
+
+__global__ void scalars(double *out, bool b, signed char c, unsigned short s, int i,
+                        float f, double d, long long l, unsigned char u)
+{ out[0] = b; out[1] = c; out[2] = s; out[3] = i; out[4] = f; out[5] = d; out[6] = l; out[7] = u; }
+
+__global__ void half_bits(unsigned int *out, unsigned short h, unsigned short g)
+{ out[0] = h; out[1] = g; }
+
+__global__ void unsigned_bits(unsigned long long *out, unsigned a, size_t b)
+{ out[0] = a; out[1] = b; }
+
+__global__ void structs(double *out, char c, struct point p, int i)
+{ out[0] = c; out[1] = p.name; out[2] = p.x; out[3] = p.y; out[4] = i; }
+
+__global__ void named(real *out, real a, pair p, int8_t b)
+{ out[0] = a; out[1] = p.a; out[2] = p.b; out[3] = b; }
+
+__global__ void none(void) { }
+
+__global__ void is_null(int *out, const float *p) { out[0] = p == 0; }
+
+__global__ void where(int *out)
+{
+    if (threadIdx.x + threadIdx.y + threadIdx.z + blockIdx.x + blockIdx.y + blockIdx.z) return;
+    out[0] = gridDim.x; out[1] = gridDim.y; out[2] = gridDim.z;
+    out[3] = blockDim.x; out[4] = blockDim.y; out[5] = blockDim.z;
+}
+
+__global__ void reverse(int *x, int n)
+{
+    extern __shared__ int kept[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = kept[n - 1 - i];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def module():
+    return bridge.SourceModule(SOURCE)
+
+
+@pytest.fixture(params=["known", "unknown"])
+def function(request, module, monkeypatch):
+    """A kernel whose parameters are known, and one of which neither source nor driver tells."""
+    if request.param == "unknown":
+        monkeypatch.setattr("bridge.function._slots", lambda handle: None)  # CUDA before 12.4
+        monkeypatch.setattr("bridge.compiler.read_parameters", lambda *_: None)
+    return module.get_function
+
+
+@pytest.fixture
+def known(module):
+    return module.get_function
+
+
+ONE = {"block": (32, 1, 1)}
+
+# --- arguments -------------------------------------------------------------------------------
+
+MAKE = {
+    "GPUArray": lambda x: bridge.as_pycuda(x),
+    "cupy.ndarray": lambda x: x,
+    "array interface": Exporter,
+    "DLPack": DLPackExporter,
+    "an address": lambda x: np.uintp(x.data.ptr),
+    "In": None,
+}
+
+
+@pytest.mark.parametrize("make", list(MAKE.values())[:5], ids=list(MAKE)[:5])
+def test_arrays_of_any_library_are_taken(function, make):
+    x = cupy.zeros(N, np.int32)
+    function("fill")(make(x), np.int32(N), np.int32(7), **ONE)
+    assert (x.get() == 7).all()
+
+
+def test_device_allocations_are_taken(function):
+    pool = DeviceMemoryPool()
+    for block in (drv.mem_alloc(4 * N), pool.allocate(4 * N)):
+        function("fill")(block, np.int32(N), np.int32(7), **ONE)
+        host = np.empty(N, np.int32)
+        drv.memcpy_dtoh(host, block)
+        assert (host == 7).all()
+
+
+def test_what_holds_gpudata_is_taken(function):
+    class Image:
+        def __init__(self):
+            self.gpudata = drv.mem_alloc(4 * N)
+
+    image = Image()
+    function("fill")(image, np.int32(N), np.int32(7), **ONE)
+    host = np.empty(N, np.int32)
+    drv.memcpy_dtoh(host, image.gpudata)
+    assert (host == 7).all()
+
+
+def test_none_is_a_null_pointer(function):
+    x = cupy.zeros(1, np.int32)
+    function("is_null")(x, None, **ONE)
+    assert x.get()[0] == 1
+
+
+def test_an_empty_array_is_a_null_pointer(function):
+    x = cupy.zeros(1, np.int32)
+    for empty in (cupy.zeros(0, np.float32), gpuarray.GPUArray((0, 3), np.float32)):
+        x[0] = 0
+        function("is_null")(x, empty, **ONE)
+        assert x.get()[0] == 1
+
+
+SCALARS = [np.int8(-3), np.uint16(65535), np.int32(-7), np.float32(0.5), np.float64(1e300)]
+SCALARS += [np.int64(-(2**40)), np.uint8(200)]
+VALUES = [1, -3, 65535, -7, 0.5, 1e300, -(2**40), 200]
+
+
+@pytest.mark.parametrize("flag", [True, np.True_], ids=["bool", "numpy.bool"])
+def test_scalars_arrive_as_they_are(function, flag):
+    x = cupy.zeros(8)
+    function("scalars")(x, flag, *SCALARS, **ONE)
+    assert x.get().tolist() == VALUES
+
+
+def test_pythons_numbers_take_the_parameters_type(known):
+    x = cupy.zeros(8)
+    known("scalars")(x, *[type(value)(value) for value in VALUES], **ONE)
+    assert x.get().tolist() == VALUES
+
+
+def test_an_int_is_taken_for_a_float(known):
+    x = cupy.zeros(8)
+    known("scalars")(x, 1, 0, 0, 0, 3, 2**60, 0, 0, **ONE)
+    assert x.get().tolist() == [1, 0, 0, 0, 3, 2.0**60, 0, 0]
+
+
+def test_float16_arrives_as_it_is(function):
+    x = cupy.zeros(2, np.uint32)
+    values = np.array([1.5, -0.1], np.float16)
+    function("half_bits")(x, *values, **ONE)
+    assert x.get().tolist() == values.view(np.uint16).tolist()
+
+
+def test_signed_numbers_keep_their_bits(known):
+    x = cupy.zeros(2, np.uint64)
+    known("unsigned_bits")(x, np.int32(-1), np.int64(-1), **ONE)
+    assert x.get().tolist() == [2**32 - 1, 2**64 - 1]
+
+
+def test_a_struct_arrives_where_c_puts_it(function):
+    x = cupy.zeros(5)
+    point = np.array((2, 3.5, 4.5), POINT)[()]
+    function("structs")(x, np.int8(1), point, np.int32(6), **ONE)
+    assert x.get().tolist() == [1, 2, 3.5, 4.5, 6]
+
+
+def test_types_of_the_sources_own_go_by_size(function):
+    x = cupy.zeros(4, np.float32)
+    pair = np.array((2, 3), PAIR)[()]
+    function("named")(x, np.float32(1), pair, np.int8(4), **ONE)
+    assert x.get().tolist() == [1, 2, 3, 4]
+
+
+def test_a_complex_number_goes_by_size(known):
+    x = cupy.zeros(4, np.float32)
+    known("named")(x, np.float32(1), np.complex64(2 + 3j), np.int8(4), **ONE)
+    assert x.get().tolist() == [1, 2, 3, 4]
+
+
+def test_a_kernel_without_parameters(function):
+    function("none")(**ONE)
+
+
+def test_in_out_and_inout_are_taken(function):
+    source, target = np.arange(N, dtype=np.int32), np.zeros(N, np.int32)
+    function("copy")(drv.Out(target), drv.In(source), np.int32(N), **ONE)
+    assert (target == source).all()
+    both = np.zeros(N, np.int32)
+    current = cupy.cuda.Stream(non_blocking=True)
+    with current:
+        function("fill")(drv.InOut(both), np.int32(N), np.int32(7), **ONE)
+    assert (both == 7).all()
+
+
+def test_fortran_order_is_contiguous(function):
+    for x in (cupy.zeros((4, 5), np.int32, order="F"),):
+        for array in (x, bridge.as_pycuda(x)):
+            x[:] = 0
+            function("fill")(array, np.int32(20), np.int32(7), **ONE)
+            assert (x.get() == 7).all()
+
+
+def test_strided_arrays_are_taken_if_said_so(function):
+    x = cupy.zeros((10, 10), np.int32)[:, ::2]
+    for array in (x, bridge.as_pycuda(x)):
+        with pytest.raises(ValueError, match=r"argument 0.* is not contiguous \(shape \(10, 5\), "):
+            function("fill")(array, np.int32(5), np.int32(7), **ONE)
+        x[:] = 0
+        function("fill")(array, np.int32(5), np.int32(7), strided=True, **ONE)
+        assert (x.get()[0] == [7, 7, 7, 0, 0]).all()
+
+
+def test_the_buffer_is_the_one_of_pycuda(module, compile_kernel):
+    if ON_GPU:
+        return  # the driver there does not tell; the results above do
+    import hostcuda
+
+    theirs = compile_kernel(f'extern "C" {{ {SOURCE} }}', "scalars")
+    x = cupy.zeros(8)
+    hostcuda.clear()
+    theirs(x, np.uint8(1), *SCALARS, block=(1, 1, 1))
+    module.get_function("scalars")(x, np.True_, *SCALARS, block=(1, 1, 1))
+    one, other = hostcuda.launches()
+    assert other.arguments == one.arguments
+    assert len(other.arguments) == 41
+
+
+# --- refusals --------------------------------------------------------------------------------
+
+X = object()  # stands for an int32 array of N
+REFUSED = {
+    "float64 for int": (
+        ("fill", "a.astype(float)", np.int32(1), np.int32(1)),
+        TypeError,
+        r"fill: argument 0 \(`int \*p`\) is an array of float64, but the kernel takes int32: conv",
+    ),
+    "float32 for int": (
+        ("fill", "a.view('f')", 1, 1),
+        TypeError,
+        "is an array of float32, but the",
+    ),
+    "int64 for int": (("fill", "a.astype('q')", 1, 1), TypeError, "is an array of int64, but the"),
+    "a GPUArray of float64": (
+        ("fill", "bridge.as_pycuda(a.astype(float))", 1, 1),
+        TypeError,
+        "is an array of float64, but the kernel takes int32",
+    ),
+    "In of float64": (
+        ("fill", "drv.In(np.zeros(3))", 1, 1),
+        TypeError,
+        "is an array of float64, but the kernel takes int32",
+    ),
+    "an exporter of float64": (
+        ("fill", "Exporter(a.astype(float))", 1, 1),
+        TypeError,
+        "is an array of float64, but the kernel takes int32",
+    ),
+    "numpy.int64 for int": (
+        ("fill", "a", np.int64(3), 1),
+        TypeError,
+        r"fill: argument 1 \(`int n`\) is np.int64\(3\), but the kernel takes int32 by value",
+    ),
+    "numpy.float32 for int": (("fill", "a", np.float32(3), 1), TypeError, "takes int32 by value"),
+    "float for int": (("fill", "a", 1.5, 1), TypeError, "is 1.5, but the kernel takes int32"),
+    "complex for int": (("fill", "a", 1j, 1), TypeError, "is 1j, but the kernel takes int32"),
+    "text for int": (("fill", "a", "'x'", 1), TypeError, "is 'x', but the kernel takes int32"),
+    "an array for int": (
+        ("fill", "a", "a", 1),
+        TypeError,
+        "is a cupy.ndarray, but the kernel takes int32 by value",
+    ),
+    "None for int": (("fill", "a", None, 1), TypeError, "is a NoneType, but the kernel takes int"),
+    "an int that is too large": (
+        ("fill", "a", 2**31, 1),
+        OverflowError,
+        "is 2147483648, which does not fit into int32",
+    ),
+    "an int for a pointer": (
+        ("fill", 5, 1, 1),
+        TypeError,
+        r"is 5, but the kernel takes a pointer; an address is passed as numpy.uintp\(address\)",
+    ),
+    "numpy.int32 for a pointer": (
+        ("fill", np.int32(5), 1, 1),
+        TypeError,
+        r"argument 0 \(`int \*p`\) is np.int32\(5\), but the kernel takes a pointer",
+    ),
+    "a host array": (
+        ("fill", "np.zeros(3, np.int32)", 1, 1),
+        TypeError,
+        "is a host numpy.ndarray; move it to the device first, e.g. cupy.asarray",
+    ),
+    "a struct in an array": (
+        ("structs", "a.view('d')", 1, "np.zeros((), POINT)", 1),
+        TypeError,
+        r"argument 2 \(`struct point p`\) is a struct in a host array; pass it as a\[\(\)\]",
+    ),
+    "a struct of another size": (
+        ("structs", "a.view('d')", 1, "np.zeros((), PAIR)[()]", 1),
+        TypeError,
+        "of 8 bytes, but the kernel's parameter has 24",
+    ),
+    "a pointer for a struct": (
+        ("structs", "a.view('d')", 1, "a", 1),
+        TypeError,
+        "is a device pointer, but the kernel's parameter has 24 bytes",
+    ),
+    "numpy.float64 for a type of its own": (
+        ("named", "a.view('f')", np.float64(1), "np.zeros((), PAIR)[()]", 1),
+        TypeError,
+        r"argument 1 \(`real a`\) is a float64 of 8 bytes, but the kernel's parameter has 4",
+    ),
+    "float for a type of its own": (
+        ("named", "a.view('f')", 1.0, "np.zeros((), PAIR)[()]", 1),
+        TypeError,
+        "is the Python float 1.0, which has no width; say numpy.float32 or numpy.float64",
+    ),
+    "an object": (("fill", "object()", 1, 1), TypeError, "is a object; a GPUArray"),
+    "too few": (
+        ("fill", "a", 1),
+        TypeError,
+        r"fill: 2 arguments for 3 parameters: fill\(int \*p, int n, int v\)",
+    ),
+    "too many": (("fill", "a", 1, 1, 1), TypeError, "fill: 4 arguments for 3 parameters"),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_the_kernel_does_not_take_is_refused(known, call, error, message):
+    a = cupy.zeros(N, np.int32)
+    names = {**globals(), "a": a}
+    name, *args = call
+    args = [eval(arg, names) if isinstance(arg, str) else arg for arg in args]
+    with pytest.raises(error, match=message):
+        known(name)(*args, **ONE)
+    assert (a.get() == 0).all()
+
+
+UNKNOWN = {
+    "int": (5, "argument 1 is the Python int 5, which has no width"),
+    "host array": (np.zeros(3), "argument 1 is a host numpy.ndarray; move"),
+    "long double": (np.longdouble(1), "argument 1 is a float128, no type of CUDA C"),
+}
+
+
+@pytest.mark.parametrize(("value", "message"), UNKNOWN.values(), ids=UNKNOWN)
+def test_where_nothing_is_known_nothing_is_guessed(module, monkeypatch, value, message):
+    monkeypatch.setattr("bridge.function._slots", lambda handle: None)
+    monkeypatch.setattr("bridge.compiler.read_parameters", lambda *_: None)
+    with pytest.raises(TypeError, match=f"fill: {message}"):
+        module.get_function("fill")(cupy.zeros(N, np.int32), value, np.int32(7), **ONE)
+
+
+def test_before_cuda_12_4_the_source_tells(module, monkeypatch):
+    monkeypatch.setattr("bridge.function._slots", lambda handle: None)
+    x = cupy.zeros(8)
+    module.get_function("scalars")(x, True, *SCALARS, **ONE)
+    assert x.get().tolist() == VALUES
+    with pytest.raises(TypeError, match="is an array of int32, but the kernel takes float64"):
+        module.get_function("scalars")(x.astype(np.int32), True, *SCALARS, **ONE)
+
+
+def test_a_source_that_does_not_fit_the_code_is_not_believed():
+    source = "#define TYPE(t) double\n#define f(x) f(TYPE(x) x)\n__global__ void f(float) { }"
+    function = bridge.SourceModule(source.replace("float) {", "x) {")).get_function("f")
+    function(np.float64(1), **ONE)
+
+
+def test_nvccs_modules_are_checked_as_well(nvcc):
+    function = bridge.SourceModule(SOURCE, backend="nvcc").get_function("fill")
+    x = cupy.zeros(N, np.int32)
+    function(x, N, 7, **ONE)
+    assert (x.get() == 7).all()
+    with pytest.raises(TypeError, match="is an array of float64, but the kernel takes int32"):
+        function(x.astype(float), N, 7, **ONE)
+
+
+# --- launches --------------------------------------------------------------------------------
+
+EXTENTS = {
+    "ints": ({"grid": 2, "block": 3}, [2, 1, 1, 3, 1, 1]),
+    "two": ({"grid": (2, 3), "block": (4, 5)}, [2, 3, 1, 4, 5, 1]),
+    "three": ({"grid": (2, 3, 4), "block": (2, 3, 4)}, [2, 3, 4, 2, 3, 4]),
+    "lists of NumPy's": ({"grid": [np.int64(2), 3], "block": [np.int32(2)]}, [2, 3, 1, 2, 1, 1]),
+    "no grid": ({"block": (4, 1, 1)}, [1, 1, 1, 4, 1, 1]),
+}
+
+
+@pytest.mark.parametrize(("keywords", "expected"), EXTENTS.values(), ids=EXTENTS)
+def test_grid_and_block(known, keywords, expected):
+    x = cupy.zeros(6, np.int32)
+    known("where")(x, **keywords)
+    assert x.get().tolist() == expected
+
+
+IMPOSSIBLE = {
+    "no block": ({}, ValueError, "where: block is missing"),
+    "a zero": ({"block": (1, 0, 1)}, ValueError, r"where: block is \(1, 0, 1\); each extent is 1"),
+    "negative": ({"block": 1, "grid": (-1, 1, 1)}, ValueError, "where: grid is"),
+    "four": ({"block": (1, 1, 1, 1)}, TypeError, "an int or 1 to 3 of them"),
+    "float": ({"block": (1.0, 1, 1)}, TypeError, "an int or 1 to 3 of them"),
+    "too many threads": (
+        {"block": (64, 64, 1)},
+        ValueError,
+        r"where: block \(64, 64, 1\) has 4096 threads; for this kernel, .* at most 1024 fit",
+    ),
+    "a block too deep": ({"block": (1, 1, 65)}, ValueError, r"block is \(1, 1, 65\); this device"),
+    "too much memory": (
+        {"block": 1, "shared": 1 << 20},
+        ValueError,
+        "where: 1048576 bytes of dynamic shared memory are asked for",
+    ),
+    "texture references": ({"block": 1, "texrefs": [X]}, NotImplementedError, "gone since CUDA 12"),
+    "a stream": ({"block": 1, "stream": 5}, TypeError, "where: stream must be None"),
+    "no order": ({"block": 1, "stream": -1}, TypeError, "where: stream -1 means 'do not order'"),
+}
+
+
+@pytest.mark.parametrize(("keywords", "error", "message"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_an_impossible_launch_is_refused(known, keywords, error, message):
+    x = cupy.zeros(6, np.int32)
+    with pytest.raises(error, match=message):
+        known("where")(x, **keywords)
+    known("where")(x, block=1)  # and nothing is left behind
+    assert x.get().tolist() == [1, 1, 1, 1, 1, 1]
+
+
+def test_shared_memory_beyond_48_kilobytes(known):
+    n = 15_000  # ints
+    x = cupy.arange(n, dtype=np.int32)
+    known("reverse")(x, n, block=256, shared=4 * n)
+    assert (x.get() == np.arange(n)[::-1]).all()
+    reverse = known("reverse")
+    reverse.prepare("Pi")
+    reverse.prepared_call((1, 1), (256, 1, 1), x, n, shared_size=4 * n)
+    assert (x.get() == np.arange(n)).all()
+
+
+def test_time_kernel_returns_seconds(known):
+    x = cupy.zeros(N, np.int32)
+    seconds = known("fill")(x, N, 7, time_kernel=True, **ONE)
+    assert 0 <= seconds < 1
+    assert (x.get() == 7).all()
+
+
+def test_attributes(known):
+    fill = known("fill")
+    assert fill.max_threads_per_block == 1024
+    assert fill.get_attribute(drv.function_attribute.NUM_REGS) == fill.num_regs > 0
+    assert fill.shared_size_bytes == fill.local_size_bytes == 0
+    fill.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 60_000)
+    fill.set_cache_config(drv.func_cache.PREFER_L1)
+    with pytest.raises(AttributeError, match="'Function' object has no attribute 'nothing'"):
+        fill.nothing  # noqa: B018
+
+
+def test_a_function_shows_its_parameters(function):
+    assert "fill(" in repr(function("fill"))
+
+
+def test_launch_calls_it(known):
+    x = cupy.zeros(N, np.int32)
+    bridge.launch(known("fill"), x, N, 7, grid=1, block=32)
+    assert (x.get() == 7).all()
+    with pytest.raises(TypeError, match="is an array of float64"):
+        bridge.launch(known("fill"), x.astype(float), N, 7, grid=1, block=32)
+
+
+def test_a_thread_without_pycuda_may_launch(known):
+    """CuPy works on every thread, and so do kernels on CuPy's arrays."""
+    x = cupy.zeros(N, np.int32)
+    fill = known("fill")
+    thread = threading.Thread(target=lambda: fill(x, N, 7, **ONE))
+    thread.start()
+    thread.join()
+    assert (x.get() == 7).all()
+
+
+def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known):
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    fill, errors = known("fill"), []
+
+    def work():
+        with pytest.raises(bridge.ContextError, match="PyCUDA has no context on this thread"):
+            fill(a, N, 7, **ONE)
+        errors.append(None)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert errors == [None]
+
+
+def test_threads_do_not_mix_their_arguments(known):
+    fill = known("fill")
+    arrays = [cupy.zeros(N, np.int32) for _ in range(8)]
+    start = threading.Barrier(len(arrays))
+
+    def work(index):
+        start.wait()
+        for round_ in range(50):
+            fill(arrays[index], N, 100 * index + round_, **ONE)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(arrays))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, array in enumerate(arrays):
+        assert (array.get() == 100 * index + 49).all()
+
+
+def test_a_context_that_is_not_the_primary_one_is_refused(python):
+    done = python(
+        """
+        import pycuda.autoinit, cupy, bridge
+        try:
+            bridge.SourceModule("__global__ void f() { }")
+        except bridge.ContextError as error:
+            print(error)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "is not the primary one of device 0, in which CuPy works (pycuda.autoinit" in done.stdout
+
+
+def test_one_module_on_two_devices(python):
+    done = python(
+        """
+        import cupy, bridge
+        module = bridge.SourceModule("__global__ void f(int *x, int v) { x[0] = v; }")
+        f = module.get_function("f")
+        for device in (0, 1, 0):
+            with cupy.cuda.Device(device):
+                x = cupy.zeros(1, "i")
+                f(x, 7 + device, block=1)
+                assert x.get()[0] == 7 + device
+        with cupy.cuda.Device(1):
+            try:
+                f(x, 5, block=1)  # allocated on device 0
+            except bridge.ContextError as error:
+                print(error)
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "f: argument 0 (`int *x`) is on device 0, but device 1 is current" in done.stdout
+
+
+# --- prepared calls --------------------------------------------------------------------------
+
+
+PREPARED = {
+    "a string": "Pii",
+    "NumPy's types": [np.intp, np.int32, np.int32],
+    "PyCUDA's": ["P", "i", np.dtype(np.int32)],
+    "an array's type": [gpuarray.GPUArray, "i", "i"],
+}
+
+
+@pytest.mark.parametrize("types", PREPARED.values(), ids=PREPARED)
+@pytest.mark.parametrize(
+    "make",
+    [lambda x: x.data.ptr, lambda x: x, bridge.as_pycuda, lambda x: bridge.as_pycuda(x).gpudata],
+    ids=["address", "cupy.ndarray", "GPUArray", "gpudata"],
+)
+def test_prepared_call(function, types, make):
+    fill = function("fill")
+    assert fill.prepare(types) is fill
+    x = cupy.zeros(N, np.int32)
+    fill.prepared_call((1, 1), (32, 1, 1), make(x), N, 7)
+    assert (x.get() == 7).all()
+
+
+def test_prepared_async_call(function):
+    fill = function("fill").prepare("Pii")
+    for stream in (None, drv.Stream(), drv.Stream(1), cupy.cuda.Stream(non_blocking=True)):
+        x = cupy.zeros(N, np.int32)
+        fill.prepared_async_call((1, 1), (32, 1, 1), stream, x, N, 7)
+        assert (x.get() == 7).all()
+
+
+def test_prepared_timed_call(function):
+    fill = function("fill").prepare("Pii")
+    x = cupy.zeros(N, np.int32)
+    seconds = fill.prepared_timed_call((1, 1), (32, 1, 1), x, N, 7)()
+    assert 0 <= seconds < 1
+    assert (x.get() == 7).all()
+
+
+def test_all_kinds_of_numbers_are_prepared(function):
+    scalars = function("scalars").prepare("P?bHifdqB")
+    x = cupy.zeros(8)
+    scalars.prepared_call((1, 1), (1, 1, 1), x, *VALUES)
+    assert x.get().tolist() == VALUES
+
+
+def test_structs_and_complex_numbers_are_prepared(function):
+    x = cupy.zeros(4, np.float32)
+    named = function("named")
+    for types, value in (
+        (["P", "f", "8s", "b"], np.array((2, 3), PAIR).tobytes()),
+        (["P", "f", PAIR, "b"], np.array((2, 3), PAIR).tobytes()),
+        (["P", "f", np.complex64, "b"], 2 + 3j),
+    ):
+        x[:] = 0
+        named.prepare(types).prepared_call((1, 1), (1, 1, 1), x, 1.0, value, 4)
+        assert x.get().tolist() == [1, 2, 3, 4]
+
+
+def test_a_struct_is_prepared_where_c_puts_it(known):
+    x = cupy.zeros(5)
+    structs = known("structs").prepare(["P", "b", POINT, "i"])
+    structs.prepared_call((1, 1), (1, 1, 1), x, 1, np.array((2, 3.5, 4.5), POINT).tobytes(), 6)
+    assert x.get().tolist() == [1, 2, 3.5, 4.5, 6]
+
+
+BADLY_PREPARED = {
+    "too few": ("Pi", "fill: 2 types prepared for 3 parameters: fill"),
+    "a wrong size": ("Pdi", r"fill: type 1 is 'd' of 8 bytes, but the parameter has 4: fill\(int"),
+    "a number for a pointer": ("iii", "fill: type 0 is 'i' of 4 bytes, but the parameter has 8"),
+}
+
+
+@pytest.mark.parametrize(("types", "message"), BADLY_PREPARED.values(), ids=BADLY_PREPARED)
+def test_types_that_do_not_fit_are_refused(known, types, message):
+    with pytest.raises(TypeError, match=message):
+        known("fill").prepare(types)
+
+
+BADLY_CALLED = {
+    "too few": ("a, 1", TypeError, "fill: prepared for P, i, i, but called with ndarray, int"),
+    "too many": ("a, 1, 2, 3", TypeError, "fill: prepared for P, i, i, but called with"),
+    "a float": ("a, 1.5, 2", TypeError, "fill: prepared for P, i, i, but called with"),
+    "too large": ("a, 2**31, 2", TypeError, "fill: prepared for P, i, i, but called with"),
+    "float64": ("a.astype(float), 1, 2", TypeError, "is an array of float64, but the kernel takes"),
+    "a host array": ("np.zeros(3), 1, 2", TypeError, "is a host numpy.ndarray; move it"),
+    "a strided array": ("a[::2], 1, 2", ValueError, "is not contiguous"),
+}
+
+
+@pytest.mark.parametrize(("args", "error", "message"), BADLY_CALLED.values(), ids=BADLY_CALLED)
+def test_a_prepared_call_that_does_not_fit_is_refused(known, args, error, message):
+    a = cupy.zeros(N, np.int32)
+    fill = known("fill").prepare("Pii")
+    with pytest.raises(error, match=message):
+        fill.prepared_call((1, 1), (1, 1, 1), *eval(f"({args},)", {**globals(), "a": a}))
+    assert (a.get() == 0).all()
+
+
+def test_a_call_that_was_not_prepared_is_refused(known):
+    with pytest.raises(TypeError, match=r"fill: call prepare\(arg_types\) before"):
+        known("fill").prepared_call((1, 1), (1, 1, 1))
+
+
+# --- order -----------------------------------------------------------------------------------
+
+
+def call(copy, to, source, stream):
+    copy(to, source, N, stream=stream, **ONE)
+
+
+def call_prepared(copy, to, source, stream):
+    copy.prepare("PPi")
+    copy.prepared_async_call((1, 1), (32, 1, 1), stream, to, source, N)
+
+
+CALLS = pytest.mark.parametrize("call", [call, call_prepared], ids=["call", "prepared"])
+
+
+@CALLS
+@every_pair
+def test_a_launch_is_part_of_cupys_current_stream(cupy_kind, pycuda_kind, known, latch, call):
+    """CuPy writes, the kernel copies, CuPy reads: all behind a latch on CuPy's stream."""
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    x, y, z = (cupy.zeros(N, np.int32) for _ in range(3))
+    sevens = cupy.asarray(np.full(N, 7, np.int32))
+    call(known("copy"), y, x, None)  # loaded before a latch holds it up
+    with latch.hold(cupy_stream), cupy_stream:
+        x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
+        call(known("copy"), y, x, pycuda_stream)
+        z.data.copy_from_device_async(y.data, y.nbytes, cupy_stream)
+    assert (z.get() == 7).all()
+
+
+@CALLS
+def test_a_launch_is_on_the_stream_given(known, latch, call):
+    """The control for the test above: it is not on CuPy's own stream."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
+    call(known("copy"), y, x, None)
+    with latch.hold(stream):
+        call(known("copy"), y, x, stream)
+        assert not stream.done
+
+
+@CALLS
+@pytest.mark.parametrize("make", ["GPUArray", "DeviceAllocation"])
+def test_pycudas_memory_is_ordered_with_its_default_stream(known, latch, put, call, make):
+    """PyCUDA writes on its default stream, the kernel reads on CuPy's, PyCUDA writes again."""
+    current = cupy.cuda.Stream(non_blocking=True)
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    y = cupy.zeros(N, np.int32)
+    call(known("copy"), y, a, None)
+    with latch.hold(None):
+        put(a.gpudata, N, 7)
+        with current:
+            call(known("copy"), y, a if make == "GPUArray" else a.gpudata, None)
+        put(a.gpudata, N, 8)
+    assert (y.get() == 7).all()
+
+
+def test_an_address_is_not_ordered(known, latch, put):
+    """The control: a number says nothing of where the memory comes from."""
+    current = cupy.cuda.Stream(non_blocking=True)
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    y = cupy.zeros(N, np.int32)
+    known("copy")(y, a, N, **ONE)
+    with latch.hold(None):
+        put(a.gpudata, N, 7)
+        with current:
+            known("copy")(y, np.uintp(int(a.gpudata)), N, **ONE)
+        current.synchronize()
+    assert (y.get() == 0).all()
+
+
+def test_out_is_copied_after_the_kernel(known):
+    """On a stream that CUDA does not order with the default one, where PyCUDA copies."""
+    current = cupy.cuda.Stream(non_blocking=True)
+    source, target = np.arange(N, dtype=np.int32), np.zeros(N, np.int32)
+    with current:
+        known("copy")(drv.Out(target), cupy.asarray(source), N, **ONE)
+    assert (target == source).all()
