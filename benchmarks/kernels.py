@@ -113,7 +113,8 @@ def compiling():
     with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
 
         def compile_new(module, source, folder):
-            module(f"{source}// {next(number)}\n", cache_dir=folder)
+            # No comment: PyCUDA's cache looks at the preprocessed text.
+            module(f"{source}\n__device__ int version_{next(number)};\n", cache_dir=folder)
 
         for title, source in (("no include", SOURCE), ("pycuda-complex.hpp", COMPLEX)):
             timings = measure(

@@ -38,14 +38,15 @@ def is_of_pycuda(value: Any) -> bool:
 
 def pack_arguments(
     args: Sequence[Any], device_id: int, strided: bool, caller: str
-) -> tuple[list[Any], bytes]:
-    """Return PyCUDA's argument handlers, and the parameter buffer as the arguments tell it.
+) -> tuple[list[Any], bytes, bool]:
+    """Return PyCUDA's argument handlers, the parameter buffer, and if PyCUDA's memory is in it.
 
     The layout is the one of ``pycuda.driver.Function.__call__``: a C struct of the arguments.
     """
     layout = ""
     values: list[Any] = []
     handlers: list[Any] = []
+    of_pycuda = False
     usual = None if context.inspect_pointers else _ndarray
     for index, value in enumerate(args):
         kind = type(value)
@@ -68,11 +69,12 @@ def pack_arguments(
             layout += "B"
             values.append(value)
         else:
+            of_pycuda = of_pycuda or is_of_pycuda(value)
             if isinstance(value, drv.ArgumentHandler):
                 handlers.append(value)
             layout += "P"
             values.append(pointer_of(value, f"{caller}: argument {index}", device_id, strided)[0])
-    return handlers, pack(layout, *values)
+    return handlers, pack(layout, *values), of_pycuda
 
 
 def _alignment(dtype: np.dtype[Any]) -> int:
@@ -245,6 +247,8 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
                 limits = np.iinfo(wanted)
                 if not limits.min <= value <= limits.max:
                     raise OverflowError(f"{caller} is {value}, which does not fit into {wanted}")
+            elif wanted.kind == "f" and float(np.finfo(wanted).max) < abs(value) < float("inf"):
+                raise OverflowError(f"{caller} is {value}, which does not fit into {wanted}")
             return value
     elif isinstance(value, TextureObject | SurfaceObject) and wanted.itemsize == 8:
         return int(value.ptr)

@@ -16,8 +16,9 @@ import pycuda.compiler
 import pycuda.driver as drv
 
 from . import context, nvrtc
-from .function import Function, libcuda
+from .function import Function
 from .launching import no_texture_references
+from .parameters import libcuda
 from .signature import read_parameters
 
 

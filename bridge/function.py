@@ -12,7 +12,6 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
-from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arguments import code_of, convert, is_of_pycuda, pack_arguments
@@ -24,49 +23,28 @@ from .launching import (
     refuse_outside_of_capture,
     run_in_order,
 )
+from .parameters import (
+    OF_PYCUDA,
+    UNUSUAL,
+    USUAL,
+    Buffer,
+    Layout,
+    fit,
+    libcuda,
+    make_packer,
+    natural_slots,
+    slots_of,
+)
 from .signature import Parameter
 from .streams import UNORDERED, handle_of, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
 _cuda_current = driver.ctxGetCurrent
 _launch_kernel = driver.launchKernel
-_ndarray = cupy.ndarray
-libcuda = ctypes.CDLL("libcuda.so.1")
 
 _FREE_SHARED = 48 << 10  # bytes of dynamic shared memory that no attribute need be set for
-_BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_... (cuda.h)
 _UNKNOWN = Parameter("", None, None)
-_ANY = object()  # a dtype that is not known
 _COMPLEX = {"F": np.complex64, "D": np.complex128}
-
-
-class _Layout:
-    """A format of `struct`, and idle buffers of that size, each with what ``cuLaunchKernel`` wants.
-
-    A buffer is off the list while it is in use: the launch releases the interpreter's lock, and
-    another thread may launch meanwhile.
-    """
-
-    def __init__(self, codes: Iterable[str], offsets: Iterable[int] | None = None) -> None:
-        layout = ""
-        if offsets is None:  # as C aligns them
-            layout = "".join(codes)
-        else:
-            for code, offset in zip(codes, offsets, strict=True):
-                layout += f"{offset - struct.calcsize(layout)}x{code}"
-        packer = struct.Struct(layout)
-        self.pack_into = packer.pack_into
-        self.idle: list[tuple[Any, int, Any]] = []
-        self._size = ctypes.c_size_t(packer.size)
-
-    def new_buffer(self) -> tuple[Any, int, Any]:
-        """Return a buffer, the address of the launch's ``extra``, and what keeps that alive."""
-        buffer = ctypes.create_string_buffer(self._size.value or 1)
-        size = ctypes.addressof(self._size)
-        extra = (ctypes.c_void_p * 5)(
-            _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, size, _END
-        )
-        return buffer, ctypes.addressof(extra), extra
 
 
 class Function:
@@ -104,22 +82,24 @@ class Function:
         self._load = load
         self._handles: dict[int, int] = {}
         self._shared: dict[int, int] = {}  # device id -> the limit that has been set there
-        self._prepared: _Layout | None = None
+        self._extents: tuple[Any, Any, Any] = None, None, None  # of the last call, see _start
+        self._prepared: Layout | None = None
         self._codes: list[str] = []
 
-        slots = _slots(self._handle(context.cuda_device()))
+        slots = slots_of(self._handle(context.cuda_device()))
         if slots is None and parameters is not None:
-            slots = _natural_slots(parameters)
-        if slots is not None and (parameters is None or not _fit(parameters, slots)):
+            slots = natural_slots(parameters)
+        if slots is not None and (parameters is None or not fit(parameters, slots)):
             parameters = [_UNKNOWN] * len(slots)
         self._slots = slots
-        self._parameters = parameters if slots is not None and parameters is not None else None
-        self._layout: _Layout | None = None
-        self._usual: list[tuple[Any, Any]] = []
+        # None where neither the source nor the driver tells: the arguments decide then.
+        self._parameters = None if slots is None else parameters
+        self._layout: Any = None
+        self._pack: Any = None
         if slots is not None and parameters is not None:
             codes = [code_of(p, size) for p, (_, size) in zip(parameters, slots, strict=True)]
-            self._layout = _Layout(codes, [offset for offset, _ in slots])
-            self._usual = [_usual(parameter) for parameter in parameters]
+            self._layout = Layout(codes, [offset for offset, _ in slots])
+            self._pack = make_packer(parameters, self._layout, context.inspect_pointers)
 
     def __repr__(self) -> str:
         """Show the kernel as the source declares it."""
@@ -177,72 +157,57 @@ class Function:
         ContextError
             If an array is on another device, or CUDA's context is not the primary one.
         """
-        device_id = device_ids.get(_cuda_current()) if device_ids else None
-        if device_id is None:
-            device_id = context.cuda_device()
-        layout = self._layout
-        values: list[Any] = []
-        of_pycuda = False
-        unusual = bool(stream is not None or time_kernel or texrefs)
-        if layout is None:
-            unusual = True
-        elif len(args) != len(self._usual):
-            raise TypeError(
-                f"{self.name}: {len(args)} arguments for {len(self._usual)} parameters: "
-                f"{self._signature()}"
-            )
-        else:
-            array, gpuarray = (None, None) if context.inspect_pointers else (_ndarray, GPUArray)
-            for value, (dtype, scalar) in zip(args, self._usual):  # noqa: B905  (just compared)
-                kind = type(value)
-                if kind is scalar:
-                    values.append(value)
-                elif (
-                    kind is array
-                    and (value.dtype is dtype or dtype is _ANY)
-                    and value._c_contiguous
-                ):
-                    values.append(value.data.ptr)
-                elif (
-                    kind is gpuarray
-                    and (value.dtype is dtype or dtype is _ANY)
-                    and (value.strides == (value.itemsize,) or value.flags.forc)
-                    and value.size
-                ):
-                    of_pycuda = True
-                    values.append(int(value.gpudata))
-                else:
-                    of_pycuda = of_pycuda or is_of_pycuda(value)
-                    unusual = unusual or isinstance(value, drv.ArgumentHandler)
-                    values.append(self._convert(len(values), value, device_id, strided))
-        if of_pycuda:
-            context.current_device()  # PyCUDA's own context must be the same one
-        if not unusual:
+        if self._pack and stream is None and not time_kernel and not texrefs:
+            # The usual call: nothing to convert, nothing to order.
+            layout = self._layout
+            try:
+                device_id = device_ids[_cuda_current()]
+                buffer = layout.idle.pop()
+            except (LookupError, driver.CUDADriverError):
+                device_id = context.cuda_device()
+                buffer = layout.new_buffer()
+            try:
+                answer = self._pack(buffer[0], args, device_id)
+            except (ValueError, OverflowError, struct.error):  # looked into below
+                answer = UNUSUAL
             here = _current_stream(device_id).ptr
-            if not (here and of_pycuda):
-                self._enqueue(layout, values, device_id, grid, block, shared, here)
+            if answer is USUAL or (answer is OF_PYCUDA and not here):
+                if answer is OF_PYCUDA:
+                    context.current_device()  # PyCUDA's context must be the same one
+                self._start(layout, buffer, device_id, grid, block, shared, here)
                 return None
+            layout.idle.append(buffer)
         if texrefs:
             raise no_texture_references(self.name)
+        device_id = context.cuda_device()
         handlers = [value for value in args if isinstance(value, drv.ArgumentHandler)]
-        if layout is None:
-            _, packed = pack_arguments(args, device_id, strided, self.name)
-            layout, values = _Layout([f"{len(packed)}s"]), [packed]
+        if self._layout is None:
+            _, packed, _ = pack_arguments(args, device_id, strided, self.name)
+            layout, values = Layout([f"{len(packed)}s"]), [packed]
+        else:
+            layout, values = self._layout, self._convert_all(args, device_id, strided)
         timer = self._run(
             layout, values, args, device_id, grid, block, shared, stream, handlers, time_kernel
         )
         return timer() if timer else None
 
-    def _convert(self, index: int, value: Any, device_id: int, strided: bool) -> Any:
-        assert self._parameters is not None
-        assert self._slots is not None
-        caller = f"{self.name}: argument {index}"
-        size = self._slots[index][1]
-        return convert(value, self._parameters[index], size, caller, device_id, strided)
+    def _convert_all(self, args: Sequence[Any], device_id: int, strided: bool) -> list[Any]:
+        parameters, slots = self._parameters or [], self._slots or []
+        if len(args) != len(parameters):
+            raise TypeError(
+                f"{self.name}: {len(args)} arguments for {len(parameters)} parameters: "
+                f"{self._signature()}"
+            )
+        return [
+            convert(value, parameter, size, f"{self.name}: argument {i}", device_id, strided)
+            for i, (value, parameter, (_, size)) in enumerate(
+                zip(args, parameters, slots, strict=True)
+            )
+        ]
 
     def _run(
         self,
-        layout: _Layout,
+        layout: Layout,
         values: Sequence[Any],
         args: Sequence[Any],
         device_id: int,
@@ -268,44 +233,49 @@ class Function:
                 f"{self.name}: a kernel that is captured into a graph does not run yet, so it "
                 "cannot be timed; time the graph"
             )
+        buffer = layout.new_buffer()
+        layout.pack_into(buffer[0], 0, *values)
         events = [cupy.cuda.Event() for _ in range(2)] if timed else []
 
-        def enqueue() -> None:
+        def start() -> None:
             if timed:
                 runtime.eventRecord(events[0].ptr, there)
-            self._enqueue(layout, values, device_id, grid, block, shared, there)
+            self._start(layout, buffer, device_id, grid, block, shared, there)
             if timed:
                 runtime.eventRecord(events[1].ptr, there)
 
-        run_in_order(enqueue, here, there, device_id, of_pycuda, handlers)
+        run_in_order(start, here, there, device_id, of_pycuda, handlers)
         return (lambda: _seconds(*events)) if timed else None
 
-    def _enqueue(
+    def _start(
         self,
-        layout: _Layout | Any,
-        values: Sequence[Any],
+        layout: Layout,
+        buffer: Buffer,
         device_id: int,
         grid: Any,
         block: Any,
         shared: int,
         stream: int,
     ) -> None:
-        """Pack the parameters and launch."""
+        """Launch with the parameters in a buffer of a layout, which gets it back."""
+        last = self._extents
+        if last[0] is not grid or last[1] is not block:
+            if block is None:
+                raise ValueError(f"{self.name}: block is missing; give the threads of a block")
+            six = (*extent(grid, "grid", self.name), *extent(block, "block", self.name))
+            last = (grid, block, six)
+            if type(grid) is type(block) is tuple:  # the same tuples hold the same numbers
+                self._extents = last
         handle = self._handles.get(device_id) or self._handle(device_id)
-        if block is None:
-            raise ValueError(f"{self.name}: block is missing; give the threads of a block")
-        grid, block = extent(grid, "grid", self.name), extent(block, "block", self.name)
-        if shared > _FREE_SHARED and shared > self._shared.get(device_id, 0):
-            self._allow_shared(handle, device_id, shared, grid, block)
         try:
-            buffer = layout.idle.pop()
-        except IndexError:
-            buffer = layout.new_buffer()
-        layout.pack_into(buffer[0], 0, *values)
-        try:
-            _launch_kernel(handle, *grid, *block, shared, stream, 0, buffer[1])
+            if shared > _FREE_SHARED and shared > self._shared.get(device_id, 0):
+                limit = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
+                driver.funcSetAttribute(handle, limit, shared)
+                self._shared[device_id] = shared
+            _launch_kernel(handle, *last[2], shared, stream, 0, buffer[1])
         except driver.CUDADriverError as error:
-            raise explain(error, self, grid, block, shared, self.name) from error
+            six = last[2]
+            raise explain(error, self, six[:3], six[3:], shared, self.name) from error
         finally:
             layout.idle.append(buffer)
 
@@ -350,7 +320,7 @@ class Function:
                     )
             offsets = [offset for offset, _ in self._slots]
         self._codes = codes
-        self._prepared = _Layout(packed, offsets)
+        self._prepared = Layout(packed, offsets)
         return self
 
     def prepared_call(self, grid: Any, block: Any, *args: Any, shared_size: int = 0) -> None:
@@ -364,6 +334,24 @@ class Function:
         shared_size : int
             Dynamic shared memory, bytes a block.
         """
+        layout = self._prepared
+        if layout is not None:
+            # The usual call, as above: pointers are numbers already.
+            try:
+                device_id = device_ids[_cuda_current()]
+                buffer = layout.idle.pop()
+            except (LookupError, driver.CUDADriverError):
+                device_id = context.cuda_device()
+                buffer = layout.new_buffer()
+            if not _current_stream(device_id).ptr:  # CUDA orders PyCUDA's work with it itself
+                try:
+                    layout.pack_into(buffer[0], 0, *args)
+                except (TypeError, struct.error):  # looked into below
+                    pass
+                else:
+                    self._start(layout, buffer, device_id, grid, block, shared_size, 0)
+                    return
+            layout.idle.append(buffer)
         self._call_prepared(grid, block, None, args, shared_size)
 
     def prepared_async_call(
@@ -386,16 +374,7 @@ class Function:
         layout = self._prepared
         if layout is None:
             raise TypeError(f"{self.name}: call prepare(arg_types) before the prepared calls")
-        device_id = device_ids.get(_cuda_current()) if device_ids else None
-        if device_id is None:
-            device_id = context.cuda_device()
-        here = _current_stream(device_id).ptr
-        if not here and stream is None and not timed:  # CUDA orders PyCUDA's work with it itself
-            try:
-                self._enqueue(layout, args, device_id, grid, block, shared, here)
-                return None
-            except (struct.error, TypeError):
-                pass  # an argument that is to be converted first
+        device_id = context.cuda_device()
         values = [self._prepared_value(i, value, device_id) for i, value in enumerate(args)]
         try:
             return self._run(
@@ -439,60 +418,6 @@ class Function:
         if attribute is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.get_attribute(attribute)
-
-    def _allow_shared(
-        self, handle: int, device_id: int, shared: int, grid: Any, block: Any
-    ) -> None:
-        limit = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
-        try:
-            driver.funcSetAttribute(handle, limit, shared)
-        except driver.CUDADriverError as error:
-            raise explain(error, self, grid, block, shared, self.name) from error
-        self._shared[device_id] = shared
-
-
-def _slots(handle: int) -> list[tuple[int, int]] | None:
-    """Return (offset, size) of each parameter as the driver knows it; None before CUDA 12.4."""
-    query = getattr(libcuda, "cuFuncGetParamInfo", None)
-    slots: list[tuple[int, int]] = []
-    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-    out = ctypes.byref(offset), ctypes.byref(size)
-    while query is not None:
-        status = query(ctypes.c_void_p(handle), ctypes.c_size_t(len(slots)), *out)
-        if status == 1:  # CUDA_ERROR_INVALID_VALUE: that was the last one
-            return slots
-        if status:
-            return None
-        slots.append((offset.value, size.value))
-    return None
-
-
-def _natural_slots(parameters: list[Parameter]) -> list[tuple[int, int]] | None:
-    """Return where C puts parameters of known sizes."""
-    slots, end = [], 0
-    for parameter in parameters:
-        dtype = np.dtype(np.uintp) if parameter.is_pointer else parameter.dtype
-        if dtype is None:
-            return None
-        start = end + -end % dtype.itemsize
-        slots.append((start, dtype.itemsize))
-        end = start + dtype.itemsize
-    return slots
-
-
-def _fit(parameters: list[Parameter], slots: list[tuple[int, int]]) -> bool:
-    """Tell whether what was read in the source can be what was compiled."""
-    return len(parameters) == len(slots) and all(
-        struct.calcsize(code_of(parameter, size)) == size
-        for parameter, (_, size) in zip(parameters, slots, strict=True)
-    )
-
-
-def _usual(parameter: Parameter) -> tuple[Any, Any]:
-    """Return the dtype of arrays, and the type of scalars, that need no further look."""
-    if parameter.is_pointer:
-        return parameter.dtype or _ANY, None
-    return None, parameter.dtype.type if parameter.dtype else None
 
 
 def _codes(kind: Any) -> list[str]:

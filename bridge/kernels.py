@@ -8,7 +8,7 @@ import cupy
 import pycuda.driver as drv
 
 from . import context
-from .arguments import is_of_pycuda, pack_arguments
+from .arguments import pack_arguments
 from .function import Function
 from .launching import explain, extent, refuse_outside_of_capture, run_in_order
 from .streams import pycuda_stream_of
@@ -92,15 +92,13 @@ def launch(
         )
     here, there = current.ptr, 0 if target is None else target.handle
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
-    refuse_outside_of_capture(here, there, [], "launch")
-    handlers, buffer = pack_arguments(args, device_id, strided, "launch")
-    if handlers:
-        refuse_outside_of_capture(here, there, handlers, "launch")
+    handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")
+    refuse_outside_of_capture(here, there, handlers, "launch")
 
-    def enqueue() -> None:
+    def start() -> None:
         try:
             function._launch_kernel(grid, block, buffer, shared, target)
         except drv.Error as error:
             raise explain(error, function, grid, block, shared, "launch") from error
 
-    run_in_order(enqueue, here, there, device_id, any(map(is_of_pycuda, args)), handlers)
+    run_in_order(start, here, there, device_id, of_pycuda, handlers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,18 +33,18 @@ def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
 
 
 def run_in_order(
-    enqueue: Callable[[], None],
+    start: Callable[[], None],
     here: int,
     there: int,
     device_id: int,
     of_pycuda: bool,
-    handlers: Iterable[Any] = (),
+    handlers: Sequence[Any] = (),
 ) -> None:
-    """Call `enqueue`, which launches on stream `there`, as if it were on CuPy's stream `here`.
+    """Call `start`, which launches on stream `there`, as if it were on CuPy's stream `here`.
 
     Parameters
     ----------
-    enqueue : callable
+    start : callable
         Does the launch.
     here, there : int
         Handles of streams.
@@ -52,9 +52,12 @@ def run_in_order(
     of_pycuda : bool
         Memory of PyCUDA's is among the arguments: work may be pending on its default stream, and
         be queued there next.
-    handlers : iterable of pycuda.driver.ArgumentHandler
+    handlers : sequence of pycuda.driver.ArgumentHandler
         Copy from and to the host before and after, on PyCUDA's default stream.
     """
+    if here == there and not (handlers or (of_pycuda and here)):
+        start()
+        return
     others = [here]
     if of_pycuda and not is_capturing(there):
         others.append(0)
@@ -62,7 +65,7 @@ def run_in_order(
         handler.pre_call(None)
     for other in others:
         order(there, other, device_id)
-    enqueue()
+    start()
     for other in others:
         order(other, there, device_id)
     for handler in handlers:

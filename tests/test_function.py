@@ -79,7 +79,7 @@ def module():
 def function(request, module, monkeypatch):
     """A kernel whose parameters are known, and one of which neither source nor driver tells."""
     if request.param == "unknown":
-        monkeypatch.setattr("bridge.function._slots", lambda handle: None)  # CUDA before 12.4
+        monkeypatch.setattr("bridge.function.slots_of", lambda handle: None)  # CUDA before 12.4
         monkeypatch.setattr("bridge.compiler.read_parameters", lambda *_: None)
     return module.get_function
 
@@ -300,6 +300,11 @@ REFUSED = {
         OverflowError,
         "is 2147483648, which does not fit into int32",
     ),
+    "a float that is too large": (
+        ("scalars", "a.view('d')", True, 1, 1, 1, 1e39, 1, 1, 1),
+        OverflowError,
+        r"argument 5 \(`float f`\) is 1e\+39, which does not fit into float32",
+    ),
     "an int for a pointer": (
         ("fill", 5, 1, 1),
         TypeError,
@@ -370,14 +375,14 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("value", "message"), UNKNOWN.values(), ids=UNKNOWN)
 def test_where_nothing_is_known_nothing_is_guessed(module, monkeypatch, value, message):
-    monkeypatch.setattr("bridge.function._slots", lambda handle: None)
+    monkeypatch.setattr("bridge.function.slots_of", lambda handle: None)
     monkeypatch.setattr("bridge.compiler.read_parameters", lambda *_: None)
     with pytest.raises(TypeError, match=f"fill: {message}"):
         module.get_function("fill")(cupy.zeros(N, np.int32), value, np.int32(7), **ONE)
 
 
 def test_before_cuda_12_4_the_source_tells(module, monkeypatch):
-    monkeypatch.setattr("bridge.function._slots", lambda handle: None)
+    monkeypatch.setattr("bridge.function.slots_of", lambda handle: None)
     x = cupy.zeros(8)
     module.get_function("scalars")(x, True, *SCALARS, **ONE)
     assert x.get().tolist() == VALUES
