@@ -307,7 +307,6 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
             fence(waiter, own.ptr, device_id)
         else:
             result = read_dlpack(array, waiter, caller)
-        check_dtype(result.dtype, caller)
         return result
     if not hasattr(array, "__cuda_array_interface__"):
         raise refuse(array, caller)

@@ -10,14 +10,13 @@ from typing import Any
 
 import cupy
 import numpy as np
-import pycuda.driver as drv
 from pycuda import gpuarray
 
 import bridge
 import bridge.autoinit
 
 SCALE = r"""
-extern "C" __global__ void scale(float *y, const float *x, float factor, int n)
+__global__ void scale(float *y, const float *x, float factor, int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = factor * x[i];
@@ -34,7 +33,7 @@ def run(on_gpu: bool) -> int:
     checks: dict[str, Callable[[], str]] = {
         "a GPUArray seen by CuPy": gpuarray_in_cupy,
         "a CuPy array seen by PyCUDA": cupy_array_in_pycuda,
-        "a kernel of PyCUDA's writes into a CuPy array, a CuPy expression reads it": kernel,
+        "a kernel of SourceModule writes into both libraries' arrays, CuPy reads them": kernel,
         "a strided, reversed, transposed view": strided_view,
     }
     if on_gpu and _torch_has_gpu():
@@ -95,21 +94,21 @@ def cupy_array_in_pycuda() -> str:
 
 
 def kernel() -> str:
-    """Launch a kernel through PyCUDA on CuPy arrays."""
+    """Compile a kernel and launch it on arrays of both libraries."""
     n = 1000
     x, y = cupy.arange(n, dtype=np.float32), cupy.empty(n, np.float32)
-    a, b = bridge.as_pycuda(x), bridge.as_pycuda(y)
-    image, _ = cupy.cuda.compiler.compile_using_nvrtc(SCALE)
-    function = drv.module_from_buffer(image).get_function("scale")
-    function(b, a, np.float32(3), np.int32(n), block=(128, 1, 1), grid=(8, 1))
+    b = gpuarray.GPUArray(n, np.float32)
+    function = bridge.SourceModule(SCALE).get_function("scale")
+    function(b, x, 2, n, block=(128, 1, 1), grid=(8, 1, 1))
+    function(y, b, np.float32(1.5), np.int32(n), block=(128, 1, 1), grid=(8, 1, 1))
     total = float((y + 1).sum())
     expected = 3 * n * (n - 1) / 2 + n
     check(total == expected, f"sum is {total}, not {expected}")
     return _lines(
         b,
-        y,
+        bridge.as_cupy(b),
         f"the sum of 3 x + 1 over 1000 elements is {total:.0f}",
-        {"as_pycuda": lambda: bridge.as_pycuda(y), "cupy.asarray": lambda: cupy.asarray(b)},
+        {"a call": lambda: function(b, x, 2, n, block=(128, 1, 1), grid=(8, 1, 1))},
     )
 
 
