@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +27,6 @@ from .launching import (
 from .parameters import (
     OF_PYCUDA,
     UNUSUAL,
-    USUAL,
     Buffer,
     Layout,
     fit,
@@ -157,8 +157,8 @@ class Function:
         ContextError
             If an array is on another device, or CUDA's context is not the primary one.
         """
-        if self._pack and stream is None and not time_kernel and not texrefs:
-            # The usual call: nothing to convert, nothing to order.
+        if self._pack and not time_kernel and not texrefs:
+            # The usual arguments: nothing to convert.
             layout = self._layout
             try:
                 device_id = device_ids[_cuda_current()]
@@ -170,11 +170,21 @@ class Function:
                 answer = self._pack(buffer[0], args, device_id)
             except (ValueError, OverflowError, struct.error):  # looked into below
                 answer = UNUSUAL
-            here = _current_stream(device_id).ptr
-            if answer is USUAL or (answer is OF_PYCUDA and not here):
-                if answer is OF_PYCUDA:
+            if answer is not UNUSUAL:
+                here = there = _current_stream(device_id).ptr
+                if stream is not None:
+                    there = self._handle_of(stream)
+                of_pycuda = answer is OF_PYCUDA
+                if of_pycuda:
                     context.current_device()  # PyCUDA's context must be the same one
-                self._start(layout, buffer, device_id, grid, block, shared, here)
+                if here == there and not (of_pycuda and here):
+                    self._start(layout, buffer, device_id, grid, block, shared, here)
+                    return None
+                refuse_outside_of_capture(here, there, (), self.name)
+                start = functools.partial(
+                    self._start, layout, buffer, device_id, grid, block, shared, there
+                )
+                run_in_order(start, here, there, device_id, of_pycuda)
                 return None
             layout.idle.append(buffer)
         if texrefs:
@@ -190,6 +200,12 @@ class Function:
             layout, values, args, device_id, grid, block, shared, stream, handlers, time_kernel
         )
         return timer() if timer else None
+
+    def _handle_of(self, stream: Any) -> int:
+        handle = handle_of(stream, self.name)
+        if handle == UNORDERED:
+            raise TypeError(f"{self.name}: stream -1 means 'do not order' and is no stream")
+        return handle
 
     def _convert_all(self, args: Sequence[Any], device_id: int, strided: bool) -> list[Any]:
         parameters, slots = self._parameters or [], self._slots or []
@@ -221,9 +237,7 @@ class Function:
         """Launch in order, on any stream; return how to get the kernel's seconds, if asked for."""
         here = there = _current_stream(device_id).ptr
         if stream is not None:
-            there = handle_of(stream, self.name)
-            if there == UNORDERED:
-                raise TypeError(f"{self.name}: stream -1 means 'do not order' and is no stream")
+            there = self._handle_of(stream)
         of_pycuda = any(map(is_of_pycuda, args))
         if of_pycuda:
             context.current_device()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import cupy
@@ -84,21 +85,25 @@ def launch(
         )
     device_id = context.current_device()
     current = _current_stream(device_id)
-    target = pycuda_stream_of(current if stream is None else stream)
+    here = current.ptr
+    target = None
+    if stream is not None or here:
+        target = pycuda_stream_of(current if stream is None else stream)
     if target is None and stream is not None:
         raise TypeError(
             f"launch: stream is {stream!r}, but PyCUDA can launch on its own streams only: give a "
             "pycuda.driver.Stream, or none"
         )
-    here, there = current.ptr, 0 if target is None else target.handle
+    there = 0 if target is None else target.handle
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
     handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")
     refuse_outside_of_capture(here, there, handlers, "launch")
-
-    def start() -> None:
-        try:
-            function._launch_kernel(grid, block, buffer, shared, target)
-        except drv.Error as error:
-            raise explain(error, function, grid, block, shared, "launch") from error
-
+    start = functools.partial(_start, function, grid, block, buffer, shared, target)
     run_in_order(start, here, there, device_id, of_pycuda, handlers)
+
+
+def _start(function: Any, grid: Any, block: Any, buffer: bytes, shared: int, stream: Any) -> None:
+    try:
+        function._launch_kernel(grid, block, buffer, shared, stream)
+    except drv.Error as error:
+        raise explain(error, function, grid, block, shared, "launch") from error
