@@ -99,7 +99,7 @@ class Function:
         if slots is not None and parameters is not None:
             codes = [code_of(p, size) for p, (_, size) in zip(parameters, slots, strict=True)]
             self._layout = Layout(codes, [offset for offset, _ in slots])
-            self._pack = make_packer(parameters, self._layout, context.inspect_pointers)
+            self._pack = make_packer(parameters, slots, self._layout, context.inspect_pointers)
 
     def __repr__(self) -> str:
         """Show the kernel as the source declares it."""

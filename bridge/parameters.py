@@ -12,6 +12,7 @@ import numpy as np
 from pycuda.gpuarray import GPUArray
 
 from .arguments import code_of
+from .interface import PLAIN_DTYPES
 from .signature import Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")
@@ -99,9 +100,10 @@ def fit(parameters: Sequence[Parameter], slots: Slots) -> bool:
 UNUSUAL, USUAL, OF_PYCUDA = 0, 1, 2
 
 _POINTER = """
-    if type({a}) is ndarray and {same} {a}._c_contiguous{here}:
+    if type({a}) is ndarray and {same} ({a}._c_contiguous or {a}._f_contiguous){here}:
         {a} = {a}.data.ptr
-    elif type({a}) is GPUArray and {same} {a}.strides == ({a}.itemsize,) and {a}.size:
+    elif (type({a}) is GPUArray and {same} {a}.size
+            and ({a}.strides == ({a}.itemsize,) or {a}.flags.forc)):
         {a} = int({a}.gpudata)
         answer = OF_PYCUDA
     else:
@@ -110,18 +112,26 @@ _SCALAR = """
     if type({a}) is not {a}_type and type({a}) is not {python}:
         return UNUSUAL"""
 _OF_KIND = {"b": "bool", "i": "int", "u": "int", "f": "float"}
+_SCALARS_OF = {  # NumPy's types by size, bytes
+    size: frozenset(dtype.type for dtype in PLAIN_DTYPES if dtype.itemsize == size)
+    for size in (1, 2, 4, 8, 16)
+}
+_BYTES = """
+    if type({a}) not in {a}_types:
+        return UNUSUAL
+    {a} = {a}.tobytes()"""
 
 
 def make_packer(
-    parameters: Sequence[Parameter], layout: Layout, look_up: bool
-) -> Callable[[Any, Sequence[Any], int], int] | None:
-    """Return a function that packs the usual arguments; None if some parameter is not known.
+    parameters: Sequence[Parameter], slots: Slots, layout: Layout, look_up: bool
+) -> Callable[[Any, Sequence[Any], int], int]:
+    """Return a function that packs the usual arguments.
 
-    The function takes a block, the arguments and the device's id.  It packs contiguous CuPy
-    arrays and one-dimensional GPUArrays of the parameter's dtype, and NumPy scalars of the
-    parameter's type and Python's of its kind.  It answers USUAL; or OF_PYCUDA if a GPUArray is
-    among the arguments; or UNUSUAL if one is something else.  It raises ValueError if there are
-    too many or too few, and OverflowError or struct.error if a number does not fit.
+    The function takes a block, the arguments and the device's id.  It packs contiguous arrays of
+    either library of the parameter's dtype, NumPy scalars of the parameter's type, and Python's
+    of its kind.  It answers USUAL; or OF_PYCUDA if a GPUArray is among the arguments; or UNUSUAL
+    if one is something else.  It raises ValueError if there are too many or too few, and
+    OverflowError or struct.error if a number does not fit.
 
     It is generated, a few comparisons in a row for each parameter: a loop over them costs 1.5 us
     more for five arguments, half of what CUDA takes for the launch.
@@ -139,7 +149,7 @@ def make_packer(
     }
     arguments = [f"a{i}" for i in range(len(parameters))]
     body = ""
-    for a, parameter in zip(arguments, parameters, strict=True):
+    for a, parameter, (_, size) in zip(arguments, parameters, slots, strict=True):
         if parameter.is_pointer:
             names[f"{a}_dtype"] = parameter.dtype
             same = f"{a}.dtype is {a}_dtype and" if parameter.dtype else ""
@@ -148,8 +158,9 @@ def make_packer(
         elif parameter.dtype is not None:
             names[f"{a}_type"] = parameter.dtype.type
             body += _SCALAR.format(a=a, python=_OF_KIND[parameter.dtype.kind])
-        else:
-            return None
+        else:  # only the size is known
+            names[f"{a}_types"] = _SCALARS_OF.get(size, ())
+            body += _BYTES.format(a=a)
     listed = "".join(f"{a}, " for a in arguments)
     exec(  # as dataclasses and namedtuple do
         f"def pack(block, arguments, device_id):\n"

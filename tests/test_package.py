@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "kernels": {"arguments", "context", "function", "launching", "streams"},
     "launching": {"streams"},
     "nvrtc": set(),
-    "parameters": {"arguments", "signature"},
+    "parameters": {"arguments", "interface", "signature"},
     "selfcheck": {"__init__", "autoinit"},
     "signature": set(),
     "streams": {"context"},
