@@ -390,10 +390,13 @@ def test_before_cuda_12_4_the_source_tells(module, monkeypatch):
         module.get_function("scalars")(x.astype(np.int32), True, *SCALARS, **ONE)
 
 
-def test_a_source_that_does_not_fit_the_code_is_not_believed():
-    source = "#define TYPE(t) double\n#define f(x) f(TYPE(x) x)\n__global__ void f(float) { }"
-    function = bridge.SourceModule(source.replace("float) {", "x) {")).get_function("f")
-    function(np.float64(1), **ONE)
+def test_a_source_that_does_not_fit_the_code_is_not_believed(tmp_path):
+    (tmp_path / "types.h").write_text("#define real double\n#define float double\n")
+    source = '#include "types.h"\n__global__ void f(float *out, float x) { *out = x; }'
+    function = bridge.SourceModule(source, include_dirs=[str(tmp_path)]).get_function("f")
+    out = cupy.zeros(1)
+    function(out, np.float64(1e300), **ONE)
+    assert out[0] == 1e300
 
 
 def test_nvccs_modules_are_checked_as_well(nvcc):
@@ -421,6 +424,14 @@ def test_grid_and_block(known, keywords, expected):
     x = cupy.zeros(6, np.int32)
     known("where")(x, **keywords)
     assert x.get().tolist() == expected
+
+
+def test_a_list_may_change_between_calls(known):
+    x, block = cupy.zeros(6, np.int32), [2, 3, 4]
+    for threads in (2, 5):
+        block[0] = threads
+        known("where")(x, grid=(1, 1, 1), block=block)
+        assert x.get().tolist() == [1, 1, 1, threads, 3, 4]
 
 
 IMPOSSIBLE = {
@@ -480,6 +491,8 @@ def test_attributes(known):
     assert fill.shared_size_bytes == fill.local_size_bytes == 0
     fill.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 60_000)
     fill.set_cache_config(drv.func_cache.PREFER_L1)
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="INVALID_VALUE"):
+        fill.set_cache_config(99)
     with pytest.raises(AttributeError, match="'Function' object has no attribute 'nothing'"):
         fill.nothing  # noqa: B018
 
@@ -506,13 +519,19 @@ def test_a_thread_without_pycuda_may_launch(known):
     assert (x.get() == 7).all()
 
 
-def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known):
+@pytest.mark.parametrize("form", ["call", "prepared", "with a stream"])
+def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known, form):
     a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    fill, errors = known("fill"), []
+    fill, errors = known("fill").prepare("Pii"), []
+    forms = {
+        "call": lambda: fill(a, N, 7, **ONE),
+        "prepared": lambda: fill.prepared_async_call((1, 1), (1, 1, 1), None, a, N, 7),
+        "with a stream": lambda: fill(a, N, 7, stream=cupy.cuda.Stream(), **ONE),
+    }
 
     def work():
         with pytest.raises(bridge.ContextError, match="PyCUDA has no context on this thread"):
-            fill(a, N, 7, **ONE)
+            forms[form]()
         errors.append(None)
 
     thread = threading.Thread(target=work)
@@ -557,7 +576,8 @@ def test_a_context_that_is_not_the_primary_one_is_refused(python):
 def test_one_module_on_two_devices(python):
     done = python(
         """
-        import cupy, bridge
+        import cupy, bridge, numpy as np
+        from pycuda import gpuarray
         module = bridge.SourceModule("__global__ void f(int *x, int v) { x[0] = v; }")
         f = module.get_function("f")
         for device in (0, 1, 0):
@@ -570,11 +590,21 @@ def test_one_module_on_two_devices(python):
                 f(x, 5, block=1)  # allocated on device 0
             except bridge.ContextError as error:
                 print(error)
+        with bridge.primary_context(1):
+            a = gpuarray.GPUArray(1, np.int32)
+            f(a, 9, block=1)
+            assert a.get()[0] == 9
+        with bridge.primary_context(0):
+            try:
+                f(a, 5, block=1)
+            except bridge.ContextError as error:
+                print(error)
         """,
         devices=2,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "f: argument 0 (`int *x`) is on device 0, but device 1 is current" in done.stdout
+    assert "the array is on device 1, but device 0 is current" in done.stdout
 
 
 # --- prepared calls --------------------------------------------------------------------------
@@ -692,7 +722,10 @@ def call(copy, to, source, stream):
 
 def call_prepared(copy, to, source, stream):
     copy.prepare("PPi")
-    copy.prepared_async_call((1, 1), (32, 1, 1), stream, to, source, N)
+    if stream is None:
+        copy.prepared_call((1, 1), (32, 1, 1), to, source, N)
+    else:
+        copy.prepared_async_call((1, 1), (32, 1, 1), stream, to, source, N)
 
 
 CALLS = pytest.mark.parametrize("call", [call, call_prepared], ids=["call", "prepared"])

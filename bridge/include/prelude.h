@@ -78,6 +78,24 @@ inline __device__ typename bridge_number<A>::type pow(A a, B b) {
   return pow(double(a), double(b));
 }
 
+// pow of PyCUDA's complex<float> and a double: ambiguous by the standard; nvcc follows GCC, which
+// takes the one in single precision.
+namespace pycuda {
+template <class T> struct complex;
+}
+template <class T> struct bridge_single {};
+template <> struct bridge_single<float> { typedef pycuda::complex<float> complex; };
+namespace pycuda {
+template <class T>
+inline __device__ typename bridge_single<T>::complex pow(const complex<T> &a, double b) {
+  return pow(a, T(b));
+}
+template <class T>
+inline __device__ typename bridge_single<T>::complex pow(double a, const complex<T> &b) {
+  return pow(T(a), b);
+}
+}
+
 // cmath's names in std
 namespace std {
 using ::abs; using ::acos; using ::acosh; using ::asin; using ::asinh; using ::atan; using ::atan2;

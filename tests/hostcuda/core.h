@@ -123,6 +123,7 @@ struct Function {
   Module *module;
   std::string name;
   const hostcuda_kernel *kernel;  // null: only recorded
+  unsigned most_shared;  // bytes of dynamic shared memory
 };
 
 struct Launch {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 
+#define HOSTCUDA_FREE_SHARED_BYTES 49152  // without a word: 48 KiB
 #define HOSTCUDA_SHARED_BYTES \
   232448  // dynamic shared memory a block may ask for: 227 KiB, as sm_90
 

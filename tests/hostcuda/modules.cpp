@@ -87,7 +87,7 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
     CHECK(block[i] && block[i] <= most_threads[i], CUDA_ERROR_INVALID_VALUE);
   }
   CHECK(block[0] * block[1] * block[2] <= 1024, CUDA_ERROR_INVALID_VALUE);
-  CHECK(shared <= HOSTCUDA_SHARED_BYTES, CUDA_ERROR_INVALID_VALUE);
+  CHECK(shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
   auto packed = std::make_shared<Bytes>();
   TRY(pack(*f, params, extra, packed.get()));
   launch_log.push_back({f->name,
@@ -153,7 +153,7 @@ CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), 
       CHECK(kernel && kernel->function, (module->functions.erase(name), CUDA_ERROR_NOT_FOUND));
     }
     known = new_handle<CUfunction>();
-    functions[known] = {module, name, kernel};
+    functions[known] = {module, name, kernel, HOSTCUDA_FREE_SHARED_BYTES};
   }
   *out = known;
 })
@@ -174,13 +174,14 @@ CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, con
 })
 
 CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction handle), {
-  CHECK(lookup(functions, handle), CUDA_ERROR_INVALID_HANDLE);
+  Function *f = lookup(functions, handle);
+  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
       *value = 1024;
       break;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      *value = HOSTCUDA_SHARED_BYTES;
+      *value = f->most_shared;
       break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
       *value = 32;
@@ -194,10 +195,18 @@ CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction
   }
 })
 
-CALL(cuFuncSetAttribute, (CUfunction handle, CUfunction_attribute, int),
-     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
-CALL(cuFuncSetCacheConfig, (CUfunction handle, CUfunc_cache),
-     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+CALL(cuFuncSetAttribute, (CUfunction handle, CUfunction_attribute attribute, int value), {
+  Function *f = lookup(functions, handle);
+  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+    CHECK(value >= 0 && value <= HOSTCUDA_SHARED_BYTES, CUDA_ERROR_INVALID_VALUE);
+    f->most_shared = value;
+  }
+})
+CALL(cuFuncSetCacheConfig, (CUfunction handle, CUfunc_cache config), {
+  CHECK(lookup(functions, handle), CUDA_ERROR_INVALID_HANDLE);
+  CHECK(config <= CU_FUNC_CACHE_PREFER_EQUAL, CUDA_ERROR_INVALID_VALUE);
+})
 
 // PyCUDA sets the block shape before every launch and passes it to cuLaunchKernel as well.
 CALL(cuFuncSetBlockShape, (CUfunction handle, int, int, int),
