@@ -384,11 +384,11 @@ def test_a_header_that_changed_is_compiled_again(tmp_path, where):
     """Two levels deep, and the second found beside the first."""
     folder = tmp_path / "headers"
     (folder / "inner").mkdir(parents=True)
-    (folder / "outer.h").write_text('#include "inner/value.h"\n')
+    (folder / "inner" / "outer.h").write_text('#include "value.h"\n')
     values = []
     for value in (1, 2, 1):
         (folder / "inner" / "value.h").write_text(f"#define VALUE {value}\n")
-        source = f"#include <outer.h>\n{SET}"
+        source = f"#include <inner/outer.h>\n{SET}"
         found = {"include_dirs": [str(folder)]} if where == "include_dirs" else {}
         options = [] if found else [f"-I{folder}"]
         module = bridge.SourceModule(source, options=options, cache_dir=str(tmp_path), **found)

@@ -427,10 +427,10 @@ def test_grid_and_block(known, keywords, expected):
 
 
 def test_a_list_may_change_between_calls(known):
-    x, block = cupy.zeros(6, np.int32), [2, 3, 4]
+    x, block, where = cupy.zeros(6, np.int32), [2, 3, 4], known("where")
     for threads in (2, 5):
         block[0] = threads
-        known("where")(x, grid=(1, 1, 1), block=block)
+        where(x, grid=(1, 1, 1), block=block)
         assert x.get().tolist() == [1, 1, 1, threads, 3, 4]
 
 
@@ -722,8 +722,9 @@ def call(copy, to, source, stream):
 
 def call_prepared(copy, to, source, stream):
     copy.prepare("PPi")
+    source = source.data.ptr if isinstance(source, cupy.ndarray) else source
     if stream is None:
-        copy.prepared_call((1, 1), (32, 1, 1), to, source, N)
+        copy.prepared_call((1, 1), (32, 1, 1), to.data.ptr, source, N)
     else:
         copy.prepared_async_call((1, 1), (32, 1, 1), stream, to, source, N)
 
