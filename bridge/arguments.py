@@ -14,6 +14,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import as_cupy
+from .interface import pointer_device
 from .signature import Parameter
 
 _ndarray = cupy.ndarray
@@ -34,7 +35,11 @@ _WIDTHS = {
 
 def is_of_pycuda(value: Any) -> bool:
     """Tell whether an argument is memory that PyCUDA's default stream may be working on."""
-    return type(value) not in _NOT_OF_PYCUDA and isinstance(value, _OF_PYCUDA)
+    if type(value) in _NOT_OF_PYCUDA:
+        return False
+    if isinstance(value, np.ndarray):
+        return isinstance(value.base, drv.ManagedAllocation)
+    return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
 
 
 def pack_arguments(
@@ -51,6 +56,9 @@ def pack_arguments(
     usual = None if context.inspect_pointers else _ndarray
     for index, value in enumerate(args):
         kind = type(value)
+        if kind is np.ndarray:
+            value = _by_value(value)
+            kind = type(value)
         if kind is usual and value._c_contiguous:
             layout += "P"
             values.append(value.data.ptr)
@@ -100,7 +108,7 @@ def pointer_of(
     if value is None:
         return 0, None
     if isinstance(value, _HOLDERS):
-        return int(value), None
+        return _checked(int(value), caller, device_id), None
     if isinstance(value, drv.ArgumentHandler):
         return int(value.get_device_alloc()), getattr(value.array, "dtype", None)
     if isinstance(value, TextureObject | SurfaceObject):
@@ -113,8 +121,6 @@ def pointer_of(
     if isinstance(value, np.ndarray):
         if isinstance(value.base, drv.ManagedAllocation):
             return int(value.base), value.dtype
-        if value.dtype.names and not value.shape:
-            raise TypeError(f"{caller} is a struct in a host array; pass it as a[()], by value")
         raise TypeError(
             f"{caller} is a host numpy.ndarray; move it to the device first, e.g. cupy.asarray(a), "
             "or pass it in a pycuda.driver.In, Out or InOut"
@@ -122,12 +128,11 @@ def pointer_of(
     if isinstance(value, GPUArray):
         array, gpudata = value, value.gpudata
         contiguous = value.strides == (value.itemsize,) or value.flags.forc
-        pointer = 0 if gpudata is None else int(gpudata)
-        if context.inspect_pointers:
-            as_cupy(value, stream=-1)  # looks the pointer up
-    elif hasattr(value, "gpudata") and not isinstance(value, type):
-        pointer, _ = pointer_of(value.gpudata, caller, device_id, strided)  # as PyCUDA does
-        return pointer, None
+        pointer = 0 if gpudata is None else _checked(int(gpudata), caller, device_id)
+    elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
+        if isinstance(value.gpudata, int | np.integer):
+            return _checked(int(value.gpudata), caller, device_id), None
+        return pointer_of(value.gpudata, caller, device_id, strided)[0], None
     else:
         try:
             array = as_cupy(value) if type(value) is not cupy.ndarray else value
@@ -135,15 +140,33 @@ def pointer_of(
             raise type(error)(str(error).replace("as_cupy: argument", caller, 1)) from None
         contiguous, pointer = array.flags.forc, int(array.data.ptr)
         if array.size and array.data.device_id != device_id:
-            raise context.ContextError(
-                f"{caller} is on device {array.data.device_id}, but device {device_id} is current"
-            )
+            raise _elsewhere(caller, array.data.device_id, device_id)
     if not (contiguous or strided):
         raise ValueError(
             f"{caller} is not contiguous (shape {value.shape}, strides {value.strides}); pass a "
             "contiguous copy, or strided=True if the kernel takes the strides into account"
         )
     return pointer, array.dtype
+
+
+def _checked(pointer: int, caller: str, device_id: int) -> int:
+    """Return a pointer, looked up where there is more than one device."""
+    if context.inspect_pointers and pointer:
+        found = pointer_device(pointer, caller)
+        if found != device_id:
+            raise _elsewhere(caller, found, device_id)
+    return pointer
+
+
+def _elsewhere(caller: str, found: int, device_id: int) -> context.ContextError:
+    return context.ContextError(f"{caller} is on device {found}, but device {device_id} is current")
+
+
+def _by_value(value: Any) -> Any:
+    """Return what a host array of no dimensions holds, as of ``pycuda.gpuarray.vec``."""
+    if type(value) is np.ndarray and not value.shape:
+        return value if isinstance(value.base, drv.ManagedAllocation) else value[()]
+    return value
 
 
 def convert(
@@ -172,6 +195,7 @@ def convert(
         If a Python int does not fit.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
+    value = _by_value(value)
     if parameter.is_pointer:
         return _as_pointer(value, parameter, caller, device_id, strided)
     if parameter.dtype is not None:
@@ -186,6 +210,8 @@ def convert(
         return value.tobytes()
     if isinstance(value, bool) and size == 1:
         return bytes([value])
+    if type(value) is np.ndarray and value.nbytes == size != 8:
+        return value.tobytes()  # by value, as PyCUDA does; of eight bytes it may be a mistake
     pointer, _ = pointer_of(value, caller, device_id, strided)
     if size != 8:
         raise TypeError(
@@ -224,16 +250,23 @@ def _as_pointer(
 def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Tell whether a kernel may read one as the other.
 
-    Integers of one width are interchangeable; and float16 is with those of 16 bits, as which
-    kernels took it before CUDA had the type.
+    Integers of one width are interchangeable; float16 is with those of 16 bits, as which kernels
+    took it before CUDA had the type; complex numbers are pairs of their parts.  Structs and bytes
+    may be anything.
     """
+    if not one.isnative:
+        return False
+    if one == other or one.kind == "V" or (one.kind == "S" and other.itemsize == 1):
+        return True
+    if one.kind == "c":
+        return other.kind == "f" and one.itemsize == 2 * other.itemsize
     kinds = "iubf" if one.itemsize == 2 else "iub"
-    return one == other or (
-        one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
-    )
+    return one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
 
 
 def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
+    if type(value) is np.ndarray and value.size == 1:
+        value = value.reshape(())[()]
     if isinstance(value, np.generic):
         if value.dtype == wanted:
             return value

@@ -112,6 +112,7 @@ class SourceModule:
             if isinstance(value, str):
                 raise TypeError(f"SourceModule: {name} is the str {value!r}; a list is accepted")
         options = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else list(options)
+        source = str(source)  # of cgen's objects, for example
         self._source = source
         self._options = options
         make = _with_nvcc if backend == "nvcc" else _with_nvrtc
@@ -233,7 +234,7 @@ def _with_nvrtc(
     image, remarks = nvrtc.compile(source, options, folders, cache, default)
     if keep:
         folder = Path(tempfile.mkdtemp())
-        (folder / "kernel.cu").write_text(source)
+        (folder / "kernel.cu").write_text(source, encoding="utf-8")
         (folder / "kernel.cubin").write_bytes(image)
         print(f"*** compiler output in {folder}")
     if remarks:

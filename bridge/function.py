@@ -6,6 +6,7 @@ import ctypes
 import functools
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from cupy.cuda import driver, runtime
 from . import context
 from .arguments import code_of, convert, is_of_pycuda, pack_arguments
 from .context import device_ids
+from .interface import PLAIN_DTYPES
 from .launching import (
     explain,
     extent,
@@ -42,9 +44,14 @@ _current_stream = cupy.cuda.get_current_stream
 _cuda_current = driver.ctxGetCurrent
 _launch_kernel = driver.launchKernel
 
-_FREE_SHARED = 48 << 10  # bytes of dynamic shared memory that no attribute need be set for
+_FREE_SHARED = 48 << 10  # bytes of shared memory that no attribute need be set for
+_LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
+_limit_lock = threading.Lock()  # the limit is the CUfunction's, of which there may be two of these
 _UNKNOWN = Parameter("", None, None)
 _COMPLEX = {"F": np.complex64, "D": np.complex128}
+_PACKED = {"F": "0f8s", "D": "0d16s"}  # aligned as their parts
+# Codes under which a number of a dtype may be prepared.
+_KINDS = {dtype: "efd" if dtype.kind == "f" else "?cbBhHiIlLqQnNPe" for dtype in PLAIN_DTYPES}
 
 
 class Function:
@@ -69,7 +76,8 @@ class Function:
     the kernel is part of.
     *Ordering:* every call runs as if on CuPy's current stream, whatever stream it is launched on:
     after what is queued there, before what is queued there later; where memory of PyCUDA's is
-    among the arguments, likewise with PyCUDA's default stream.  By events where CUDA does not
+    among the arguments (not a bare address, which does not tell), likewise with PyCUDA's default
+    stream.  By events where CUDA does not
     order the streams itself (rule: `bridge.streams`).  Nothing waits on the host, but
     ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of a `cupy.RawKernel`'s call.
@@ -81,8 +89,7 @@ class Function:
         self.name = name
         self._load = load
         self._handles: dict[int, int] = {}
-        self._shared: dict[int, int] = {}  # device id -> the limit that has been set there
-        self._extents: tuple[Any, Any, Any] = None, None, None  # of the last call, see _start
+        self._extents: tuple[Any, Any, Any] = self, self, ()  # of the last call, see _start
         self._prepared: Layout | None = None
         self._codes: list[str] = []
 
@@ -91,6 +98,7 @@ class Function:
             slots = natural_slots(parameters)
         if slots is not None and (parameters is None or not fit(parameters, slots)):
             parameters = [_UNKNOWN] * len(slots)
+        self._free_shared = _FREE_SHARED - self.shared_size_bytes
         self._slots = slots
         # None where neither the source nor the driver tells: the arguments decide then.
         self._parameters = None if slots is None else parameters
@@ -165,10 +173,10 @@ class Function:
                 buffer = layout.idle.pop()
             except (LookupError, driver.CUDADriverError):
                 device_id = context.cuda_device()
-                buffer = layout.new_buffer()
+                buffer = layout.take()
             try:
                 answer = self._pack(buffer[0], args, device_id)
-            except (ValueError, OverflowError, struct.error):  # looked into below
+            except ValueError:  # too many or too few
                 answer = UNUSUAL
             if answer is not UNUSUAL:
                 here = there = _current_stream(device_id).ptr
@@ -190,6 +198,9 @@ class Function:
         if texrefs:
             raise no_texture_references(self.name)
         device_id = context.cuda_device()
+        of_pycuda = any(map(is_of_pycuda, args))
+        if of_pycuda:
+            context.current_device()
         handlers = [value for value in args if isinstance(value, drv.ArgumentHandler)]
         if self._layout is None:
             _, packed, _ = pack_arguments(args, device_id, strided, self.name)
@@ -197,7 +208,7 @@ class Function:
         else:
             layout, values = self._layout, self._convert_all(args, device_id, strided)
         timer = self._run(
-            layout, values, args, device_id, grid, block, shared, stream, handlers, time_kernel
+            layout, values, of_pycuda, device_id, grid, block, shared, stream, handlers, time_kernel
         )
         return timer() if timer else None
 
@@ -225,7 +236,7 @@ class Function:
         self,
         layout: Layout,
         values: Sequence[Any],
-        args: Sequence[Any],
+        of_pycuda: bool,
         device_id: int,
         grid: Any,
         block: Any,
@@ -238,16 +249,13 @@ class Function:
         here = there = _current_stream(device_id).ptr
         if stream is not None:
             there = self._handle_of(stream)
-        of_pycuda = any(map(is_of_pycuda, args))
-        if of_pycuda:
-            context.current_device()
         refuse_outside_of_capture(here, there, handlers, self.name)
         if timed and is_capturing(there):
             raise ValueError(
                 f"{self.name}: a kernel that is captured into a graph does not run yet, so it "
                 "cannot be timed; time the graph"
             )
-        buffer = layout.new_buffer()
+        buffer = layout.take()
         layout.pack_into(buffer[0], 0, *values)
         events = [cupy.cuda.Event() for _ in range(2)] if timed else []
 
@@ -280,22 +288,37 @@ class Function:
             last = (grid, block, six)
             if type(grid) is type(block) is tuple:  # the same tuples hold the same numbers
                 self._extents = last
+        if type(shared) is not int or shared < 0:
+            shared = self._shared_bytes(shared)
         handle = self._handles.get(device_id) or self._handle(device_id)
         try:
-            if shared > _FREE_SHARED and shared > self._shared.get(device_id, 0):
-                limit = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
-                driver.funcSetAttribute(handle, limit, shared)
-                self._shared[device_id] = shared
+            if shared > self._free_shared:
+                self._raise_limit(handle, shared)
             _launch_kernel(handle, *last[2], shared, stream, 0, buffer[1])
         except driver.CUDADriverError as error:
             six = last[2]
-            raise explain(error, self, six[:3], six[3:], shared, self.name) from error
+            raise explain(error, self, six[:3], six[3:], shared, device_id, self.name) from error
         finally:
             layout.idle.append(buffer)
+
+    def _shared_bytes(self, shared: Any) -> int:
+        if not isinstance(shared, int | np.integer) or shared < 0:
+            raise TypeError(f"{self.name}: shared is {shared!r}; bytes, an int of 0 or more")
+        return int(shared)
+
+    def _raise_limit(self, handle: int, shared: int) -> None:
+        """Allow that much dynamic shared memory, if less is allowed now; never less than before."""
+        with _limit_lock:
+            if driver.funcGetAttribute(_LIMIT, handle) < shared:
+                driver.funcSetAttribute(handle, _LIMIT, shared)
 
     def _handle(self, device_id: int) -> int:
         handle = self._handles[device_id] = self._load(device_id)
         return handle
+
+    def _current_handle(self) -> int:
+        device_id = context.cuda_device()
+        return self._handles.get(device_id) or self._handle(device_id)
 
     def prepare(self, arg_types: Iterable[Any], texrefs: Sequence[Any] = ()) -> Function:
         """Fix the types of the arguments, for the ``prepared_`` calls.
@@ -317,25 +340,53 @@ class Function:
         """
         if texrefs:
             raise no_texture_references(self.name)
-        codes = [code for kind in arg_types for code in _codes(kind)]
-        packed = [f"{np.dtype(_COMPLEX[c]).itemsize}s" if c in _COMPLEX else c for c in codes]
-        offsets = None
-        if self._slots is not None:
-            if len(codes) != len(self._slots):
-                raise TypeError(
-                    f"{self.name}: {len(codes)} types prepared for {len(self._slots)} parameters: "
-                    f"{self._signature()}"
-                )
-            for index, (code, (_, size)) in enumerate(zip(packed, self._slots, strict=True)):
-                if struct.calcsize(code) != size:
-                    raise TypeError(
-                        f"{self.name}: type {index} is {codes[index]!r} of {struct.calcsize(code)} "
-                        f"bytes, but the parameter has {size}: {self._signature()}"
-                    )
-            offsets = [offset for offset, _ in self._slots]
+        if isinstance(arg_types, str):
+            arg_types = [arg_types]
+        codes = [code for kind in arg_types for code in self._codes_of(kind)]
+        packed = [_PACKED.get(code, code) for code in codes]
         self._codes = codes
-        self._prepared = Layout(packed, offsets)
+        self._prepared = Layout(packed, self._prepared_offsets(codes, packed))
         return self
+
+    def _codes_of(self, kind: Any) -> list[str]:
+        """Return the codes of `struct` that PyCUDA reads in a type given to ``prepare``."""
+        if isinstance(kind, np.dtype):
+            return [f"{kind.itemsize}s" if kind.char == "V" else kind.char]
+        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
+            return [np.dtype(kind).char]
+        if not isinstance(kind, str):
+            return ["P"]
+        codes = []
+        for count, code in re.findall(r"(\d*)\s*(\S)", kind):
+            if code not in "?cbBhHiIlLqQnNefdFDPs":
+                raise TypeError(f"{self.name}: {code!r} in {kind!r} is no type's code")
+            codes += [count + code] if code == "s" else [code] * int(count or 1)
+        return codes
+
+    def _prepared_offsets(self, codes: list[str], packed: list[str]) -> list[int] | None:
+        """Return where the parameters lie; None for where C puts such a list."""
+        if self._slots is None:
+            return None
+        if len(codes) != len(self._slots):
+            # As many bytes, after all: the parts of a struct one by one.
+            end = sum(self._slots[-1]) if self._slots else 0
+            if struct.calcsize("".join(packed)) == end:
+                return None
+            raise TypeError(
+                f"{self.name}: {len(codes)} types prepared for {len(self._slots)} parameters: "
+                f"{self._signature()}"
+            )
+        for index, (code, (_, size)) in enumerate(zip(packed, self._slots, strict=True)):
+            parameter = self._parameters[index] if self._parameters else _UNKNOWN
+            kind = "PnNlLqQ" if parameter.is_pointer else code
+            if not parameter.is_pointer and parameter.dtype is not None:
+                kind = _KINDS[parameter.dtype]
+            if struct.calcsize(code) != size or code not in kind:
+                raise TypeError(
+                    f"{self.name}: type {index} is {codes[index]!r}, of {struct.calcsize(code)} "
+                    f"bytes, but the parameter is another, of {size}: {self._signature()}"
+                )
+        return [offset for offset, _ in self._slots]
 
     def prepared_call(self, grid: Any, block: Any, *args: Any, shared_size: int = 0) -> None:
         """Launch as if on CuPy's current stream, with arguments of the prepared types.
@@ -356,7 +407,7 @@ class Function:
                 buffer = layout.idle.pop()
             except (LookupError, driver.CUDADriverError):
                 device_id = context.cuda_device()
-                buffer = layout.new_buffer()
+                buffer = layout.take()
             if not _current_stream(device_id).ptr:  # CUDA orders PyCUDA's work with it itself
                 try:
                     layout.pack_into(buffer[0], 0, *args)
@@ -389,10 +440,13 @@ class Function:
         if layout is None:
             raise TypeError(f"{self.name}: call prepare(arg_types) before the prepared calls")
         device_id = context.cuda_device()
+        of_pycuda = any(map(is_of_pycuda, args))
+        if of_pycuda:
+            context.current_device()
         values = [self._prepared_value(i, value, device_id) for i, value in enumerate(args)]
         try:
             return self._run(
-                layout, values, args, device_id, grid, block, shared, stream, timed=timed
+                layout, values, of_pycuda, device_id, grid, block, shared, stream, timed=timed
             )
         except struct.error as error:
             raise TypeError(
@@ -402,9 +456,17 @@ class Function:
 
     def _prepared_value(self, index: int, value: Any, device_id: int) -> Any:
         code = self._codes[index] if index < len(self._codes) else ""
+        if isinstance(value, drv.ArgumentHandler):
+            raise TypeError(
+                f"{self.name}: argument {index} is a pycuda.driver.{type(value).__name__}, which "
+                "prepared calls do not take; call the function itself"
+            )
         if code in _COMPLEX:
             return _COMPLEX[code](value).tobytes()
-        if code not in tuple("PnNlLqQ") or isinstance(value, int | np.integer):
+        if code.endswith("s") and isinstance(value, np.generic | np.ndarray):
+            return value.tobytes()
+        is_number = hasattr(value, "__index__") and not hasattr(value, "shape")
+        if code not in tuple("PnNlLqQ") or is_number or isinstance(value, np.integer):
             return value
         parameter = self._parameters[index] if self._parameters else _UNKNOWN
         caller = f"{self.name}: argument {index}"
@@ -412,18 +474,16 @@ class Function:
 
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        handle = self._handles.get(context.cuda_device()) or self._handle(context.cuda_device())
-        return int(driver.funcGetAttribute(int(attribute), handle))
+        return int(driver.funcGetAttribute(int(attribute), self._current_handle()))
 
     def set_attribute(self, attribute: Any, value: int) -> None:
         """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        handle = self._handles.get(context.cuda_device()) or self._handle(context.cuda_device())
-        driver.funcSetAttribute(handle, int(attribute), value)
+        driver.funcSetAttribute(self._current_handle(), int(attribute), value)
 
     def set_cache_config(self, config: Any) -> None:
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
-        handle = self._handles.get(context.cuda_device()) or self._handle(context.cuda_device())
-        status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(handle), int(config))
+        handle = ctypes.c_void_p(self._current_handle())
+        status = libcuda.cuFuncSetCacheConfig(handle, int(config))
         driver.check_status(status)
 
     def __getattr__(self, name: str) -> int:
@@ -432,17 +492,6 @@ class Function:
         if attribute is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.get_attribute(attribute)
-
-
-def _codes(kind: Any) -> list[str]:
-    """Return the codes of `struct` that PyCUDA reads in a type given to ``prepare``."""
-    if isinstance(kind, str):
-        return re.findall(r"\d*[^\d\s]", kind)
-    if isinstance(kind, np.dtype):
-        return [f"{kind.itemsize}s" if kind.char == "V" else kind.char]
-    if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
-        return [np.dtype(kind).char]
-    return ["P"]
 
 
 def _seconds(start: Any, end: Any) -> float:

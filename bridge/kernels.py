@@ -98,12 +98,20 @@ def launch(
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
     handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")
     refuse_outside_of_capture(here, there, handlers, "launch")
-    start = functools.partial(_start, function, grid, block, buffer, shared, target)
+    start = functools.partial(_start, function, grid, block, buffer, shared, target, device_id)
     run_in_order(start, here, there, device_id, of_pycuda, handlers)
 
 
-def _start(function: Any, grid: Any, block: Any, buffer: bytes, shared: int, stream: Any) -> None:
+def _start(
+    function: Any,
+    grid: Any,
+    block: Any,
+    buffer: bytes,
+    shared: int,
+    stream: Any,
+    device_id: int,
+) -> None:
     try:
         function._launch_kernel(grid, block, buffer, shared, stream)
     except drv.Error as error:
-        raise explain(error, function, grid, block, shared, "launch") from error
+        raise explain(error, function, grid, block, shared, device_id, "launch") from error

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pycuda.driver as drv
+from cupy.cuda import runtime
 
 from .streams import is_capturing, order
 
@@ -69,7 +70,7 @@ def run_in_order(
     for other in others:
         order(other, there, device_id)
     for handler in handlers:
-        if isinstance(handler, drv.Out):
+        if hasattr(handler, "post_call"):
             handler.post_call(None)
 
 
@@ -88,59 +89,82 @@ def refuse_outside_of_capture(here: int, there: int, handlers: Sequence[Any], ca
         )
 
 
+_LAUNCH_ERRORS = (700, 701, 702, 719)  # illegal address, out of resources, timeout, failed
+
+
 def explain(
     error: Exception,
     function: Any,
     grid: Sequence[int],
     block: Sequence[int],
     shared: int,
+    device_id: int,
     caller: str,
 ) -> Exception:
-    """Return a ValueError that says why CUDA refused a launch; the error itself if it is unclear.
+    """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, as far as it is clear.
 
     Parameters
     ----------
     error : Exception
-        CUDA's.
+        CUDA's, from either library.
     function : object
         With the attributes of ``pycuda.driver.Function``.
     grid, block : sequence of three ints
     shared : int
         Dynamic shared memory, bytes.
+    device_id : int
     caller : str
     """
-    text = str(error).lower()
-    if "capture" in text or "capturing" in text:
-        return ValueError(
-            f"{caller}: a stream is being captured into a graph, and the launch went to another, "
-            "which CUDA does not allow (the default stream waits for captured ones); launch on the "
-            f"captured stream, or capture a non-blocking one ({error})"
+    kind: Any = type(error)
+    if not isinstance(error, drv.Error):
+        status = getattr(error, "status", 0)
+        kind = drv.LaunchError if status in _LAUNCH_ERRORS else drv.LogicError
+    found: Exception = kind(f"{caller}: {_reason(error, function, grid, block, shared, device_id)}")
+    return found
+
+
+def _reason(
+    error: Exception,
+    function: Any,
+    grid: Sequence[int],
+    block: Sequence[int],
+    shared: int,
+    device_id: int,
+) -> str:
+    text = str(error)
+    if "captur" in text.lower():
+        return (
+            "a stream is being captured into a graph, and the launch went to another, which CUDA "
+            "does not allow (the default stream waits for captured ones); launch on the captured "
+            f"stream, or capture a non-blocking one ({text})"
+        )
+    if getattr(error, "status", 0) in (700, 719) or "illegal" in text:
+        return (
+            f"an earlier kernel has failed, and this process cannot use the GPU any more ({text})"
         )
     threads = block[0] * block[1] * block[2]
     if threads > function.max_threads_per_block:
-        return ValueError(
-            f"{caller}: block {tuple(block)} has {threads} threads; for this kernel, which uses "
+        return (
+            f"block {tuple(block)} has {threads} threads; for this kernel, which uses "
             f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit"
         )
-    device = drv.Context.get_device() if drv.Context.get_current() else None
-    if device is None:
-        return error
-    for sizes, name in ((grid, "GRID"), (block, "BLOCK")):
-        limits = [device.get_attribute(getattr(drv.device_attribute, f"MAX_{name}_DIM_{axis}"))
-                  for axis in "XYZ"]  # fmt: skip
-        if any(n > limit for n, limit in zip(sizes, limits, strict=True)):
-            return ValueError(
-                f"{caller}: {name.lower()} is {tuple(sizes)}; this device takes up to {limits}"
-            )
-    most = device.get_attribute(drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+
+    def limit(name: str) -> int:
+        return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), device_id))
+
+    for sizes, name in ((grid, "Grid"), (block, "Block")):
+        most = [limit(f"Max{name}Dim{axis}") for axis in "XYZ"]
+        if any(n > m for n, m in zip(sizes, most, strict=True)):
+            return f"{name.lower()} is {tuple(sizes)}; this device takes up to {most}"
+    bytes_ = limit("MaxSharedMemoryPerBlockOptin")
     if isinstance(function, drv.Function):  # to go beyond takes set_attribute
-        most = device.get_attribute(drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK)
-    if function.shared_size_bytes + shared > most:
-        return ValueError(
-            f"{caller}: {shared} bytes of dynamic shared memory are asked for, beside the kernel's "
-            f"own {function.shared_size_bytes}; a block has {most} bytes"
+        bytes_ = limit("MaxSharedMemoryPerBlock")
+    if function.shared_size_bytes + shared > bytes_:
+        return (
+            f"{shared} bytes of dynamic shared memory are asked for, beside the kernel's own "
+            f"{function.shared_size_bytes}; a block has {bytes_} bytes"
         )
-    return error
+    return text
 
 
 def no_texture_references(caller: str) -> NotImplementedError:

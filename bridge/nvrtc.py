@@ -10,7 +10,8 @@ import functools
 import hashlib
 import os
 import re
-import tempfile
+import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +22,18 @@ from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
 _FOLDER = Path(__file__).with_name("include")
-# Headers whose contents NVRTC or the prelude declares already; C++'s names for them as well.
-_DECLARED = """assert.h builtin_types.h cassert climits cmath cstddef cstdio cstdlib cstring cuda.h
+# Headers of which NVRTC or the prelude declares what kernels use.
+_DECLARED = """builtin_types.h climits cmath cstddef cstdio cstdlib cstring cuda.h
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
-math_functions.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h vector_types.h"""
+math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h
+vector_types.h"""
 _PRELUDE = "bridge/prelude.h"
 # The source's name for NVRTC, which searches its folder for headers: no folder, as with PyCUDA.
 _NAME = "/dev/null/kernel.cu"
 _ALWAYS = (
     f"--pre-include={_PRELUDE}",
     "--device-as-default-execution-space",  # functions without a word are for the device
+    "--device-int128",
 )
 
 # nvcc's options with a value -> NVRTC's.
@@ -41,6 +44,8 @@ _WITH_VALUE = {
     "--undefine-macro": "-U",
     "-I": "-I",
     "--include-path": "-I",
+    "-isystem": "-I",
+    "--system-include": "-I",
     "-include": "-include=",
     "--pre-include": "-include=",
     "-std": "-std=",
@@ -53,13 +58,17 @@ _WITH_VALUE = {
     "--gpu-architecture": "arch",
     "-code": "code",
     "--gpu-code": "code",
+    "-default-stream": "",
+    "--default-stream": "",
+    "--optimize": "",
+    "--machine": "",
     "-gencode": "code",
     "--generate-code": "code",
 }
 # Options that say what NVRTC does anyhow, or what only the host's code would notice.
 _NEEDLESS = re.compile(
-    r"-O\d?|--optimize(=.*)?|-g|--debug|-m64|--machine=64|(--expt|-expt)-relaxed-constexpr"
-    r"|(--expt|-expt|-|)-extended-lambda|-cubin|--cubin"
+    r"-O=?\d?|-g|--debug|-m64|(--expt|-expt)-relaxed-constexpr|-Wno-deprecated-gpu-targets"
+    r"|(--expt|-expt|-|)-extended-lambda|--?cubin|--?allow-unsupported-compiler"
 )
 _MEANINGLESS = {
     r"(-Xcompiler|--compiler-options|-ccbin|--compiler-bindir|--?Werror)(=.*)?|-fPIC|-m32": (
@@ -102,21 +111,22 @@ def translate(options: Iterable[str]) -> Options:
     for option in pending:
         name, separator, value = option.partition("=")
         if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
-            name, separator, value = option[:2], "=", option[2:]
+            name, separator, value = option[:2], "=", option[2:].removeprefix("=")
         if name in _WITH_VALUE:
             value = value if separator else next(pending, "")
+            value = value.strip()
             if not value:
                 raise ValueError(f"SourceModule: the option {name} has no value")
             kind = _WITH_VALUE[name]
             if kind == "-I":
                 folders.append(value)
             elif kind == "arch":
-                arch.append(value)
+                arch += [value] if value != "native" else []
             elif kind == "code":  # -gencode arch=compute_90,code=sm_90 names it last
                 code += re.findall(r"(?:sm|compute)_\w+", value.rpartition("code=")[2]) or [value]
             elif kind == "--ptxas-options=":
-                rest += [kind + part for part in value.split(",")]
-            else:
+                rest += [kind + part for part in re.split(r"[,\s]+", value)]
+            elif kind:
                 rest.append(kind + value)
         elif not _NEEDLESS.fullmatch(option):
             _refuse_meaningless(option)
@@ -168,6 +178,8 @@ def compile(
     pycuda.driver.CompileError
         If the source is wrong: NVRTC's text, with the lines of the user's source.
     """
+    with _starting:
+        _version()
     arch, own, rest = translate(options)
     arch = arch or default_arch
     folders = [*own, *folders]
@@ -177,7 +189,7 @@ def compile(
     if code is not None:
         return code, ""
     searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
-    code, log = _run(source, (f"-arch={arch}", *_ALWAYS, *rest, *searched))
+    code, log = _run(source, (f"-arch={arch}", *_ALWAYS, *rest, *searched), folders)
     if path:
         _save(path, code)
     return code, log
@@ -187,12 +199,11 @@ def compile(
 def _headers() -> dict[str, bytes]:
     """Return the headers that come before any file of the same name."""
     text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
-    stdint, float_h = text["stdint.h"], text["float.h"]
-    return {
-        **dict.fromkeys(_DECLARED.split(), b""),
-        **{"stdint.h": stdint, "cstdint": stdint, "float.h": float_h, "cfloat": float_h},
-        _PRELUDE: text["prelude.h"],
-    }
+    names = {"stdint.h": ["stdint.h", "cstdint", "inttypes.h", "cinttypes"]}
+    names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
+    names |= {"prelude.h": [_PRELUDE]}
+    found = {name: text[file] for file, aliases in names.items() for name in aliases}
+    return dict.fromkeys(_DECLARED.split(), b"") | found
 
 
 @functools.cache
@@ -207,8 +218,12 @@ def _vendor_folders() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _run(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
-    headers = _headers()
+def _run(source: str, options: tuple[str, ...], folders: Sequence[str]) -> tuple[bytes, str]:
+    headers = {
+        name: text
+        for name, text in _headers().items()
+        if not any(Path(folder, name).is_file() for folder in folders)  # the user's own comes first
+    }
     names = [name.encode() for name in headers]
     program = nvrtc.createProgram(source, _NAME, list(headers.values()), names)
     try:
@@ -224,11 +239,11 @@ def _run(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
 
 
 _HINTS = {
-    r"\btexture is not a template|\btextureReference": (
+    r"\b(texture|surface) is not a template|\btextureReference": (
         "texture references are gone since CUDA 12: take a `cudaTextureObject_t` as an argument "
         "instead, and pass a cupy.cuda.texture.TextureObject"
     ),
-    r"may not have extern \"C\" linkage": (
+    r"may not have extern \"C\" linkage|has \"C\" linkage": (
         'the source is compiled inside of extern "C"; for C++ pass no_extern_c=True, and put '
         'extern "C" before the kernels'
     ),
@@ -237,7 +252,7 @@ _HINTS = {
         "come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: nvidia-curand-cu12 or "
         "nvidia-curand)"
     ),
-    r"identifier \"__shfl(_up|_down|_xor)?\" is undefined|identifier \"__(all|any|ballot)\"": (
+    r"identifier \"__shfl(_up|_down|_xor)?\" is undefined|vote.* without .*sync": (
         "warp functions take the mask of their threads since CUDA 9: __shfl_down_sync("
         "0xffffffff, ...)"
     ),
@@ -245,25 +260,30 @@ _HINTS = {
 
 
 def _explain(source: str, options: tuple[str, ...], log: str) -> Exception:
-    if "unrecognized option" in log or "nvrtc: error: " in log:
-        text = log.partition("nvrtc: error: ")[2] or log
-        return ValueError(f"SourceModule: NVRTC refuses the options: {text}")
+    if log.startswith("nvrtc: error: "):
+        text = log.removeprefix("nvrtc: error: ")
+        return ValueError(f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}")
     hints = [hint for pattern, hint in _HINTS.items() if re.search(pattern, log)]
     message = "; ".join(["NVRTC could not compile the source", *hints])
     error: Exception = drv.CompileError(message, ["nvrtc", *options], stderr=log)
     return error
 
 
-# A header is included by a name that only the preprocessor knows, or if it is there.
-_UNFORESEEN = re.compile(r"#[ \t]*include[ \t]*[A-Za-z_]|__has_include|#[ \t]*embed")
-_INCLUDE = re.compile(r"#[ \t]*include[ \t]*(?:\"([^\"\n]+)\"|<([^>\n]+)>)")
+# Comments; a header's name in quotes is not one.
+_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\")", re.DOTALL)
+_DIRECTIVE = re.compile(
+    r"^\s*#\s*(include\b.*|include_next\b.*|import\b.*|embed\b.*)$", re.MULTILINE
+)
+_INCLUDE = re.compile(r"include\s*(?:\"([^\"]+)\"|<([^>]+)>)\s*")
+_ODDITIES = ("__has_include", "%:", "??=")  # and other spellings of #
 
 
 def _key(source: str, options: tuple[str | None, ...], folders: Sequence[str]) -> str | None:
     """Name the result of a compilation; None where that would take a preprocessor."""
     digest = hashlib.sha256(repr((_version(), options, source)).encode())
     first = [f'#include "{o[9:]}"' for o in options if o and o.startswith("-include=")]
-    for name, content in _included("\n".join([source, *first]), None, folders, set()):
+    home = Path.cwd() if first else None
+    for name, content in _included("\n".join([*first, source]), home, folders, set()):
         if content is None:
             return None
         digest.update(f"\0{name}\0".encode() + content)
@@ -274,33 +294,38 @@ def _included(
     text: str, home: Path | None, folders: Sequence[str], seen: set[Path]
 ) -> Iterator[tuple[str, bytes | None]]:
     """Yield the headers that a text includes, and what identifies the contents of each."""
-    if _UNFORESEEN.search(text):
+    text = re.sub(r"\\\r?\n", "", text)
+    if any(oddity in text for oddity in _ODDITIES):
         yield "", None
-    for quoted, angled in _INCLUDE.findall(text):
-        name = quoted or angled
-        if name in _headers():
+    for directive in _DIRECTIVE.findall(_NOISE.sub(lambda m: m[1] or " ", text)):
+        found = _INCLUDE.fullmatch(directive)
+        if not found:  # by a macro's name, for example
+            yield "", None
+            continue
+        name = found[1] or found[2]
+        places = [home] if home and found[1] else []
+        path = _find(name, [*places, *map(Path, folders)])
+        if path is None and name in _headers():
             continue  # part of the version
-        places = [home] if home and quoted else []
-        for place in (*places, *map(Path, folders)):
-            path = place / name
-            if path.is_file():
-                if path not in seen:
-                    seen.add(path)
-                    content = path.read_bytes()
-                    yield str(path), content
-                    yield from _included(
-                        content.decode(errors="replace"), path.parent, folders, seen
-                    )
-                break
-        else:
-            # The vendors' headers change all at once, when another version is installed.
-            for path in (Path(folder, name) for folder in _vendor_folders()):
-                if path.is_file():
-                    found = path.stat()
-                    yield str(path), f"{found.st_size} {found.st_mtime_ns}".encode()
-                    break
-            else:
-                yield name, b"missing"
+        if path is not None:
+            if path not in seen:
+                seen.add(path)
+                content = path.read_bytes()
+                yield str(path), content
+                yield from _included(content.decode(errors="replace"), path.parent, folders, seen)
+            continue
+        # The vendors' headers change all at once, when another version is installed.
+        path = _find(name, map(Path, _vendor_folders()))
+        status = path.stat() if path else None
+        yield name, f"{path} {status and (status.st_size, status.st_mtime_ns)}".encode()
+
+
+def _find(name: str, folders: Iterable[Path]) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+# Two first compilations at once are too many for NVRTC 13.0: "failed to open libnvrtc-builtins".
+_starting = threading.Lock()
 
 
 @functools.cache
@@ -330,19 +355,25 @@ def _load(path: Path) -> bytes | None:
 
 
 def _save(path: Path, code: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Under another name first: other processes may look for it, or write it too.
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(hashlib.sha256(code).digest() + code)
-    os.replace(file.name, path)
+    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        own.write_bytes(hashlib.sha256(code).digest() + code)
+        own.replace(path)
+    except OSError as error:
+        own.unlink(missing_ok=True) if own.parent.is_dir() else None
+        warnings.warn(
+            f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=6
+        )
 
 
 def cache_folder(cache_dir: Any) -> Path | None:
     """Return the folder for compiled code: the one given, else CuPy's; None for no cache."""
-    if cache_dir is False or "PYCUDA_DISABLE_CACHE" in os.environ:
+    if "PYCUDA_DISABLE_CACHE" in os.environ:
         return None
-    if cache_dir:
-        return Path(cache_dir)
+    if cache_dir is not None:
+        return Path(cache_dir) if cache_dir else None
     if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
         return None
     return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")

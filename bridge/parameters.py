@@ -48,8 +48,12 @@ class Layout:
         self.idle: list[Buffer] = []
         self._size = ctypes.c_size_t(packer.size)
 
-    def new_buffer(self) -> Buffer:
-        """Return a buffer, for `idle` once it is not in use."""
+    def take(self) -> Buffer:
+        """Return a buffer; it goes to `idle` after its use."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            pass
         block = ctypes.create_string_buffer(self._size.value or 1)
         start, size = ctypes.addressof(block), ctypes.addressof(self._size)
         extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, start, _BUFFER_SIZE, size, _END)
@@ -109,9 +113,8 @@ _POINTER = """
     else:
         return UNUSUAL"""
 _SCALAR = """
-    if type({a}) is not {a}_type and type({a}) is not {python}:
+    if type({a}) is not {a}_type and (type({a}) is not {python} or not {least} <= {a} <= {most}):
         return UNUSUAL"""
-_OF_KIND = {"b": "bool", "i": "int", "u": "int", "f": "float"}
 _SCALARS_OF = {  # NumPy's types by size, bytes
     size: frozenset(dtype.type for dtype in PLAIN_DTYPES if dtype.itemsize == size)
     for size in (1, 2, 4, 8, 16)
@@ -122,6 +125,16 @@ _BYTES = """
     {a} = {a}.tobytes()"""
 
 
+def _range(dtype: np.dtype[Any]) -> tuple[str, Any, Any]:
+    """Return Python's type for a dtype's kind, and between which numbers it holds them."""
+    if dtype.kind == "b":
+        return "bool", False, True
+    if dtype.kind == "f":
+        most = float(np.finfo(dtype).max)
+        return "float", -most, most
+    return "int", int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
 def make_packer(
     parameters: Sequence[Parameter], slots: Slots, layout: Layout, look_up: bool
 ) -> Callable[[Any, Sequence[Any], int], int]:
@@ -130,8 +143,8 @@ def make_packer(
     The function takes a block, the arguments and the device's id.  It packs contiguous arrays of
     either library of the parameter's dtype, NumPy scalars of the parameter's type, and Python's
     of its kind.  It answers USUAL; or OF_PYCUDA if a GPUArray is among the arguments; or UNUSUAL
-    if one is something else.  It raises ValueError if there are too many or too few, and
-    OverflowError or struct.error if a number does not fit.
+    if one is something else or does not fit.  It raises ValueError if there are too many or too
+    few.
 
     It is generated, a few comparisons in a row for each parameter: a loop over them costs 1.5 us
     more for five arguments, half of what CUDA takes for the launch.
@@ -157,7 +170,8 @@ def make_packer(
             body += _POINTER.format(a=a, same=same, here=here)
         elif parameter.dtype is not None:
             names[f"{a}_type"] = parameter.dtype.type
-            body += _SCALAR.format(a=a, python=_OF_KIND[parameter.dtype.kind])
+            python, least, most = _range(parameter.dtype)
+            body += _SCALAR.format(a=a, python=python, least=least, most=most)
         else:  # only the size is known
             names[f"{a}_types"] = _SCALARS_OF.get(size, ())
             body += _BYTES.format(a=a)

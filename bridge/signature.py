@@ -32,6 +32,10 @@ _QUALIFIERS = re.compile(
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 
 
+_IF, _ENDIF = "\1", "\2"
+_MARKS = {"if": _IF, "en": _ENDIF}  # by the first two letters: #if, #ifdef, #ifndef, #endif
+
+
 class Parameter(NamedTuple):
     """One parameter of a kernel."""
 
@@ -52,23 +56,32 @@ def read_parameters(source: str, name: str, options: Iterable[str] = ()) -> list
     options : iterable of str
         The compiler's, which may define macros.
     """
-    text = _NOISE.sub(" ", source.replace("\\\n", " "))
-    defined = set(re.findall(r"#\s*define\s+(\w+)", text))
-    defined |= {o[2:].partition("=")[0].strip() for o in options if o.startswith("-D")}
+    text = _NOISE.sub(" ", re.sub(r"\\\r?\n", " ", source))
+    # "-DN=1", "-D N=1" and "--define-macro N=1" alike.
+    given = re.findall(r"(?:-D|--define-macro)[\s=]*(\w+)", "\n".join(options))
+    defined = {*re.findall(r"#\s*define\s+(\w+)", text), *given}
     if defined & _KEYWORDS:
         return None
-    text = re.sub(r"^[ \t]*#[^\n]*", "#", text, flags=re.MULTILINE)  # a directive was here
+    own_headers = bool(re.search(r'#\s*include\s*"', source))
+    # Of directives only that they were there, and which conditions begin and end.
+    text = re.sub(r"^\s*#\s*(\w*)[^\n]*", lambda m: _MARKS.get(m[1][:2], "#"), text, flags=re.M)
     # Names of the source's own, which may stand for anything.
-    named = set(re.findall(r"\b(?:using|struct|class|union|enum)\s+(\w+)", text)) | defined
+    kinds = r"\b(?:using|struct|class|union|enum)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)"
+    named = set(re.findall(kinds, text)) | defined
     for names in re.findall(r"\btypedef\b([^;{]*);|\}([^;{}]*);", text):
         named.update(re.findall(r"\w+", "".join(names)))
+    if own_headers:
+        named.update(_DTYPES)
     named -= _KEYWORDS
 
     found = []
     for match in re.finditer(rf"\b__global__\b([^;{{}}]*?)\b{re.escape(name)}\s*\(", text):
-        before = re.split(r"[;{}]", text[: match.start()])[-1]
+        before = text[: match.start()]
         inside = _parenthesised(text, match.end())
-        if "template" in before or inside is None or "#" in inside:
+        conditional = before.count(_IF) > before.count(_ENDIF) or "#" in match[1]
+        if conditional or "template" in re.split(r"[;{}]", before)[-1]:
+            return None
+        if inside is None or set("#" + _IF + _ENDIF) & set(inside):
             return None
         found.append([_read_parameter(part, named) for part in _split(inside)])
     if not found or any(_types(other) != _types(found[0]) for other in found):
@@ -92,21 +105,25 @@ def _parenthesised(text: str, start: int) -> str | None:
 
 def _split(text: str) -> list[str]:
     """Split at commas outside of any brackets."""
-    parts, depth = [""], 0
+    parts, depth, default = [""], 0, False
     for character in text:
-        depth += {"<": 1, "(": 1, "[": 1, "{": 1, ">": -1, ")": -1, "]": -1, "}": -1}.get(
-            character, 0
-        )
-        if character == "," and not depth:
+        if character in "([{" or (character == "<" and not default):
+            depth += 1
+        elif character in ")]}" or (character == ">" and not default):
+            depth -= 1
+        elif character == "=":
+            default = True  # where < and > compare
+        if character == "," and depth <= 0:
             parts.append("")
+            default = False
         else:
             parts[-1] += character
-    return [] if parts in ([""], ["void"]) or not "".join(parts).strip() else parts
+    return [] if parts == ["void"] or not "".join(parts).strip() else parts
 
 
 def _read_parameter(declaration: str, named: set[str]) -> Parameter:
     text = " ".join(declaration.split())
-    bare = _QUALIFIERS.sub(" ", text).partition("=")[0]
+    bare = re.sub(r"\[[^\]]*\]", "[]", _QUALIFIERS.sub(" ", text).partition("=")[0])
     words = re.findall(r"\w+", bare)
     stars = bare.count("*") + len(re.findall(r"\[", bare))
     if not words or re.search(r"[(&<:]", bare) or stars > 1:
@@ -115,9 +132,12 @@ def _read_parameter(declaration: str, named: set[str]) -> Parameter:
         return Parameter(text, pointer, None)
     kind = [word for word in words if word in _KEYWORDS]
     base = " ".join(kind) if kind else words[0]
-    unknown = words[0] in named or not (kind or words[0] in _DTYPES) or base == "void"
-    if unknown:
-        # A name of the user's own may stand for anything, a pointer included.
+    others = words[1:] if not kind else [word for word in words if word not in _KEYWORDS]
+    known = kind or (base in _DTYPES and base not in named)
+    # Beside the type only the parameter's name: anything else may be a macro.
+    odd = len(others) > 1 or any(w in named or w.startswith("__") for w in others)
+    if not known or odd or base == "void":
+        # A name of the user's own may stand for anything, a pointer or another star included.
         return Parameter(text, True if stars else None, None)
     return Parameter(text, bool(stars), _dtype(kind) if kind else np.dtype(_DTYPES[base]))
 

@@ -10,7 +10,8 @@ import cupy
 from pycuda.gpuarray import GPUArray
 
 from .arrays import as_pycuda, lend
-from .context import primary_context, pycuda_current
+from .context import current_device, primary_context, pycuda_current
+from .streams import order
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -57,8 +58,13 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         if pycuda_current() is None:
             with primary_context():
                 return wrapper(*args, **keywords)
-        result = func(*map(_to_pycuda, args), **_to_pycuda(keywords))
-        return _to_cupy(result)
+        device_id = current_device()
+        here = cupy.cuda.get_current_stream(device_id).ptr
+        order(0, here, device_id)
+        try:
+            return _to_cupy(func(*map(_to_pycuda, args), **_to_pycuda(keywords)))
+        finally:
+            order(here, 0, device_id)
 
     return wrapper
 

@@ -19,6 +19,10 @@ SET = "__global__ void set(float *x) { x[0] = VALUE; }"
 # --- options ---------------------------------------------------------------------------------
 
 TRANSLATED = {
+    "--optimize 3": [],
+    "-Wno-deprecated-gpu-targets": [],
+    "-default-stream per-thread": [],
+    "-arch=native": [],
     "-O3": [],
     "-O": [],
     "-m64": [],
@@ -49,7 +53,9 @@ def test_an_option_of_nvccs(text):
     assert nvrtc.translate(text.split()) == (None, (), tuple(TRANSLATED[text]))
 
 
-@pytest.mark.parametrize("text", ["-I/one -I /two", "--include-path=/one --include-path /two"])
+@pytest.mark.parametrize(
+    "text", ["-I/one -I /two", "--include-path=/one --include-path /two", "-I=/one -isystem /two"]
+)
 def test_folders(text):
     assert nvrtc.translate(text.split()).folders == ("/one", "/two")
 
@@ -129,6 +135,7 @@ for _header in CPP_HEADERS:
     COMPILE[f"header {_header}"] = (f'{_source}extern "C" {KERNEL % 1}', {"no_extern_c": True})
 
 EXPRESSIONS = [
+    "HUGE_VALF", "RAND_MAX", "(u_int)3", "sizeof(__int128)", "std::size_t(1)",
     "M_PI", "INFINITY", "-NAN", "HUGE_VAL", "INT_MAX", "INT_MIN", "UINT_MAX", "LLONG_MIN",
     "pow(2,3)", "pow(x[0],2)", "pow(2u,x[0])", "pow(x[0],2.)", "std::abs(x[0])", "std::sqrt(x[0])",
     "(uint)3", "(int64_t)1", "(ulong)1", "min(1,2u)", "clock()", "isnan(x[0])", "fminf(x[0],1.f)",
@@ -137,6 +144,12 @@ for _expression in EXPRESSIONS:
     COMPILE[f"expression {_expression}"] = (KERNEL % _expression, {})
 COMPILE["expression UINT8_MAX"] = ("#include <stdint.h>\n" + KERNEL % "uint8_t(UINT8_MAX)", {})
 COMPILE["expression DBL_EPSILON"] = ("#include <float.h>\n" + KERNEL % "DBL_EPSILON + FLT_MAX", {})
+COMPILE["register"] = (
+    "__device__ float one() { register float a = 1; return a; }\n" + KERNEL % 1,
+    {},
+)
+COMPILE["NDEBUG"] = ("#define NDEBUG\n#include <assert.h>\n" + KERNEL % "1; assert(nothing)", {})
+COMPILE["NDEBUG as an option"] = (KERNEL % "1; assert(nothing)", {"options": ["-DNDEBUG"]})
 COMPILE["printf and assert"] = (KERNEL % '1; printf("%f", x[0]); assert(x[0] > 0)', {})
 
 TEXTURE = "texture<float, 2> image;\n" + KERNEL % "tex2D(image, 0.f, 0.f)"
@@ -169,7 +182,7 @@ ERRORS = {
     "an unknown option": (
         KERNEL % 1,
         {"options": ["--nonsense"]},
-        ["refuses the options: unrecog"],
+        ["): unrecognized option --nonsense"],
     ),
     "a wrong value": (KERNEL % 1, {"options": ["-std=c++98"]}, ["NVRTC refuses the options"]),
 }
@@ -262,6 +275,20 @@ def test_positions_of_the_arguments_are_pycudas(tmp_path):
 def test_nvcc_is_a_choice(nvcc):
     module = bridge.SourceModule(SET, options=["-DVALUE=6"], backend="nvcc")
     assert value_of(module) == 6
+
+
+def test_a_source_may_be_what_prints_as_one():
+    class Source:
+        def __str__(self):
+            return SET
+
+    assert value_of(bridge.SourceModule(Source(), options=["-DVALUE=8"])) == 8
+
+
+def test_a_header_of_the_users_comes_before_ours(tmp_path):
+    (tmp_path / "limits.h").write_text("#define VALUE 9\n")
+    source = f"#include <limits.h>\n{SET}"
+    assert value_of(bridge.SourceModule(source, include_dirs=[str(tmp_path)])) == 9
 
 
 def test_a_kernel_that_is_not_there():
@@ -418,6 +445,49 @@ def test_a_header_named_by_a_macro_is_not_cached(tmp_path):
     (tmp_path / "value.h").write_text("#define VALUE 1\n")
     source = f"#define NAME <value.h>\n#include NAME\n{SET}"
     assert compile_in(tmp_path, source=source, options=[], include_dirs=[str(tmp_path)]) == {}
+
+
+INCLUDES = {
+    "a comment before": '#include /* here */ "value.h"',
+    "a comment behind": '#include "value.h" // here',
+    "a comment inside": '# /* here */ include "value.h"',
+    "a spliced line": '#include \\\n "value.h"',
+    "a spliced word": '#inc\\\nlude "value.h"',
+    "a digraph": '%:include "value.h"',
+    "a macro": '#define NAME "value.h"\n#include NAME',
+    "a macro without a space": '#define NAME "value.h"\n#include/**/NAME',
+    "if it is there": '#if __has_include("value.h")\n#include "value.h"\n#endif',
+}
+
+
+@pytest.mark.parametrize("line", INCLUDES.values(), ids=INCLUDES)
+def test_a_header_that_changed_is_found_however_it_is_included(tmp_path, line):
+    values = []
+    for value in (1, 2):
+        (tmp_path / "value.h").write_text(f"#define VALUE {value}\n")
+        module = bridge.SourceModule(
+            f"{line}\n{SET}", cache_dir=str(tmp_path), include_dirs=[str(tmp_path)]
+        )
+        values.append(value_of(module))
+    assert values == [1, 2]
+
+
+def test_a_header_before_the_source_that_changed_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for value in (1, 2):
+        (tmp_path / "value.h").write_text(f"#define VALUE {value}\n")
+        names = set(nvrtc._key(SET, ("-include=value.h",), []) for _ in range(2))
+        assert len(names) == 1
+        if value == 1:
+            first = names
+    assert first != names
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.warns(UserWarning, match="compiled code is not kept for next time"):
+        module = bridge.SourceModule(SET, options=["-DVALUE=1"], cache_dir=str(tmp_path / "file"))
+    assert value_of(module) == 1
 
 
 def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch):

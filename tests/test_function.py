@@ -119,16 +119,13 @@ def test_device_allocations_are_taken(function):
         assert (host == 7).all()
 
 
-def test_what_holds_gpudata_is_taken(function):
-    class Image:
-        def __init__(self):
-            self.gpudata = drv.mem_alloc(4 * N)
-
-    image = Image()
+@pytest.mark.parametrize("kind", [lambda p: p, int, lambda p: np.uintp(int(p))], ids=range(3))
+def test_what_holds_gpudata_is_taken(function, kind):
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    image = Image(a)
+    image.gpudata = kind(a.gpudata)
     function("fill")(image, np.int32(N), np.int32(7), **ONE)
-    host = np.empty(N, np.int32)
-    drv.memcpy_dtoh(host, image.gpudata)
-    assert (host == 7).all()
+    assert (a.get() == 7).all()
 
 
 def test_none_is_a_null_pointer(function):
@@ -200,6 +197,52 @@ def test_a_complex_number_goes_by_size(known):
     x = cupy.zeros(4, np.float32)
     known("named")(x, np.float32(1), np.complex64(2 + 3j), np.int8(4), **ONE)
     assert x.get().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "value", [np.array(5, np.int32), np.array([5], np.int32)], ids=["0-d", "1"]
+)
+def test_a_number_in_a_host_array_goes_by_value(known, value):
+    x = cupy.zeros(N, np.int32)
+    known("fill")(x, np.int32(N), value, **ONE)
+    assert (x.get() == 5).all()
+
+
+def test_pycudas_vectors_go_by_value(compile_kernel):
+    source = "__global__ void f(float *out, float2 w, float3 v) { *out = v.x + v.y + v.z + w.y; }"
+    out = cupy.zeros(1, np.float32)
+    args = out, gpuarray.vec.make_float2(0, 4), gpuarray.vec.make_float3(1, 2, 3)
+    f = bridge.SourceModule(source).get_function("f")
+    f(*args, **ONE)
+    assert out[0] == 10
+    f.prepare(["P", gpuarray.vec.float2, gpuarray.vec.float3])
+    out[0] = 0
+    f.prepared_call((1, 1), (1, 1, 1), *args)
+    assert out[0] == 10
+    out[0] = 0
+    bridge.launch(compile_kernel(f'extern "C" {source}', "f"), *args, grid=1, block=1)
+    assert out[0] == 10
+
+
+def test_complex_numbers_are_pairs_of_floats(known):
+    z = cupy.zeros(2, np.complex64)
+    known("named")(z, np.float32(1), np.complex64(2 + 3j), np.int8(4), **ONE)
+    assert z.get().tolist() == [1 + 2j, 3 + 4j]
+
+
+def test_another_byte_order_is_refused(known):
+    with pytest.raises(TypeError, match="is an array of >i4, but the kernel takes int32"):
+        known("fill")(drv.InOut(np.zeros(4, ">i4")), 4, 7, **ONE)
+
+
+def test_a_handler_of_the_users_own_copies_back(known):
+    class Handler(drv.ArgumentHandler):
+        def post_call(self, stream):
+            drv.memcpy_dtoh(self.array, self.get_device_alloc())
+
+    host = np.zeros(4, np.int32)
+    known("fill")(Handler(host), 4, 7, **ONE)
+    assert (host == 7).all()
 
 
 def test_a_kernel_without_parameters(function):
@@ -321,9 +364,9 @@ REFUSED = {
         "is a host numpy.ndarray; move it to the device first, e.g. cupy.asarray",
     ),
     "a struct in an array": (
-        ("structs", "a.view('d')", 1, "np.zeros((), POINT)", 1),
+        ("structs", "a.view('d')", 1, "np.zeros(2, POINT)", 1),
         TypeError,
-        r"argument 2 \(`struct point p`\) is a struct in a host array; pass it as a\[\(\)\]",
+        r"argument 2 \(`struct point p`\) is a host numpy.ndarray; move it to the device first",
     ),
     "a struct of another size": (
         ("structs", "a.view('d')", 1, "np.zeros((), PAIR)[()]", 1),
@@ -442,13 +485,17 @@ IMPOSSIBLE = {
     "float": ({"block": (1.0, 1, 1)}, TypeError, "an int or 1 to 3 of them"),
     "too many threads": (
         {"block": (64, 64, 1)},
-        ValueError,
+        drv.LogicError,
         r"where: block \(64, 64, 1\) has 4096 threads; for this kernel, .* at most 1024 fit",
     ),
-    "a block too deep": ({"block": (1, 1, 65)}, ValueError, r"block is \(1, 1, 65\); this device"),
+    "a block too deep": (
+        {"block": (1, 1, 65)},
+        drv.LogicError,
+        r"block is \(1, 1, 65\); this device",
+    ),
     "too much memory": (
         {"block": 1, "shared": 1 << 20},
-        ValueError,
+        drv.LogicError,
         "where: 1048576 bytes of dynamic shared memory are asked for",
     ),
     "texture references": ({"block": 1, "texrefs": [X]}, NotImplementedError, "gone since CUDA 12"),
@@ -482,6 +529,35 @@ def test_time_kernel_returns_seconds(known):
     seconds = known("fill")(x, N, 7, time_kernel=True, **ONE)
     assert 0 <= seconds < 1
     assert (x.get() == 7).all()
+
+
+def test_buffers_are_used_again(known):
+    """On every way: usual arguments, others, prepared, timed."""
+    fill, block = known("fill").prepare("Pii"), drv.mem_alloc(4 * N)
+    x = cupy.zeros(N, np.int32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    for _ in range(5):
+        fill(x, N, 7, **ONE)
+        fill(block, N, 7, **ONE)
+        fill(x, N, 7, stream=stream, **ONE)
+        fill(x, N, 7, time_kernel=True, **ONE)
+        fill.prepared_call((1, 1), (32, 1, 1), x, N, 7)
+        fill.prepared_call((1, 1), (32, 1, 1), x.data.ptr, N, 7)
+        fill.prepared_async_call((1, 1), (32, 1, 1), stream, x, N, 7)
+    assert len(fill._layout.idle) == 1
+    assert len(fill._prepared.idle) == 1
+
+
+def test_the_limit_of_shared_memory_is_never_lowered(known):
+    """It belongs to the kernel, not to the object that `get_function` returns."""
+    one, other = known("reverse"), known("reverse")
+    x = cupy.arange(25_000, dtype=np.int32)
+    one(x, 25_000, block=256, shared=100_000)
+    other(x, 15_000, block=256, shared=60_000)
+    one(x, 25_000, block=256, shared=100_000)
+    other.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1000)
+    one(x, 25_000, block=256, shared=100_000)
+    assert sorted(x.get()) == list(range(25_000))
 
 
 def test_attributes(known):
@@ -519,7 +595,7 @@ def test_a_thread_without_pycuda_may_launch(known):
     assert (x.get() == 7).all()
 
 
-@pytest.mark.parametrize("form", ["call", "prepared", "with a stream"])
+@pytest.mark.parametrize("form", ["call", "prepared", "with a stream", "InOut"])
 def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known, form):
     a = gpuarray.to_gpu(np.zeros(N, np.int32))
     fill, errors = known("fill").prepare("Pii"), []
@@ -527,6 +603,7 @@ def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known, form):
         "call": lambda: fill(a, N, 7, **ONE),
         "prepared": lambda: fill.prepared_async_call((1, 1), (1, 1, 1), None, a, N, 7),
         "with a stream": lambda: fill(a, N, 7, stream=cupy.cuda.Stream(), **ONE),
+        "InOut": lambda: fill(drv.InOut(np.zeros(N, np.int32)), N, 7, **ONE),
     }
 
     def work():
@@ -604,7 +681,7 @@ def test_one_module_on_two_devices(python):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "f: argument 0 (`int *x`) is on device 0, but device 1 is current" in done.stdout
-    assert "the array is on device 1, but device 0 is current" in done.stdout
+    assert "f: argument 0 (`int *x`) is on device 1, but device 0 is current" in done.stdout
 
 
 # --- prepared calls --------------------------------------------------------------------------
@@ -677,8 +754,11 @@ def test_a_struct_is_prepared_where_c_puts_it(known):
 
 BADLY_PREPARED = {
     "too few": ("Pi", "fill: 2 types prepared for 3 parameters: fill"),
-    "a wrong size": ("Pdi", r"fill: type 1 is 'd' of 8 bytes, but the parameter has 4: fill\(int"),
-    "a number for a pointer": ("iii", "fill: type 0 is 'i' of 4 bytes, but the parameter has 8"),
+    "a wrong size": ("Pdi", r"fill: type 1 is 'd', of 8 bytes, but .* is another, of 4: fill\(int"),
+    "a number for a pointer": ("iii", "fill: type 0 is 'i', of 4 bytes, but .* another, of 8"),
+    "a float for an int": ("Pfi", "fill: type 1 is 'f', of 4 bytes, but .* is another, of 4"),
+    "a double for a pointer": ("dii", "fill: type 0 is 'd', of 8 bytes, but .* is another, of 8"),
+    "no code": ("Pi%", "fill: '%' in 'Pi%' is no type's code"),
 }
 
 
@@ -688,7 +768,16 @@ def test_types_that_do_not_fit_are_refused(known, types, message):
         known("fill").prepare(types)
 
 
+def test_counts_are_prepared(known):
+    fill = known("fill")
+    x = cupy.zeros(N, np.int32)
+    for types in ("P2i", ["P", "2i"], ["P", "i i"]):
+        fill.prepare(types).prepared_call((1, 1), (32, 1, 1), x, N, 7)
+    assert (x.get() == 7).all()
+
+
 BADLY_CALLED = {
+    "InOut": ("drv.InOut(np.zeros(3)), 1, 2", TypeError, "InOut, which prepared calls do not take"),
     "too few": ("a, 1", TypeError, "fill: prepared for P, i, i, but called with ndarray, int"),
     "too many": ("a, 1, 2, 3", TypeError, "fill: prepared for P, i, i, but called with"),
     "a float": ("a, 1.5, 2", TypeError, "fill: prepared for P, i, i, but called with"),
@@ -758,8 +847,18 @@ def test_a_launch_is_on_the_stream_given(known, latch, call):
         assert not stream.done
 
 
+class Image:
+    """Of a user's own, as PyCUDA takes it."""
+
+    def __init__(self, a):
+        self.gpudata = a.gpudata
+
+
+OF_PYCUDA = {"GPUArray": lambda a: a, "DeviceAllocation": lambda a: a.gpudata, "gpudata": Image}
+
+
 @CALLS
-@pytest.mark.parametrize("make", ["GPUArray", "DeviceAllocation"])
+@pytest.mark.parametrize("make", OF_PYCUDA.values(), ids=OF_PYCUDA)
 def test_pycudas_memory_is_ordered_with_its_default_stream(known, latch, put, call, make):
     """PyCUDA writes on its default stream, the kernel reads on CuPy's, PyCUDA writes again."""
     current = cupy.cuda.Stream(non_blocking=True)
@@ -769,7 +868,7 @@ def test_pycudas_memory_is_ordered_with_its_default_stream(known, latch, put, ca
     with latch.hold(None):
         put(a.gpudata, N, 7)
         with current:
-            call(known("copy"), y, a if make == "GPUArray" else a.gpudata, None)
+            call(known("copy"), y, make(a), None)
         put(a.gpudata, N, 8)
     assert (y.get() == 7).all()
 

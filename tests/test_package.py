@@ -21,13 +21,21 @@ MAY_IMPORT = {
     # For type checkers only.
     "__init__": {"arrays", "compiler", "config", "context", "kernels", "streams", "wrapping"},
     "__main__": {"config", "selfcheck"},
-    "arguments": {"arrays", "context", "signature"},
+    "arguments": {"arrays", "context", "interface", "signature"},
     "arrays": {"context", "interface", "streams"},
     "autoinit": {"context"},
     "compiler": {"context", "function", "launching", "nvrtc", "parameters", "signature"},
     "config": {"__init__", "context"},
     "context": set(),
-    "function": {"arguments", "context", "launching", "parameters", "signature", "streams"},
+    "function": {
+        "arguments",
+        "context",
+        "interface",
+        "launching",
+        "parameters",
+        "signature",
+        "streams",
+    },
     "interface": set(),
     "kernels": {"arguments", "context", "function", "launching", "streams"},
     "launching": {"streams"},
@@ -36,7 +44,7 @@ MAY_IMPORT = {
     "selfcheck": {"__init__", "autoinit"},
     "signature": set(),
     "streams": {"context"},
-    "wrapping": {"arrays", "context"},
+    "wrapping": {"arrays", "context", "streams"},
 }
 
 

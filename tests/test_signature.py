@@ -55,6 +55,12 @@ PARAMETERS = {
     "float (*p)[3]": (None, None),
     "const float &x": (None, None),
     "unsigned_thing n": (None, None),
+    "unsigned __int128 n": (None, None),
+    "unsigned __int128 *n": (True, None),
+    "float PTR x": (None, None),
+    "float *PTR x": (True, None),
+    "int n = 1 << 2": (False, "int32"),
+    "bool b = 3 > 2": (False, "bool"),
 }
 
 
@@ -108,6 +114,20 @@ SOURCES = {
         "typedef struct { int a; } uint;\n__global__ void f(uint x) { }",
         [(None, None)],
     ),
+    "a struct's name, aligned": (
+        "struct __align__(8) half { int a; };\n__global__ void f(half *x) { }",
+        [(True, None)],
+    ),
+    "a header of the user's": (
+        '#include "mine.h"\n__global__ void f(half *x, float *y) { }',
+        [(True, None), (True, "float32")],
+    ),
+    "in a branch": ("#if 0\n__global__ void f(int n) { }\n#endif\nKERNEL(f)(float *x) { }", None),
+    "behind a branch": ("#if 0\nint n;\n#endif\n__global__ void f(float *x) { }", ONE_FLOAT),
+    "a spliced comment": (
+        "// here \\\r\n__global__ void f(int n);\r\n__global__ void f(float *x) { }",
+        ONE_FLOAT,
+    ),
     "a pointer's name": ("typedef float *half;\n__global__ void f(half x) { }", [(None, None)]),
 }  # fmt: skip
 
@@ -121,4 +141,6 @@ def test_macros_of_the_options_count():
     source = "__global__ void f(float *x, size_t n) { }"
     assert found(source, options=["-Dfloat=double"]) is None
     assert found(source, options=["-Dsize_t=int"]) == [(True, "float32"), (None, None)]
+    assert found(source, options=["-D", "size_t=int"]) == [(True, "float32"), (None, None)]
+    assert found(source, options=["--define-macro=size_t"])[1] == (None, None)
     assert found(source, options=["-DN=3"]) == [(True, "float32"), (False, "uint64")]

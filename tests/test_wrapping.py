@@ -146,3 +146,34 @@ def test_a_thread_without_a_context_works():
     assert results[1] is None
     known = cupy.cuda.runtime.pointerGetAttributes(results[2]).type
     assert known == 0, "the result's memory was not freed"
+
+
+def keep_it(a, kept=[]):  # noqa: B006  (a reference that outlives the call is the point)
+    kept.append(a)
+    return a
+
+
+def in_place(put, x, mode):
+    """Return a function that fills `x` with sevens on PyCUDA's default stream."""
+    if mode == "a closure":
+        a = bridge.as_pycuda(x, stream=-1)
+        return lambda _: put(a.gpudata, 8, 7)
+    if mode == "a reference is kept":
+        return lambda a: put(keep_it(a).gpudata, 8, 7)
+    return lambda a: put(a.gpudata, 8, 7)
+
+
+@pytest.mark.parametrize("mode", ["argument", "a reference is kept", "a closure", "PyCUDA's own"])
+def test_what_a_function_writes_in_place_is_ordered(put, latch, mode):
+    """Before what CuPy's stream does next, whatever becomes of the arrays."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x, copied = cupy.zeros(8, np.int32), cupy.zeros(8, np.int32)
+    if mode == "PyCUDA's own":
+        a = gpuarray.to_gpu(np.zeros(8, np.int32))
+        x = bridge.as_cupy(a)
+    wrapped = bridge.wrap_pycuda(in_place(put, x, mode))
+    wrapped(cupy.zeros(8, np.int32))  # loaded before a latch holds it up
+    with latch.hold(None), stream:
+        wrapped(x)
+        copied.data.copy_from_device_async(x.data, x.nbytes, stream)
+    assert (copied.get() == 7).all()

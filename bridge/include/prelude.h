@@ -9,6 +9,7 @@
 // math.h
 #define NAN __int_as_float(0x7fffffff)
 #define INFINITY __int_as_float(0x7f800000)
+#define HUGE_VALF __int_as_float(0x7f800000)
 #define HUGE_VAL __longlong_as_double(0x7ff0000000000000ll)
 #define M_E 2.7182818284590452354
 #define M_LOG2E 1.4426950408889634074
@@ -49,10 +50,26 @@ typedef signed short int16_t;
 typedef signed int int32_t;
 typedef signed long long int64_t;
 
-// sys/types.h
-typedef unsigned short ushort;
-typedef unsigned int uint;
-typedef unsigned long ulong;
+// sys/types.h, stddef.h, stdlib.h
+typedef unsigned char u_char;
+typedef unsigned short ushort, u_short;
+typedef unsigned int uint, u_int;
+typedef unsigned long ulong, u_long;
+typedef long ssize_t;
+typedef unsigned char u_int8_t;
+typedef unsigned short u_int16_t;
+typedef unsigned int u_int32_t;
+typedef unsigned long long u_int64_t;
+#define offsetof(type, member) __builtin_offsetof(type, member)
+#define RAND_MAX 2147483647
+
+// assert.h, which nvcc includes
+#ifdef NDEBUG
+#define assert(condition) ((void)0)
+#endif
+
+// A word of C that C++17 has no more.
+#define register
 
 // cmath: pow takes two numbers of any types; NVRTC's takes a few pairs.
 template <class T> struct bridge_number {};
@@ -96,8 +113,9 @@ inline __device__ typename bridge_single<T>::complex pow(double a, const complex
 }
 }
 
-// cmath's names in std
+// The host's functions that C++ has in std as well
 namespace std {
+using ::memcpy; using ::memset; using ::printf; using ::malloc; using ::free; using ::size_t;
 using ::abs; using ::acos; using ::acosh; using ::asin; using ::asinh; using ::atan; using ::atan2;
 using ::atanh; using ::cbrt; using ::ceil; using ::copysign; using ::cos; using ::cosh; using ::erf;
 using ::erfc; using ::exp; using ::exp2; using ::expm1; using ::fabs; using ::fdim; using ::floor;

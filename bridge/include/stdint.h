@@ -20,3 +20,11 @@ typedef uint64_t uintmax_t;
 #define UINT16_MAX USHRT_MAX
 #define UINT32_MAX UINT_MAX
 #define UINT64_MAX ULLONG_MAX
+#define INTPTR_MIN INT64_MIN
+#define INTPTR_MAX INT64_MAX
+#define UINTPTR_MAX UINT64_MAX
+#define SIZE_MAX UINT64_MAX
+#define INT32_C(number) number
+#define UINT32_C(number) number##U
+#define INT64_C(number) number##LL
+#define UINT64_C(number) number##ULL

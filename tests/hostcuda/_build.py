@@ -138,7 +138,7 @@ def compile(
         _run(command, text)
 
     # What the source includes may change under it.
-    key = preprocess(source, options) if "#include" in source else source
+    key = preprocess(source, options) if "inc" in source else source
     parts = (compiler_key(), repr((options, names)), key)
     return _cached("kernel", ".so", [part.encode() for part in parts], make).read_bytes()
 

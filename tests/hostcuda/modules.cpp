@@ -101,9 +101,9 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
   const hostcuda_kernel *kernel = f->kernel;
   enqueue(*stream, [=] {
     if (!kernel) return;
-    void *arguments[256];
+    std::vector<void *> arguments(kernel->count);
     for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
-    hostcuda_run(kernel, arguments, g, b);
+    hostcuda_run(kernel, arguments.data(), g, b);
   });
   return CUDA_SUCCESS;
 }
