@@ -524,6 +524,22 @@ def test_shared_memory_beyond_48_kilobytes(known):
     assert (x.get() == np.arange(n)).all()
 
 
+def test_shared_memory_of_both_kinds_beyond_48_kilobytes():
+    source = """
+    __global__ void f(int *x)
+    {
+        __shared__ int fixed[5000];
+        extern __shared__ int dynamic[];
+        fixed[threadIdx.x] = dynamic[9000 + threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        x[threadIdx.x] = fixed[31 - threadIdx.x] + dynamic[9000 + threadIdx.x];
+    }
+    """
+    x = cupy.zeros(32, np.int32)
+    bridge.SourceModule(source).get_function("f")(x, block=32, shared=40_000)
+    assert (x.get() == 31).all()
+
+
 def test_time_kernel_returns_seconds(known):
     x = cupy.zeros(N, np.int32)
     seconds = known("fill")(x, N, 7, time_kernel=True, **ONE)

@@ -177,3 +177,15 @@ def test_what_a_function_writes_in_place_is_ordered(put, latch, mode):
         wrapped(x)
         copied.data.copy_from_device_async(x.data, x.nbytes, stream)
     assert (copied.get() == 7).all()
+
+
+def test_what_a_function_reads_is_ordered(latch):
+    """After what CuPy's stream has queued, also through an array that is no argument."""
+    stream = cupy.cuda.Stream(non_blocking=True)
+    x, sevens, copied = (cupy.full(8, value, np.int32) for value in (0, 7, 0))
+    a, b = bridge.as_pycuda(x), bridge.as_pycuda(copied)
+    copy = bridge.wrap_pycuda(lambda: drv.memcpy_dtod(b.gpudata, a.gpudata, a.nbytes))
+    with latch.hold(stream), stream:
+        x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
+        copy()
+    assert (copied.get() == 7).all()
