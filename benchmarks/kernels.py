@@ -254,7 +254,7 @@ def copies(work):
     """Return how many kernels and how many memory copies CUPTI saw, by PyTorch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
         work()
     names = [event.name for event in seen.events()]
     kernels = [name for name in names if not name.startswith(("Mem", "cu"))]
