@@ -89,7 +89,8 @@ class Function:
         self.name = name
         self._load = load
         self._handles: dict[int, int] = {}
-        self._extents: tuple[Any, Any, Any] = self, self, ()  # of the last call, see _start
+        # Of the last call: grid, block, device id, and the function's handle and six extents.
+        self._last: tuple[Any, Any, int, tuple[int, ...]] = self, self, -1, ()
         self._prepared: Layout | None = None
         self._codes: list[str] = []
 
@@ -187,15 +188,16 @@ class Function:
                 if of_pycuda:
                     context.current_device()  # PyCUDA's context must be the same one
                 if here == there and not (of_pycuda and here):
-                    handle, last = self._handles.get(device_id), self._extents
-                    if not handle or last[0] is not grid or last[1] is not block or shared != 0:
+                    last = self._last
+                    again = last[0] is grid and last[1] is block and last[2] == device_id
+                    if not again or shared != 0:
                         self._start(layout, buffer, device_id, grid, block, shared, here)
                         return None
                     # As `_start`, which takes 0.15 us longer for being called.
                     try:
-                        _launch_kernel(handle, *last[2], 0, here, 0, buffer[1])
+                        _launch_kernel(*last[3], 0, here, 0, buffer[1])
                     except driver.CUDADriverError as error:
-                        raise self._explained(error, last[2], 0, device_id) from error
+                        raise self._explained(error, last[3], 0, device_id) from error
                     finally:
                         layout.idle.append(buffer)
                     return None
@@ -291,26 +293,26 @@ class Function:
         stream: int,
     ) -> None:
         """Launch with the parameters in a buffer of a layout, which gets it back."""
-        last = self._extents
-        if last[0] is not grid or last[1] is not block:
+        last = self._last
+        if not (last[0] is grid and last[1] is block and last[2] == device_id):
             if block is None:
                 raise ValueError(f"{self.name}: block is missing; give the threads of a block")
             six = (*extent(grid, "grid", self.name), *extent(block, "block", self.name))
-            last = (grid, block, six)
+            handle = self._handles.get(device_id) or self._handle(device_id)
+            last = (grid, block, device_id, (handle, *six))
             if type(grid) is type(block) is tuple:  # the same tuples hold the same numbers
-                self._extents = last
-        handle = self._handles.get(device_id) or self._handle(device_id)
+                self._last = last
         try:
             if shared != 0:
-                shared = self._allow(shared, handle)
-            _launch_kernel(handle, *last[2], shared, stream, 0, buffer[1])
+                shared = self._allow(shared, last[3][0])
+            _launch_kernel(*last[3], shared, stream, 0, buffer[1])
         except driver.CUDADriverError as error:
-            raise self._explained(error, last[2], shared, device_id) from error
+            raise self._explained(error, last[3], shared, device_id) from error
         finally:
             layout.idle.append(buffer)
 
-    def _explained(self, error: Exception, six: Any, shared: int, device_id: int) -> Exception:
-        return explain(error, self, six[:3], six[3:], shared, device_id, self.name)
+    def _explained(self, error: Exception, what: Any, shared: int, device_id: int) -> Exception:
+        return explain(error, self, what[1:4], what[4:7], shared, device_id, self.name)
 
     def _allow(self, shared: Any, handle: int) -> int:
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
