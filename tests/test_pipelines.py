@@ -78,6 +78,28 @@ def test_cufft(gpu, a):
     np.testing.assert_allclose(found.get(), np.fft.fft2(a.get()), rtol=1e-5)
 
 
+def test_a_texture_object_takes_the_place_of_a_texture_reference(gpu):
+    """What the errors recommend."""
+    source = """
+    __global__ void enlarge(float *out, cudaTextureObject_t image, int n)
+    { out[threadIdx.x] = tex1D<float>(image, (threadIdx.x + 0.5f) / 2); }
+    """
+    texture = cupy.cuda.texture
+    runtime = cupy.cuda.runtime
+    channel = texture.ChannelFormatDescriptor(32, 0, 0, 0, runtime.cudaChannelFormatKindFloat)
+    image = texture.CUDAarray(channel, 4)
+    image.copy_from(cupy.arange(4, dtype=np.float32))
+    resource = texture.ResourceDescriptor(runtime.cudaResourceTypeArray, cuArr=image)
+    description = texture.TextureDescriptor((runtime.cudaAddressModeClamp,))
+    tex = texture.TextureObject(resource, description)
+    out = cupy.zeros(8, np.float32)
+    enlarge = bridge.SourceModule(source).get_function("enlarge")
+    enlarge(out, tex, 8, block=8)
+    assert out.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    with pytest.raises(TypeError, match="is a cupy.ndarray, but the kernel takes uint64 by value"):
+        enlarge(out, out, 8, block=8)
+
+
 # --- CUDA graphs -----------------------------------------------------------------------------
 
 
