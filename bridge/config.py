@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 _DISTRIBUTIONS = ("numpy", "torch", "jax", "numba", "rmm", "cuda-core", "cuda-python")
@@ -154,6 +155,16 @@ def _nvcc() -> str:
     return f"{found.group(1) if found else 'of unknown version'} at {path}"
 
 
+def _headers_major(toolkit: str) -> int | None:
+    """Return the CUDA major version of a toolkit's headers."""
+    try:
+        text = Path(toolkit, "include", "cuda.h").read_text(errors="replace")
+    except OSError:
+        return None
+    version = re.search(r"#define CUDA_VERSION (\d+)", text)
+    return int(version[1]) // 1000 if version else None
+
+
 def conflicts() -> list[str]:
     """Return what is known not to fit together, one sentence each."""
     found = []
@@ -175,6 +186,14 @@ def conflicts() -> list[str]:
         found.append(
             f"CuPy is built for CUDA {cupy_major} but loads NVRTC of CUDA {nvrtc_major} from "
             f"{where}; install nvidia-cuda-nvrtc for CUDA {cupy_major} or unset CUDA_PATH"
+        )
+    toolkit = cupy.cuda.get_cuda_path()
+    headers_major = _headers_major(toolkit) if toolkit else None
+    if headers_major not in (None, nvrtc_major):
+        found.append(
+            f"NVRTC is of CUDA {nvrtc_major}, but CuPy takes the headers of CUDA {headers_major} "
+            f"from {toolkit}: what includes some may not compile; set CUDA_PATH to a toolkit of CUDA "
+            f"{nvrtc_major}"
         )
     pycuda_major = drv.get_version()[0]
     driver_major = drv.get_driver_version() // 1000

@@ -71,7 +71,7 @@ def package() -> Callable[[str], Any]:
     """Import an optional library, or skip the test."""
 
     def load(name: str) -> Any:
-        return pytest.importorskip(name, reason=PACKAGE_MISSING + name)
+        return pytest.importorskip(name, reason=PACKAGE_MISSING + name, exc_type=ImportError)
 
     return load
 

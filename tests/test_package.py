@@ -134,12 +134,16 @@ def test_show_config_without_a_driver_says_so(tmp_path):
     assert "no GPU, or no libcuda.so.1" in done.stdout
 
 
-def test_conflicts_are_named(monkeypatch):
+def test_conflicts_are_named(monkeypatch, tmp_path):
     from bridge import config
 
     monkeypatch.setattr(config, "_version", lambda name: "14.2" if "cupy" in name else None)
     monkeypatch.setattr("cupy.cuda.nvrtc.getVersion", lambda: (99, 0))
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda.h").write_text("#define CUDA_VERSION 98010\n")
+    monkeypatch.setattr("cupy.cuda.get_cuda_path", lambda: str(tmp_path))
     found = config.conflicts()
+    assert any("CuPy takes the headers of CUDA 98 from" in text for text in found)
     assert any("overwrite each other" in text for text in found)
     assert any("loads NVRTC of CUDA 99" in text for text in found)
 

@@ -66,14 +66,16 @@ def test_a_fused_function(a):
     np.testing.assert_array_equal(bridge.as_pycuda(x).get().ravel(), np.arange(12) ** 2 + 1)
 
 
-def test_cublas(gpu, a):
+def test_cublas(gpu, package, a):
+    package("cupy.cuda.cublas")
     x = bridge.as_cupy(a)
     host = a.get()
     product = bridge.as_pycuda(cupy.matmul(x, x.T))
     np.testing.assert_allclose(product.get(), host @ host.T, rtol=1e-6)
 
 
-def test_cufft(gpu, a):
+def test_cufft(gpu, package, a):
+    package("cupy.cuda.cufft")
     found = bridge.as_pycuda(cupy.fft.fft2(bridge.as_cupy(a)))
     np.testing.assert_allclose(found.get(), np.fft.fft2(a.get()), rtol=1e-5)
 
