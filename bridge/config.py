@@ -192,8 +192,8 @@ def conflicts() -> list[str]:
     if headers_major not in (None, nvrtc_major):
         found.append(
             f"NVRTC is of CUDA {nvrtc_major}, but CuPy takes the headers of CUDA {headers_major} "
-            f"from {toolkit}: what includes some may not compile; set CUDA_PATH to a toolkit of CUDA "
-            f"{nvrtc_major}"
+            f"from {toolkit}: what includes some may not compile; set CUDA_PATH to a toolkit of "
+            f"CUDA {nvrtc_major}"
         )
     pycuda_major = drv.get_version()[0]
     driver_major = drv.get_driver_version() // 1000

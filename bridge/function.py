@@ -160,7 +160,10 @@ class Function:
         TypeError
             If an argument is not what the kernel takes, or there are too many or too few.
         ValueError
-            If an array is not contiguous, or that `grid`, `block` or `shared` is impossible.
+            If an array is not contiguous, an extent is less than 1, or a stream is being captured
+            into a graph that the launch could not be part of.
+        pycuda.driver.Error
+            If CUDA refuses the launch: `block` or `shared` is too large for the kernel, say.
         OverflowError
             If a Python int does not fit the parameter.
         ContextError

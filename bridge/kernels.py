@@ -58,8 +58,10 @@ def launch(
     TypeError
         If an argument is on the host, or has no width or no meaning for a kernel.
     ValueError
-        If an array is not contiguous, `grid` or `block` are impossible, or CuPy's current stream
-        is being captured into a graph that the launch would not be part of.
+        If an array is not contiguous, an extent is less than 1, or CuPy's current stream is being
+        captured into a graph that the launch would not be part of.
+    pycuda.driver.Error
+        If CUDA refuses the launch: `block` or `shared` is too large for the kernel, say.
 
     Examples
     --------
