@@ -67,7 +67,7 @@ def test_a_fused_function(a):
 
 
 def test_cublas(gpu, package, a):
-    package("cupy.cuda.cublas")
+    package("cupy.cublas")
     x = bridge.as_cupy(a)
     host = a.get()
     product = bridge.as_pycuda(cupy.matmul(x, x.T))
