@@ -14,7 +14,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import as_cupy
-from .interface import pointer_device
+from .interface import PLAIN_DTYPES, pointer_device
 from .signature import Parameter
 
 _ndarray = cupy.ndarray
@@ -23,7 +23,6 @@ _HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderB
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *_HOLDERS)
 # PyCUDA's packer has no code for these two; they travel as integers of their width.
 _AS_INTEGERS = {"?": "B", "e": "H"}
-_SCALARS = frozenset("?bhilqBHILQefdFD")
 _PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
 _NOT_OF_PYCUDA = frozenset([_ndarray, bool, int, float, *_PLAIN])  # found out faster
 _WIDTHS = {
@@ -70,7 +69,7 @@ def pack_arguments(
             values.append(value.tobytes())
         elif isinstance(value, np.generic):
             char = value.dtype.char
-            if char not in _SCALARS:
+            if value.dtype not in PLAIN_DTYPES:
                 raise TypeError(f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C")
             layout += _AS_INTEGERS.get(char, char)
             values.append(int.from_bytes(value.tobytes(), "little") if char in "?e" else value)

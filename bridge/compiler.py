@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import pycuda.compiler
@@ -20,6 +19,20 @@ from .function import Function
 from .launching import no_texture_references
 from .parameters import libcuda
 from .signature import read_parameters
+
+
+class Request(NamedTuple):
+    """What to compile: the arguments of ``pycuda.compiler.compile``, in their order."""
+
+    source: str
+    nvcc: str
+    options: list[str]
+    keep: bool
+    no_extern_c: bool
+    arch: str | None
+    code: str | None
+    cache_dir: Any
+    include_dirs: Sequence[str] | None
 
 
 class Global(tuple[int, int]):
@@ -113,11 +126,9 @@ class SourceModule:
                 raise TypeError(f"SourceModule: {name} is the str {value!r}; a list is accepted")
         options = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else list(options)
         source = str(source)  # of cgen's objects, for example
-        self._source = source
-        self._options = options
-        make = _with_nvcc if backend == "nvcc" else _with_nvrtc
-        self._make = functools.partial(
-            make, source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
+        self._backend = backend
+        self._request = Request(
+            source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
         self._modules: dict[int, Any] = {}  # device id -> the module there
         self._lock = threading.Lock()
@@ -129,13 +140,17 @@ class SourceModule:
             module = self._modules.get(device_id)
             if module is None:
                 module = cupy.cuda.function.Module()
-                image = self._make(nvrtc.architecture(device_id))
+                request, default = self._request, nvrtc.architecture(device_id)
+                if self._backend == "nvcc":
+                    image = pycuda.compiler.compile(*request._replace(arch=request.arch or default))
+                else:
+                    image = compile(request, default)
                 try:
                     module.load(image)
                 except cupy.cuda.driver.CUDADriverError as error:
                     raise drv.LogicError(
                         f"SourceModule: the code cannot be loaded on device {device_id}, whose own "
-                        f"architecture is {nvrtc.architecture(device_id)}: {error}"
+                        f"architecture is {default}: {error}"
                     ) from error
                 self._modules[device_id] = module
         return module
@@ -158,7 +173,9 @@ class SourceModule:
                     'of C++ are mangled unless extern "C" stands before the kernel'
                 ) from None
 
-        return Function(name, load, read_parameters(self._source, name, self._options))
+        return Function(
+            name, load, read_parameters(self._request.source, name, self._request.options)
+        )
 
     def get_global(self, name: str) -> Global:
         """Return a ``__constant__`` or ``__device__`` variable on the current device.
@@ -191,47 +208,22 @@ class SourceModule:
     get_surfref = get_texref
 
 
-def _with_nvcc(
-    source: str,
-    nvcc: str,
-    options: list[str],
-    keep: bool,
-    no_extern_c: bool,
-    arch: str | None,
-    code: str | None,
-    cache_dir: Any,
-    include_dirs: Sequence[str] | None,
-    default: str,
-) -> bytes:
-    image: bytes = pycuda.compiler.compile(
-        source, nvcc, options, keep, no_extern_c, arch or default, code, cache_dir, include_dirs
-    )
-    return image
-
-
-def _with_nvrtc(
-    source: str,
-    nvcc: str,
-    options: list[str],
-    keep: bool,
-    no_extern_c: bool,
-    arch: str | None,
-    code: str | None,
-    cache_dir: Any,
-    include_dirs: Sequence[str] | None,
-    default: str,
-) -> bytes:
-    for name, value in (("-arch", arch), ("-code", code)):
+def compile(request: Request, default_arch: str) -> bytes:
+    """Compile with NVRTC what `pycuda.compiler.compile` compiles with nvcc."""
+    source, options, keep, cache_dir = (
+        request.source, request.options, request.keep, request.cache_dir
+    )  # fmt: skip
+    for name, value in (("-arch", request.arch), ("-code", request.code)):
         if value is not None:
             options = [*options, name, value]
     if drv.CUDA_DEBUGGING:
         options, keep, cache_dir = [*options, "-G"], True, False
     source = f'#line 1 "kernel.cu"\n{source}'  # the lines stay the user's
-    if not no_extern_c:
+    if not request.no_extern_c:
         source = f'extern "C" {{\n{source}\n}}\n'
-    folders = [*(include_dirs or []), pycuda.compiler._find_pycuda_include_path()]
+    folders = [*(request.include_dirs or []), pycuda.compiler._find_pycuda_include_path()]
     cache = None if keep else nvrtc.cache_folder(cache_dir)
-    image, remarks = nvrtc.compile(source, options, folders, cache, default)
+    image, remarks = nvrtc.compile(source, options, folders, cache, default_arch)
     if keep:
         folder = Path(tempfile.mkdtemp())
         (folder / "kernel.cu").write_text(source, encoding="utf-8")

@@ -77,9 +77,8 @@ class Function:
     *Ordering:* every call runs as if on CuPy's current stream, whatever stream it is launched on:
     after what is queued there, before what is queued there later; where memory of PyCUDA's is
     among the arguments (not a bare address, which does not tell), likewise with PyCUDA's default
-    stream.  By events where CUDA does not
-    order the streams itself (rule: `bridge.streams`).  Nothing waits on the host, but
-    ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
+    stream.  By events where CUDA does not order the streams itself (rule: `bridge.streams`).
+    Nothing waits on the host, but ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of a `cupy.RawKernel`'s call.
     """
 

@@ -6,6 +6,7 @@ them.  And nvcc drives a host compiler and a linker as well, whose options mean 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -230,12 +231,16 @@ def _run(source: str, options: tuple[str, ...], folders: Sequence[str]) -> tuple
         nvrtc.compileProgram(program, options)
         ptx = any(option.startswith("-arch=compute_") for option in options)
         code = (nvrtc.getPTX if ptx else nvrtc.getCUBIN)(program)
-        return code, nvrtc.getProgramLog(program).strip("\0\n ").replace(_NAME, "kernel.cu")
+        return code, _log(program)
     except nvrtc.NVRTCError as error:
-        log = nvrtc.getProgramLog(program).strip("\0\n ").replace(_NAME, "kernel.cu")
-        raise _explain(source, options, log or str(error)) from None
+        raise _explain(options, _log(program) or str(error)) from None
     finally:
         nvrtc.destroyProgram(program)
+
+
+def _log(program: int) -> str:
+    log: str = nvrtc.getProgramLog(program)
+    return log.strip("\0\n ").replace(_NAME, "kernel.cu")
 
 
 _HINTS = {
@@ -259,7 +264,7 @@ _HINTS = {
 }
 
 
-def _explain(source: str, options: tuple[str, ...], log: str) -> Exception:
+def _explain(options: tuple[str, ...], log: str) -> Exception:
     if log.startswith("nvrtc: error: "):
         text = log.removeprefix("nvrtc: error: ")
         return ValueError(f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}")
@@ -362,7 +367,8 @@ def _save(path: Path, code: bytes) -> None:
         own.write_bytes(hashlib.sha256(code).digest() + code)
         own.replace(path)
     except OSError as error:
-        own.unlink(missing_ok=True) if own.parent.is_dir() else None
+        with contextlib.suppress(OSError):
+            own.unlink()
         warnings.warn(
             f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=6
         )

@@ -53,11 +53,6 @@ MIXED_PAIRS = [
 
 # --- recording -------------------------------------------------------------------------------
 
-# SourceModule's arguments, as they come to `compiler._with_nvrtc`.
-ARGUMENTS = [
-    "source", "nvcc", "options", "keep", "no_extern_c", "arch", "code", "cache_dir", "include_dirs"
-]  # fmt: skip
-
 
 class Function:
     """A kernel that does nothing."""
@@ -133,7 +128,7 @@ class Recorder:
         """Keep a source; the second one of a generator is called ``name #2``."""
         self._counts[name] += 1
         number = self._counts[name]
-        arguments = {key: asked[key] for key in ARGUMENTS}
+        arguments = {key: asked[key] for key in compiler.Request._fields}
         self.sources[f"{name} #{number}" if number > 1 else name] = {
             "kind": kind,
             "needs_curand": "curand_kernel.h" in asked["source"],
@@ -430,12 +425,12 @@ def as_tuple(arguments):
     arguments = {**arguments, "keep": False, "cache_dir": False}
     for key in ("options", "include_dirs"):
         arguments[key] = tuple(arguments[key] or ())
-    return tuple(arguments[key] for key in ARGUMENTS)
+    return tuple(arguments[key] for key in compiler.Request._fields)
 
 
 def error_of(arguments):
     try:
-        compiler._with_nvrtc(*arguments, "sm_90")
+        compiler.compile(compiler.Request(*arguments), "sm_90")
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

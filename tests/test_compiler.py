@@ -205,13 +205,12 @@ def compiled(tmp_path_factory):
     import bridge.compiler as compiler
 
     def attempt(source, keywords):
-        names = ("options", "keep", "no_extern_c", "arch", "code", "cache_dir", "include_dirs")
-        default = dict(options=[], keep=False, no_extern_c=False, arch=None, code=None,
+        default = dict(nvcc="", options=[], keep=False, no_extern_c=False, arch=None, code=None,
                        cache_dir=False, include_dirs=None) | keywords
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
             try:
-                image = compiler._with_nvrtc(source, "", *(default[n] for n in names), "sm_90")
+                image = compiler.compile(compiler.Request(source, **default), "sm_90")
             except Exception as error:
                 return type(error).__name__, str(error), ""
         return image[:4].decode("latin1"), "", " ".join(str(r.message) for r in remarks)
