@@ -12,7 +12,7 @@ from pycuda import gpuarray
 
 import bridge
 import bridge.autoinit
-from benchmarks import kernels
+from benchmarks import kernels, memory as pools
 from benchmarks.measure import measure, table
 
 SIZES = [4, 4 << 10, 4 << 20, 1 << 30, 8 << 30]  # bytes
@@ -129,6 +129,8 @@ def main() -> int:
     print(memory(), flush=True)
     print("\n## Kernels")
     kernels.main()
+    print("\n## Memory")
+    pools.main()
     return 0
 
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from .config import show_config as show_config
     from .context import ContextError as ContextError, primary_context as primary_context
     from .kernels import launch as launch
+    from .memory import (
+        cupy_allocator as cupy_allocator,
+        pycuda_allocator as pycuda_allocator,
+        show_memory as show_memory,
+    )
     from .streams import (
         as_cupy_stream as as_cupy_stream,
         use_stream as use_stream,
@@ -31,9 +36,12 @@ _HOME = {
     "as_cupy": "arrays",
     "as_cupy_stream": "streams",
     "as_pycuda": "arrays",
+    "cupy_allocator": "memory",
     "launch": "kernels",
     "primary_context": "context",
+    "pycuda_allocator": "memory",
     "show_config": "config",
+    "show_memory": "memory",
     "use_stream": "streams",
     "wait_stream": "streams",
     "wrap_pycuda": "wrapping",

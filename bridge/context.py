@@ -16,11 +16,15 @@ process-wide: ``_contexts``.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import threading
 import weakref
-from contextlib import ContextDecorator
+from collections.abc import Callable
+from contextlib import ContextDecorator, suppress
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -28,6 +32,7 @@ import cupy
 import pycuda.driver as drv
 
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
+_set_current = cupy.cuda.driver.ctxSetCurrent
 pycuda_current = drv.Context.get_current
 
 _lock = threading.Lock()
@@ -128,14 +133,76 @@ def _start_cuda() -> None:
     )
 
 
-def usable() -> bool:
-    """Tell whether this process can use CUDA: not after a fork of one that did."""
-    return not _forked
+def at_home(device_id: int, action: Callable[[], None]) -> None:
+    """Call `action` where a device's primary context is current, whichever thread this is.
+
+    For finalizers, which run on any thread and under any context.  Nothing is called in a process
+    forked from one that had used CUDA.
+    """
+    current = _cuda_current()
+    if device_ids.get(current) == device_id and pycuda_current() is _contexts.get(device_id):
+        action()
+    elif not _forked:
+        try:
+            with primary_context(device_id):
+                action()
+        finally:
+            if _cuda_current() != current:  # PyCUDA goes back to its own, another may have been
+                _set_current(current)
 
 
-def handle(device_id: int) -> int:
-    """Return the CUcontext of a device's primary context, once it has been used."""
-    return int(_contexts[device_id].handle)
+class Keeper:
+    """Keep memory that PyCUDA allocated, and let go of it where PyCUDA can free it.
+
+    That is where its context is current.  Elsewhere PyCUDA warns and loses the block, or, if it
+    is a pool's that holds no other, aborts the process.
+
+    Parameters
+    ----------
+    gpudata : object
+        A ``DeviceAllocation``, a ``PooledDeviceAllocation``, or an address inside of one.
+    base : object
+        What keeps the memory if `gpudata` does not.
+    device_id : int
+    """
+
+    __slots__ = ("base", "device_id", "gpudata")
+
+    def __init__(self, gpudata: Any, base: Any, device_id: int) -> None:
+        self.gpudata = gpudata
+        self.base = base
+        self.device_id = device_id
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing() or pycuda_current() is _contexts.get(self.device_id):
+            return
+        memory = [self.base, self.gpudata]
+        self.base = self.gpudata = None
+        if _collecting == get_ident():
+            # What the garbage collector has found lets go of its own references to the memory
+            # after its finalizers ran.  Ours must be the last.
+            _after_collecting.append((self.device_id, memory))
+        else:
+            _let_go(self.device_id, memory)
+
+
+_collecting = 0  # the thread on which the garbage collector is at work
+_after_collecting: list[tuple[int, list[Any]]] = []
+
+
+def _watch_collector(phase: str, _: object) -> None:
+    global _collecting
+    if phase == "start":
+        _collecting = get_ident()
+        return
+    _collecting = 0
+    while _after_collecting:
+        _let_go(*_after_collecting.pop())
+
+
+def _let_go(device_id: int, memory: list[Any]) -> None:
+    with suppress(drv.Error):  # the context is dead, and its memory with it
+        at_home(device_id, memory.clear)
 
 
 def _accept_or_explain() -> int:
@@ -150,11 +217,11 @@ def _accept_or_explain() -> int:
         )
     current = _cuda_current()
     try:
-        cupy.cuda.driver.ctxSetCurrent(top.handle)
+        _set_current(top.handle)
         device_id: int = cupy.cuda.runtime.getDevice()
         primary = _retain(device_id)
     finally:
-        cupy.cuda.driver.ctxSetCurrent(current)
+        _set_current(current)
     if primary != top:
         culprit = "pycuda.autoinit makes such a context; replace `import pycuda.autoinit` by"
         raise ContextError(
@@ -211,6 +278,8 @@ def _retain(device_id: int) -> Any:
                 context = theirs
             _accept(context, device_id)
             _contexts[device_id] = context
+            if _watch_collector not in gc.callbacks:
+                gc.callbacks.append(_watch_collector)
     return context
 
 
@@ -222,6 +291,20 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+@atexit.register
+def _empty_pools() -> None:
+    """Let PyCUDA's pools hold nothing from here on.
+
+    The last arrays go after the last context: a block that then returns to a pool which holds
+    none makes PyCUDA abort the process, a block to be freed does not.
+    """
+    if not _contexts or _forked:
+        return
+    for found in gc.get_objects():
+        if issubclass(type(found), drv.DeviceMemoryPool):  # isinstance wakes lazy modules
+            found.stop_holding()
 
 
 class primary_context(ContextDecorator):  # noqa: N801  (used like a function)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from operator import index
 from typing import Any
 
@@ -39,8 +40,6 @@ _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverE
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
 _stream_is_capturing = cupy.cuda.runtime.streamIsCapturing
 _get_flags = cupy.cuda.runtime.streamGetFlags
-_cuda_current = cupy.cuda.driver.ctxGetCurrent
-_set_current = cupy.cuda.driver.ctxSetCurrent
 _record = cupy.cuda.runtime.eventRecord
 _wait = cupy.cuda.runtime.streamWaitEvent
 
@@ -187,31 +186,27 @@ class Lease:
         self.device_id = device_id
         _leased[id(self)] = streams
 
-    def __del__(self, is_finalizing: Any = sys.is_finalizing) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():
             return  # nobody allocates any more
-        # A finalizer runs on any thread, and in any context.
-        home = context.handle(self.device_id)
         try:
-            current = _cuda_current()
-            if current != home:
-                _set_current(home)
-            try:
-                self._order()
-            finally:
-                if current != home:
-                    _set_current(current)
+            context.at_home(self.device_id, self._let_go)
+        except drv.Error:
+            pass  # the context is dead: no later work can run
+        finally:
+            _leased.pop(id(self), None)
+
+    def _let_go(self) -> None:
+        try:
+            self._order()
         except _CUDA_ERRORS as error:
-            # The context is dead, or this is a forked child: no later work can run.  An invalid
-            # handle is another matter: the streams above were to be valid.
+            # A dead context, again.  An invalid handle is another matter: the streams are kept
+            # so that they are valid.
             if error.status == _INVALID_HANDLE:
                 raise
         finally:
+            self.source = None
             del _leased[id(self)]
-            if context.pycuda_current() is None and context.usable():
-                # PyCUDA frees its memory under a context of its own only.
-                with context.primary_context(self.device_id):
-                    self.source = None
 
     def _order(self) -> None:
         user = self.user

@@ -9,7 +9,7 @@ from typing import Any
 import cupy
 from pycuda.gpuarray import GPUArray
 
-from .arrays import as_pycuda, lend
+from .arrays import as_cupy, as_pycuda
 from .context import current_device, primary_context, pycuda_current
 from .streams import order
 
@@ -74,7 +74,7 @@ def _to_pycuda(value: Any) -> Any:
 
 
 def _to_cupy(value: Any) -> Any:
-    return lend(value) if isinstance(value, GPUArray) else _inside(value, _to_cupy)
+    return as_cupy(value) if isinstance(value, GPUArray) else _inside(value, _to_cupy)
 
 
 def _inside(value: Any, convert: Callable[[Any], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import subprocess
@@ -153,6 +154,7 @@ class Latch:
         import cupy
         import pycuda.driver as drv
 
+        gc.disable()  # PyCUDA's memory in what an earlier test left would make the host wait
         self._state[:] = 0
         drv.Context.synchronize()
         self._launch(cupy, stream)
@@ -164,6 +166,7 @@ class Latch:
         finally:
             self._state[0] = 1
             drv.Context.synchronize()
+            gc.enable()
         assert not waited, "the host waited for the stream"
 
     def _launch(self, cupy: Any, stream: Any) -> None:

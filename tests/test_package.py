@@ -19,7 +19,16 @@ SOURCES = sorted((ROOT / "bridge").glob("*.py"))
 # Arrows go one way: what each module may import of the package.
 MAY_IMPORT = {
     # For type checkers only.
-    "__init__": {"arrays", "compiler", "config", "context", "kernels", "streams", "wrapping"},
+    "__init__": {
+        "arrays",
+        "compiler",
+        "config",
+        "context",
+        "kernels",
+        "memory",
+        "streams",
+        "wrapping",
+    },
     "__main__": {"config", "selfcheck"},
     "arguments": {"arrays", "context", "interface", "signature"},
     "arrays": {"context", "interface", "streams"},
@@ -39,6 +48,7 @@ MAY_IMPORT = {
     "interface": set(),
     "kernels": {"arguments", "context", "function", "launching", "streams"},
     "launching": {"streams"},
+    "memory": {"context", "interface", "streams"},
     "nvrtc": set(),
     "parameters": {"arguments", "interface", "signature"},
     "selfcheck": {"__init__", "autoinit"},
@@ -90,7 +100,16 @@ def test_an_unknown_name_is_an_attribute_error():
         bridge.as_numpy  # noqa: B018
 
 
-EXAMPLES = ["arrays", "compiler", "config", "context", "kernels", "streams", "wrapping"]
+EXAMPLES = [
+    "arrays",
+    "compiler",
+    "config",
+    "context",
+    "kernels",
+    "memory",
+    "streams",
+    "wrapping",
+]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

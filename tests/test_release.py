@@ -117,6 +117,382 @@ def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put):
     assert reuse_pycudas_block(cupy.asarray, cupy_stream, latch, put, null.synchronize) == {7}
 
 
+VIEWS_FOR_PYCUDA = {
+    "a slice of a view": lambda x, s: bridge.as_pycuda(x, stream=s)[:],
+    "a view of a slice": lambda x, s: bridge.as_pycuda(x[:], stream=s),
+    "a view of a reshaped view": lambda x, s: bridge.as_pycuda(
+        bridge.as_cupy(bridge.as_pycuda(x, stream=s)[:], stream=s).reshape(10, -1), stream=s
+    ),
+    "a slice of a transposed view": lambda x, s: bridge.as_pycuda(x, stream=s).reshape(10, -1).T[:],
+}
+
+
+@pytest.mark.parametrize("convert", VIEWS_FOR_PYCUDA.values(), ids=VIEWS_FOR_PYCUDA)
+@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
+def test_views_of_views_hold_cupys_block(convert, cupy_kind, latch, put):
+    stream = drv.Stream(1)
+    assert reuse_cupys_block(convert, CUPY_STREAMS[cupy_kind](), stream, latch, put) == {1}
+
+
+VIEWS_FOR_CUPY = {
+    "a slice of a view": lambda a: bridge.as_cupy(a)[:],
+    "a view of a slice": lambda a: bridge.as_cupy(a[:]),
+    "a view of a view of a view": lambda a: bridge.as_cupy(
+        bridge.as_pycuda(bridge.as_cupy(a[:])[:])[:]
+    ),
+    "a reshaped view": lambda a: bridge.as_cupy(a.reshape(10, -1)).T.T.ravel(),
+}
+
+
+@pytest.mark.parametrize("convert", VIEWS_FOR_CUPY.values(), ids=VIEWS_FOR_CUPY)
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_views_of_views_hold_pycudas_block(convert, kind, latch, put):
+    assert reuse_pycudas_block(convert, CUPY_STREAMS[kind](), latch, put) == {1}
+
+
+# ---- the allocators ------------------------------------------------------------------------------
+
+
+class Plain(drv.PointerHolderBase):
+    """The allocator that one would write by hand: PyCUDA's interface over CuPy's pool."""
+
+    def __init__(self, memory):
+        super().__init__()
+        self.memory, self.gpudata = memory, memory.ptr
+
+    def get_pointer(self):
+        return self.gpudata
+
+    def __int__(self):
+        return self.gpudata
+
+
+def reuse_of_cupys_pool(allocate, pool, cupy_stream, pycuda_stream, latch, put, early=False):
+    """Let PyCUDA write 7 into a block of CuPy's pool, drop it; CuPy takes blocks and writes 1.
+
+    Return what CuPy reads, and whether PyCUDA is given the same block again.
+    """
+    ones = cupy.asarray(np.ones(N, np.int32))
+    with cupy_stream:
+        with latch.hold(pycuda_stream):
+            a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
+            pointer = int(a.gpudata)
+            put(pointer, N, 7, pycuda_stream)
+            del a
+            again = int(allocate(4 * N)) == pointer
+            with cupy.cuda.using_allocator(pool.malloc):
+                taken = [cupy.empty(N, np.int32) for _ in range(3)]
+            for x in taken:
+                x.data.copy_from_device_async(ones.data, x.nbytes, cupy_stream)
+            if early:
+                cupy_stream.synchronize()
+        return set(cupy.concatenate(taken).get().tolist()), again
+
+
+@every_pair
+def test_a_block_of_pycuda_allocator_is_not_reused_early(cupy_kind, pycuda_kind, latch, put):
+    pool, stream = cupy.cuda.MemoryPool(), PYCUDA_STREAMS[pycuda_kind]()
+    allocate = bridge.pycuda_allocator(pool, stream=stream)
+    allocate(4 * N)  # once without another stream, as the first look at the context
+    for _ in range(2):
+        assert reuse_of_cupys_pool(
+            allocate, pool, CUPY_STREAMS[cupy_kind](), stream, latch, put
+        ) == ({1}, True)
+
+
+@every_pair
+def test_a_plain_allocator_lets_the_block_go_too_early(cupy_kind, pycuda_kind, latch, put):
+    pool, stream = cupy.cuda.MemoryPool(), PYCUDA_STREAMS[pycuda_kind]()
+    early = (cupy_kind, pycuda_kind) in UNORDERED
+    read, _ = reuse_of_cupys_pool(
+        lambda n: Plain(pool.malloc(n)),
+        pool,
+        CUPY_STREAMS[cupy_kind](),
+        stream,
+        latch,
+        put,
+        early,
+    )
+    assert read == ({1, 7} if early else {1})
+
+
+def test_the_stream_of_pycuda_allocator_matters(latch, put):
+    """A control: the pool cannot know of work on a stream that it was not told of."""
+    pool = cupy.cuda.MemoryPool()
+    allocate = bridge.pycuda_allocator(pool)
+    read, _ = reuse_of_cupys_pool(
+        allocate, pool, cupy.cuda.Stream.null, drv.Stream(1), latch, put, True
+    )
+    assert read == {1, 7}
+
+
+def test_pycuda_allocator_leaves_cupys_stream_as_it_is():
+    allocate = bridge.pycuda_allocator(stream=drv.Stream())
+    null, other = cupy.cuda.Stream.null, cupy.cuda.Stream()
+    with other:
+        allocate(4)
+        assert cupy.cuda.get_current_stream() is other
+        null.use()
+        allocate(4)
+        assert cupy.cuda.get_current_stream() is null
+        with pytest.raises(ValueError, match="size is -4"):
+            allocate(-4)
+        assert cupy.cuda.get_current_stream() is null
+
+
+def reuse_of_pycudas_pool(allocate, pool, first, second, latch, put, early=False):
+    """Write 7 with CuPy on one stream into a block of PyCUDA's pool, drop it, and reuse it."""
+    ones, sevens = (cupy.asarray(np.full(N, value, np.int32)) for value in (1, 7))
+    with cupy.cuda.using_allocator(allocate), latch.hold(first):
+        with first:
+            x = cupy.empty(N, np.int32)
+            pointer = x.data.ptr
+            x.data.copy_from_device_async(sevens.data, x.nbytes, first)
+            del x
+        assert pool.active_bytes == 0
+        if second is None:
+            y = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
+            put(y.gpudata, N, 1)
+            reused = int(y.gpudata)
+        else:
+            with second:
+                y = cupy.empty(N, np.int32)
+                y.data.copy_from_device_async(ones.data, y.nbytes, second)
+            reused = y.data.ptr
+        assert reused == pointer, "the pool did not hand out the same block"
+        if early:
+            (second or cupy.cuda.Stream.null).synchronize()
+    return set(y.get().tolist())
+
+
+NEXT = {"PyCUDA": lambda: None, **CUPY_STREAMS}
+every_next = pytest.mark.parametrize(
+    ("first", "second"), [(one, other) for one in CUPY_STREAMS for other in NEXT]
+)
+
+
+@every_next
+def test_a_block_of_cupy_allocator_is_not_reused_early(first, second, latch, put):
+    pool = DeviceMemoryPool()
+    assert reuse_of_pycudas_pool(
+        bridge.cupy_allocator(pool), pool, CUPY_STREAMS[first](), NEXT[second](), latch, put
+    ) == {1}
+
+
+@every_next
+def test_a_plain_use_of_pycudas_pool_lets_the_block_go_too_early(first, second, latch, put):
+    def plain(size):
+        block = pool.allocate(size)
+        memory = cupy.cuda.UnownedMemory(int(block), size, block, 0)
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    pool = DeviceMemoryPool()
+    default = {"null", "PyCUDA"}
+    if first in default or second in default:
+        early = "non-blocking" in (first, second)
+    else:
+        early = first != "per-thread" or second != "per-thread"
+    read = reuse_of_pycudas_pool(
+        plain, pool, CUPY_STREAMS[first](), NEXT[second](), latch, put, early
+    )
+    assert read == ({7} if early else {1})
+
+
+# ---- where and when it is let go -----------------------------------------------------------------
+
+
+LET_GO = """
+    import gc, sys, threading, numpy as np, cupy, pycuda.driver as drv, bridge
+    from pycuda import gpuarray
+    from pycuda.tools import DeviceMemoryPool
+
+    def on_a_thread(action):
+        thread = threading.Thread(target=action)
+        thread.start()
+        thread.join()
+
+    def views_of(a, stream):
+        x = bridge.as_cupy(a)
+        yield x
+        yield x[::2]
+        yield bridge.as_cupy(a[2:])
+        yield bridge.as_pycuda(a, stream=stream)
+        yield bridge.as_cupy(a, stream=stream)
+        yield bridge.as_cupy(bridge.as_pycuda(x[1:], stream=stream)[1:], stream=stream)
+        yield bridge.wrap_pycuda(lambda b: b)(a)
+        with cupy.cuda.Stream(non_blocking=True):
+            yield bridge.as_cupy(a)
+
+    N = 1 << 20
+    def sources(pool):
+        yield lambda: gpuarray.GPUArray(N, np.uint8)
+        yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=pool.allocate)
+        yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=bridge.pycuda_allocator())
+        with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+            yield lambda: cupy.empty(N, np.uint8)
+
+    def free_bytes():
+        cupy.get_default_memory_pool().free_all_blocks()
+        return cupy.cuda.runtime.memGetInfo()[0]
+
+    def every_case(let_go):
+        with bridge.primary_context():
+            pool, stream = DeviceMemoryPool(), drv.Stream(1)
+            count = len(list(views_of(gpuarray.GPUArray(N, np.uint8), stream)))
+            bridge.as_cupy(gpuarray.GPUArray(N, np.uint8), stream=stream)  # its event stays
+            before = free_bytes()
+        cases = 0
+        for source in sources(pool):
+            for number in range(count):
+                views = []
+                with bridge.primary_context():
+                    a = source()
+                    if isinstance(a, cupy.ndarray):
+                        a = bridge.as_pycuda(a)
+                    views.append(list(views_of(a, stream))[number])
+                    del a
+                    gc.collect()
+                let_go(views)
+                assert not views
+                assert pool.active_bytes == 0, (cases, pool.active_bytes)
+                assert cupy.get_default_memory_pool().used_bytes() == 0
+                with bridge.primary_context():
+                    pool.free_held()
+                    assert free_bytes() == before, (cases, before - free_bytes())
+                cases += 1
+        print(cases, "cases")
+        with bridge.primary_context():
+            del stream
+"""
+
+
+@pytest.mark.parametrize(
+    "let_go",
+    [
+        "every_case(list.clear)",
+        "every_case(lambda views: on_a_thread(views.clear))",
+        """
+    def in_an_exception(views):
+        def fail():
+            held = views.pop()
+            raise ValueError
+        try:
+            fail()
+        except ValueError:
+            pass
+    every_case(in_an_exception)
+    every_case(lambda views: on_a_thread(lambda: in_an_exception(views)))
+        """,
+        """
+    def under_another_context(views):
+        other = drv.Device(0).make_context()
+        views.clear()
+        other.pop()
+        other.detach()
+    drv.init()
+    other = drv.Device(0).make_context()  # its own bytes, once
+    other.pop()
+    every_case(lambda views: on_a_thread(lambda: under_another_context(views)))
+    other.detach()
+        """,
+        """
+    class Cycle:
+        def __init__(self, view):
+            self.view, self.itself = view, self
+    def in_a_cycle(views):
+        Cycle(views.pop())
+        gc.collect()
+    gc.disable()
+    every_case(in_a_cycle)
+    every_case(lambda views: on_a_thread(lambda: in_a_cycle(views)))
+        """,
+    ],
+    ids=[
+        "after the context manager",
+        "on a thread without a context",
+        "during an exception",
+        "under another context",
+        "in a reference cycle",
+    ],
+)
+def test_pycudas_memory_is_let_go_anywhere(let_go, python):
+    done = python(LET_GO + "\n    " + let_go.strip() + "\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.splitlines()) == {"32 cases"}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_pycuda_itself_cannot_let_go_anywhere(pooled, python):
+    """The control: what PyCUDA does without the bridge."""
+    done = python(
+        f"""
+        import threading, warnings, numpy as np, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+
+        warnings.simplefilter("always")
+        pool = DeviceMemoryPool()
+        keywords = dict(allocator=pool.allocate) if {pooled} else {{}}
+        arrays = [gpuarray.GPUArray(100, np.uint8, **keywords)]
+        thread = threading.Thread(target=arrays.clear)
+        thread.start()
+        thread.join()
+        """
+    )
+    if pooled:
+        assert done.returncode < 0
+        assert "no currently active context" in done.stderr
+    else:
+        assert "out-of-thread context could not be cleaned up" in done.stderr
+
+
+AT_EXIT = {
+    "an array of PyCUDA's": "a = gpuarray.GPUArray(9, np.uint8)",
+    "an array of a pool": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate)",
+    "two, and one gone": "a, b = pool.allocate(9), pool.allocate(9); del b",
+    "a view of it": "x = bridge.as_cupy(gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate))",
+    "a view of PyCUDA's": "x = bridge.as_cupy(gpuarray.GPUArray(9, np.uint8))",
+    "a view of CuPy's": "a = bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))",
+    "both, in this order": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate); "
+    "x = bridge.as_cupy(a); b = bridge.as_pycuda(x[1:], stream=stream)",
+    "both, in the other": "b = x = a = None; a = pool.allocate; "
+    "a = gpuarray.GPUArray(9, np.uint8, allocator=a); x = bridge.as_cupy(a); a = [x, a]",
+    "one pool": "a = gpuarray.GPUArray(9, np.uint8, allocator=bridge.pycuda_allocator())",
+    "CuPy on PyCUDA's pool": "cupy.cuda.set_allocator(bridge.cupy_allocator(pool)); "
+    "x = cupy.ones(9)",
+    "and on a stream": "cupy.cuda.Stream().use(); "
+    "cupy.cuda.set_allocator(bridge.cupy_allocator(pool)); x = cupy.ones(9)",
+    "a cycle": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate); a.itself = a, "
+    "bridge.as_cupy(a); del a",
+    "an exit in between": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate); "
+    "x = bridge.as_cupy(a); sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("statements", AT_EXIT.values(), ids=AT_EXIT)
+@pytest.mark.parametrize("started", ["bridge.autoinit", "a primary_context"])
+def test_views_alive_at_exit(statements, started, python):
+    body = """
+        import sys, numpy as np, cupy, pycuda.driver as drv, bridge
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+    """
+    if started == "bridge.autoinit":
+        body += f"""
+        import bridge.autoinit
+        pool, stream = DeviceMemoryPool(), drv.Stream()
+        {statements}
+    """
+    else:
+        body += f"""
+        with bridge.primary_context():
+            pool, stream = DeviceMemoryPool(), drv.Stream()
+            {statements}
+    """
+    done = python(body)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_work_on_a_view_is_seen_by_cupy_once_the_view_is_gone(latch, put):
     stream = drv.Stream(1)
     x = cupy.zeros(N, np.int32)
@@ -214,6 +590,7 @@ def test_pycudas_block_is_ordered_wherever_it_is_released(cupy_kind, drop, latch
 @pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
 def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
     """The collector may run the finalizer of the CuPy stream before that of the view."""
+    gc.collect()
     pool = cupy.cuda.MemoryPool()
     ones = cupy.asarray(np.ones(N, np.int32))
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)

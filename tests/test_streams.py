@@ -256,7 +256,7 @@ def test_handle_1_is_the_legacy_default_stream():
 
 
 @pytest.mark.parametrize(
-    "stream", [1, 0, -2, 12345, "null", 1.0, object(), True, drv.Stream, cupy.cuda.Stream], ids=repr
+    "stream", [1, 0, -2, 12345, "null", 1.0, ..., True, drv.Stream, cupy.cuda.Stream], ids=repr
 )
 @pytest.mark.parametrize(
     "call",

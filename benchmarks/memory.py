@@ -1,0 +1,93 @@
+"""Memory: what an allocation costs, and what becomes of a workload that needs most of the GPU."""
+
+from __future__ import annotations
+
+import time
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+
+import bridge
+from benchmarks.measure import measure, table
+
+SHARE = 0.55  # of the GPU's memory, for each library in turn
+
+
+def allocations():
+    """Compare the ways to allocate and to let go: small, and large enough for a page of its own."""
+    ours, theirs = bridge.pycuda_allocator(), DeviceMemoryPool()
+    for_cupy = bridge.cupy_allocator(theirs)
+    text = ""
+    for nbytes in (4 << 10, 4 << 20):
+        timings = measure(
+            {
+                "pycuda_allocator()(n)": lambda n=nbytes: ours(n),
+                "cupy.cuda.alloc(n)": lambda n=nbytes: cupy.cuda.alloc(n),
+                "DeviceMemoryPool.allocate(n)": lambda n=nbytes: theirs.allocate(n),
+                "cupy_allocator(pool)(n)": lambda n=nbytes: for_cupy(n),
+            }
+        )
+        # On its own: it makes the host wait, and disturbs what is measured beside it.
+        timings |= measure(
+            {"pycuda.driver.mem_alloc(n)": lambda n=nbytes: drv.mem_alloc(n)}, repeat=500
+        )
+        goals = {"pycuda.driver.mem_alloc(n)": 0.6, "cupy.cuda.alloc(n)": 1.3}
+        text += table(
+            f"Allocate {nbytes:,} bytes and let go", timings, "pycuda_allocator()(n)", goals
+        )
+        text += "\n"
+    return text
+
+
+def alternate(allocator, rounds=3):
+    """Give most of the GPU to either library in turn; return what is left to say of it."""
+    n = int(SHARE * cupy.cuda.runtime.memGetInfo()[1])
+    start = time.perf_counter()
+    for number in range(rounds):
+        try:
+            a = gpuarray.GPUArray(n, np.uint8, allocator=allocator)
+            drv.memset_d8(a.gpudata, number, n)
+            assert int(bridge.as_cupy(a)[-1]) == number
+            del a
+            x = cupy.full(n, number + 1, np.uint8)
+            last = np.empty(1, np.uint8)
+            drv.memcpy_dtoh(last, int(bridge.as_pycuda(x).gpudata) + n - 1)
+            assert last[0] == number + 1
+            del x
+        except (MemoryError, drv.MemoryError) as error:
+            library = "CuPy" if "allocated so far" in str(error) else "PyCUDA"
+            return f"fails in round {number + 1}: {library} is out of memory"
+    return f"finishes, {(time.perf_counter() - start) / rounds:.2f} s a round"
+
+
+def alternating():
+    """Compare one pool with two, and two that empty each other."""
+
+    def clean():
+        cupy.get_default_memory_pool().free_all_blocks()
+
+    results = {}
+    clean()
+    results["one pool: pycuda_allocator()"] = alternate(bridge.pycuda_allocator())
+    clean()
+    results["two pools: CuPy's and PyCUDA's"] = alternate(DeviceMemoryPool().allocate)
+    clean()
+    pool = DeviceMemoryPool()
+    with cupy.cuda.using_allocator(bridge.cupy_allocator()):
+        results["two pools: cupy_allocator(), pycuda_allocator(pool)"] = alternate(
+            bridge.pycuda_allocator(pool)
+        )
+    clean()
+    rows = "".join(f"\n| {name} | {result} |" for name, result in results.items())
+    return (
+        f"\n### PyCUDA and CuPy in turn, each with {SHARE:.0%} of the GPU\n\n| | |\n|---|---|{rows}"
+    )
+
+
+def main():
+    """Print everything about memory."""
+    for part in (allocations, alternating):
+        print(part(), flush=True)

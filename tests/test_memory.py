@@ -1,0 +1,582 @@
+"""The allocators: one pool for both libraries, what runs out, and what is said of it."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from conftest import ON_GPU
+from pycuda import cumath, gpuarray
+from pycuda.elementwise import ElementwiseKernel
+from pycuda.tools import DeviceMemoryPool
+from test_streams import CUPY_STREAMS, PYCUDA_STREAMS
+
+import bridge
+from bridge.memory import Allocation, OutOfMemoryError
+
+N = 1000
+GIB = 1 << 30
+POOLS = {
+    "CuPy's current allocator": lambda: None,
+    "a MemoryPool": cupy.cuda.MemoryPool,
+    "a managed pool": lambda: cupy.cuda.MemoryPool(cupy.cuda.malloc_managed),
+}
+every_pool = pytest.mark.parametrize("make_pool", POOLS.values(), ids=POOLS)
+
+
+def memory_of(array):
+    """Return what an array's memory belongs to, whatever views are between."""
+    while array.base is not None:
+        array = array.base
+    return array.gpudata
+
+
+def used_by(pool):
+    return (pool or cupy.get_default_memory_pool()).used_bytes()
+
+
+# ---- PyCUDA out of CuPy's pool -------------------------------------------------------------------
+
+
+def results(a, host):
+    """Yield what PyCUDA makes out of an array, and what it should be."""
+    yield a + 1, host + 1
+    yield 2 * a - a, host
+    yield a[3:9], host[3:9]
+    yield a[::2], host[::2]
+    yield a.reshape(10, -1), host.reshape(10, -1)
+    yield a.copy(), host
+    yield a[5:50].copy(), host[5:50]
+    yield a.astype(np.float64), host.astype(np.float64)
+    yield -a, -host
+    yield abs(a), host
+    yield a * a, host * host
+    yield a.view(np.uint8), host.view(np.uint8)
+    yield gpuarray.empty_like(a).fill(3), np.full_like(host, 3)
+    yield gpuarray.zeros_like(a), np.zeros_like(host)
+    yield gpuarray.ones_like(a), np.ones_like(host)
+    yield gpuarray.sum(a), host.sum()
+    yield gpuarray.max(a), host.max()
+    yield gpuarray.dot(a, a), host @ host
+    yield gpuarray.maximum(a, 5), np.maximum(host, 5)
+    yield gpuarray.if_positive(a, a, -a), host
+    yield gpuarray.concatenate([a, a]), np.concatenate([host, host])
+    yield cumath.sqrt(a), np.sqrt(host)
+    doubled = gpuarray.empty_like(a)
+    ElementwiseKernel("float *y, float *x", "y[i] = 2 * x[i]", "twice")(doubled, a)
+    yield doubled, 2 * host
+
+
+@every_pool
+def test_what_pycuda_computes_stays_in_the_pool(make_pool, nvcc):
+    pool = make_pool()
+    allocate = bridge.pycuda_allocator(pool)
+    host = np.arange(100, dtype=np.float32)
+    before = used_by(pool)
+    a = gpuarray.to_gpu(host, allocator=allocate)
+    for result, expected in results(a, host):
+        assert isinstance(memory_of(result), Allocation)
+        assert result.allocator is allocate
+        np.testing.assert_allclose(result.get(), expected, rtol=1e-6)
+    made = [
+        gpuarray.zeros(N, np.int32, allocator=allocate),
+        gpuarray.empty((3, 4), np.complex64, allocator=allocate, order="F"),
+    ]
+    assert all(type(array.gpudata) is Allocation for array in made)
+    assert used_by(pool) - before >= 100 * 4 + N * 4
+    del a, result, made
+    assert used_by(pool) == before
+
+
+if not ON_GPU:
+    import hostcuda
+
+    def test_the_driver_allocates_nothing_beside_the_pool(nvcc):
+        pool = cupy.cuda.MemoryPool()
+        host = np.arange(100, dtype=np.float32)
+        with cupy.cuda.using_allocator(pool.malloc):
+            cupy.empty(1 << 20, np.uint8)  # a block that the rest is split from
+            a = gpuarray.to_gpu(host, allocator=bridge.pycuda_allocator())
+            for _ in results(a, host):  # compiles, and PyCUDA's first reduction keeps memory
+                pass
+            blocks = {block.ptr for block in hostcuda.live_blocks()}
+            for result, _ in results(a, host):
+                assert {block.ptr for block in hostcuda.live_blocks()} <= blocks
+                del result
+
+
+def test_the_pool_is_the_one_at_the_call():
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        allocate = bridge.pycuda_allocator()
+    a = gpuarray.GPUArray(N, np.float32, allocator=allocate)
+    assert pool.used_bytes() == 4096
+    del a
+    assert pool.used_bytes() == 0
+
+
+def test_an_asynchronous_pool(gpu, nvcc):
+    pool = cupy.cuda.MemoryAsyncPool()
+    allocate = bridge.pycuda_allocator(pool)
+    before = pool.used_bytes()
+    a = gpuarray.to_gpu(np.arange(100, dtype=np.float32), allocator=allocate)
+    b = a * 2 + 1
+    assert type(b.gpudata) is Allocation
+    np.testing.assert_array_equal(b.get(), np.arange(100) * 2 + 1)
+    np.testing.assert_array_equal(bridge.as_cupy(b).get(), np.arange(100) * 2 + 1)
+    assert pool.used_bytes() > before
+    del a, b
+    drv.Context.synchronize()
+    assert pool.used_bytes() == before
+
+
+def test_both_libraries_on_a_pool_of_rmm(gpu, package, python):
+    package("rmm")
+    done = python(
+        """
+        import numpy, cupy, rmm, bridge, bridge.autoinit
+        from rmm.allocators.cupy import rmm_cupy_allocator
+        from pycuda import gpuarray
+
+        rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(
+            rmm.mr.CudaMemoryResource(), initial_pool_size=1 << 28))
+        resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.get_current_device_resource())
+        rmm.mr.set_current_device_resource(resource)
+        cupy.cuda.set_allocator(rmm_cupy_allocator)
+
+        a = gpuarray.to_gpu(numpy.arange(1000.0), allocator=bridge.pycuda_allocator())
+        x = cupy.arange(1000.0)
+        print(resource.allocation_counts.current_bytes)
+        bridge.as_cupy(a)[:] += x
+        assert (a.get() == 2 * numpy.arange(1000)).all()
+        assert (bridge.as_pycuda(x).get() == numpy.arange(1000)).all()
+        del a, x
+        print(resource.allocation_counts.current_bytes)
+        cupy.cuda.set_allocator()
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["16000", "0"]
+
+
+def test_an_allocation_serves_as_pycudas_own_do():
+    pool = cupy.cuda.MemoryPool()
+    allocate = bridge.pycuda_allocator(pool)
+    allocation = allocate(4 * N)
+    host = np.arange(N, dtype=np.int32)
+    drv.memcpy_htod(allocation, host)
+    back = np.zeros_like(host)
+    drv.memcpy_dtoh(back, allocation)
+    np.testing.assert_array_equal(back, host)
+    drv.memset_d32(allocation, 7, N)
+    drv.memcpy_dtoh(back, allocation)
+    assert (back == 7).all()
+    assert pool.used_bytes() > 0
+    allocation.free()
+    assert pool.used_bytes() == 0
+    allocation.free()
+
+
+def test_an_allocation_is_an_argument_of_kernels(compile_kernel, nvcc):
+    source = 'extern "C" __global__ void three(int *p) { p[threadIdx.x] = 3; }'
+    plain = compile_kernel(source, "three")
+    ours = bridge.SourceModule(source, no_extern_c=True).get_function("three")
+    allocate = bridge.pycuda_allocator()
+    calls = [
+        lambda gpudata: plain(gpudata, block=(4, 1, 1)),
+        lambda gpudata: plain.prepare("P").prepared_call((1, 1), (4, 1, 1), gpudata),
+        lambda gpudata: ours(gpudata, block=(4, 1, 1)),
+        lambda gpudata: ours.prepare("P").prepared_call((1, 1), (4, 1, 1), gpudata),
+        lambda gpudata: bridge.launch(plain, gpudata, grid=1, block=4),
+    ]
+    for call in calls:
+        a = gpuarray.to_gpu(np.zeros(4, np.int32), allocator=allocate)
+        call(a.gpudata)
+        assert (a.get() == 3).all()
+
+
+def test_an_allocation_of_no_bytes():
+    assert bridge.pycuda_allocator(cupy.cuda.MemoryPool())(0) == 0
+    a = gpuarray.GPUArray((0, 3), np.float32, allocator=bridge.pycuda_allocator())
+    assert bridge.as_cupy(a).shape == (0, 3)
+
+
+def test_an_allocator_of_the_users_is_not_bypassed():
+    pool, calls = cupy.cuda.MemoryPool(), []
+
+    def counting(size):
+        calls.append(size)
+        return pool.malloc(size)
+
+    with cupy.cuda.using_allocator(counting):
+        allocate = bridge.pycuda_allocator()
+    for _ in range(3):
+        allocate(100)
+    assert calls == [100, 100, 100]
+
+
+# ---- CuPy out of PyCUDA's pool -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_what_cupy_computes_stays_in_pycudas_pool(kind):
+    pool = DeviceMemoryPool()
+    host = np.arange(N, dtype=np.float32)
+    ours = cupy.get_default_memory_pool().used_bytes()
+    with CUPY_STREAMS[kind](), cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+        x = cupy.asarray(host)
+        y = (x * 2 + 1)[::2].copy()
+        z = cupy.concatenate([x, x]).reshape(2, N).sum(axis=0)
+        empty = cupy.empty((0, 3))
+        np.testing.assert_array_equal(y.get(), (host * 2 + 1)[::2])
+        np.testing.assert_array_equal(z.get(), host * 2)
+        assert pool.active_bytes >= x.nbytes + y.nbytes + z.nbytes
+        assert cupy.get_default_memory_pool().used_bytes() == ours
+        del x, y, z, empty
+    assert pool.active_bytes == 0
+    pool.free_held()
+    assert pool.managed_bytes == 0
+
+
+def test_a_round_trip_of_pycudas_memory():
+    pool = DeviceMemoryPool()
+    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+        x = cupy.arange(N)
+    a = bridge.as_pycuda(x)
+    assert bridge.as_cupy(a) is x
+    del x
+    assert pool.active_bytes == 8 * N
+    np.testing.assert_array_equal(a.get(), np.arange(N))
+    del a
+    assert pool.active_bytes == 0
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+ALLOCATORS = {
+    "pycuda_allocator": lambda pool: bridge.pycuda_allocator(),
+    "pycuda_allocator, PyCUDA's pool": lambda pool: bridge.pycuda_allocator(pool),
+    "cupy_allocator": lambda pool: bridge.cupy_allocator(pool),
+    "cupy_allocator, CuPy's pool": lambda pool: bridge.cupy_allocator(),
+}
+every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
+
+
+@every_allocator
+@pytest.mark.parametrize("size", [-1, -(1 << 63), 1 << 63, (1 << 64) - 1, (1 << 64) - 80, 1 << 70])
+def test_impossible_sizes(name, size):
+    gc.collect()
+    before = used_by(None)
+    with pytest.raises(
+        ValueError, match=rf"{name.split(',')[0]}: size is {size}; 0 to 2\*\*63 - 1 by"
+    ):
+        ALLOCATORS[name](DeviceMemoryPool())(size)
+    assert used_by(None) == before
+
+
+@every_allocator
+@pytest.mark.parametrize("size", [None, "4", [4]])
+def test_sizes_that_are_none(name, size):
+    with pytest.raises(TypeError, match=f"size is a {type(size).__name__}; a number of bytes is"):
+        ALLOCATORS[name](DeviceMemoryPool())(size)
+
+
+@pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
+@pytest.mark.parametrize("pool", ["pool", cupy.cuda.alloc, cupy.cuda.PinnedMemoryPool()])
+def test_what_is_no_pool(make, pool):
+    with pytest.raises(TypeError, match=r"pool is a .*; a cupy.cuda.MemoryPool or MemoryAsyncPool"):
+        make(pool)
+
+
+def test_pycudas_pool_takes_no_stream():
+    with pytest.raises(TypeError, match="a DeviceMemoryPool knows no streams"):
+        bridge.pycuda_allocator(DeviceMemoryPool(), stream=drv.Stream())
+    with pytest.raises(TypeError, match="stream must be None"):
+        bridge.pycuda_allocator(stream=5)
+
+
+@pytest.mark.parametrize("name", list(ALLOCATORS)[:3])
+def test_without_a_context_the_error_says_what_to_do(name):
+    allocate = ALLOCATORS[name](DeviceMemoryPool())
+    before, errors = used_by(None), []
+
+    def work():
+        with pytest.raises(bridge.ContextError, match="with bridge.primary_context") as info:
+            allocate(4)
+        errors.append(info.value)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
+    assert used_by(None) == before
+
+
+@pytest.mark.parametrize("name", list(ALLOCATORS)[:3])
+def test_under_a_second_context_the_error_says_so(name):
+    allocate = ALLOCATORS[name](DeviceMemoryPool())
+    errors = []
+
+    def work():
+        second = drv.Device(0).make_context()
+        try:
+            with pytest.raises(bridge.ContextError, match="is not the primary context") as info:
+                allocate(4)
+            errors.append(info.value)
+        finally:
+            second.pop()
+            second.detach()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
+
+
+def test_a_pool_of_another_device(python):
+    done = python(
+        """
+        import cupy, bridge, bridge.autoinit
+        from pycuda.tools import DeviceMemoryPool
+
+        with bridge.primary_context(1):
+            theirs = DeviceMemoryPool()
+        for make in (bridge.cupy_allocator, bridge.pycuda_allocator):
+            try:
+                make(theirs)(100)
+            except bridge.ContextError as error:
+                assert "the pool is on device 1, but device 0 is current" in str(error), error
+            else:
+                raise SystemExit("not refused")
+            assert theirs.active_bytes == 0
+        with bridge.primary_context(1), cupy.cuda.Device(1):
+            block = bridge.pycuda_allocator()(100)
+            assert block.memory.device_id == 1
+            assert bridge.cupy_allocator(theirs)(100).device_id == 1
+        assert bridge.pycuda_allocator()(100).memory.device_id == 0
+        print("done")
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "done\n")
+
+
+# ---- out of memory -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large():
+    """More than half of the device, in bytes, and nothing else of any pool's."""
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    yield int(0.55 * cupy.cuda.runtime.memGetInfo()[1])
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def test_pycuda_is_given_what_cupy_does_not_use(large):
+    pool = DeviceMemoryPool()
+    cupy.cuda.alloc(large)
+    with pytest.raises(drv.MemoryError):
+        pool.allocate(large)
+    a = gpuarray.GPUArray(large, np.uint8, allocator=bridge.pycuda_allocator(pool))
+    assert (pool.active_bytes, used_by(None)) == (large, 0)
+    del a
+    pool.free_held()
+
+
+def test_cupy_is_given_what_pycuda_does_not_use(large):
+    pool = DeviceMemoryPool()
+    pool.allocate(large)
+    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        cupy.empty(large, np.uint8)
+    with cupy.cuda.using_allocator(bridge.cupy_allocator()):
+        x = cupy.empty(large, np.uint8)
+    assert (pool.managed_bytes, x.nbytes) == (0, large)
+
+
+def test_a_pool_of_pycudas_for_cupy_is_given_what_cupys_own_does_not_use(large):
+    pool = DeviceMemoryPool()
+    cupy.cuda.alloc(large)
+    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+        x = cupy.empty(large, np.uint8)
+    assert pool.active_bytes == large
+    del x
+    pool.free_held()
+
+
+def test_cupys_pool_for_pycuda_is_given_what_pycudas_own_does_not_use(large):
+    pool = DeviceMemoryPool()
+    pool.allocate(large)
+    a = gpuarray.GPUArray(large, np.uint8, allocator=bridge.pycuda_allocator())
+    assert (pool.managed_bytes, a.nbytes) == (0, large)
+
+
+@pytest.mark.parametrize("where", ["main thread", "another thread"])
+def test_cupy_is_helped_on_any_thread(large, where):
+    pool, sizes = DeviceMemoryPool(), []
+    pool.allocate(large)
+    allocate = bridge.cupy_allocator()
+
+    def work():
+        with cupy.cuda.using_allocator(allocate):
+            sizes.append(cupy.empty(large, np.uint8).nbytes)
+
+    if where == "main thread":
+        work()
+    else:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert sizes == [large]
+
+
+def test_one_pool_lasts_where_two_do_not(large):
+    def alternate(allocator):
+        for number in range(3):
+            a = gpuarray.GPUArray(large, np.uint8, allocator=allocator)
+            drv.memset_d8(a.gpudata, number, 100)
+            assert int(bridge.as_cupy(a)[99]) == number
+            del a
+            x = cupy.empty(large, np.uint8)
+            x[:100] = number
+            assert bridge.as_pycuda(x)[:100].get().tolist() == [number] * 100
+            del x
+
+    alternate(bridge.pycuda_allocator())
+    cupy.get_default_memory_pool().free_all_blocks()
+    pool = DeviceMemoryPool()
+    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        alternate(pool.allocate)
+    pool.free_held()
+
+
+@every_allocator
+def test_the_final_error_says_who_holds_what(name, large):
+    theirs = DeviceMemoryPool()
+    allocate = ALLOCATORS[name](theirs)
+    kept = cupy.cuda.alloc(large)
+    block = theirs.allocate(1000)
+    with pytest.raises(MemoryError) as info:
+        allocate(large)
+    text = str(info.value)
+    assert text.startswith(f"{name.split(',')[0]}: {large:,} bytes cannot be allocated, also after")
+    used = f"{large / GIB:.1f} GiB" if large >= GIB else f"{large / (1 << 20):.1f} MiB"
+    (row,) = [line for line in text.splitlines() if line.startswith("CuPy's default MemoryPool")]
+    assert used in row
+    (row,) = [line for line in text.splitlines() if f"0x{id(theirs):x}" in line]
+    assert "1000 B" in row
+    assert isinstance(info.value, drv.MemoryError)
+    assert isinstance(info.value, cupy.cuda.memory.OutOfMemoryError)
+    again = pickle.loads(pickle.dumps(info.value))
+    assert (type(again), str(again)) == (OutOfMemoryError, text)
+    del kept, block
+    info.value.__traceback__ = info.value.__context__ = info.value.__cause__ = None
+    assert allocate(large) is not None
+    del allocate
+    theirs.free_held()
+
+
+def test_a_limit_of_cupys_pool_is_kept():
+    pool = cupy.cuda.MemoryPool()
+    pool.set_limit(size=1 << 20)
+    with pytest.raises(OutOfMemoryError) as info:
+        bridge.pycuda_allocator(pool)(1 << 21)
+    assert "limit set to: 1,048,576 bytes" in str(info.value.__cause__)
+
+
+def test_a_pool_of_a_context_that_cannot_be_entered_keeps_its_blocks(large, python):
+    """Of another thread's context: to free there would lose the blocks, with a warning."""
+    done = python(
+        f"""
+        import threading, cupy, pycuda.driver as drv, bridge, bridge.autoinit
+        from pycuda.tools import DeviceMemoryPool
+
+        ready, done, pools = threading.Event(), threading.Event(), []
+
+        def work():
+            other = drv.Device(0).make_context()
+            pools.append(DeviceMemoryPool())
+            pools[0].allocate({large // 2})
+            ready.set()
+            done.wait()
+            pools[0].free_held()
+            other.pop()
+            other.detach()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        ready.wait()
+        try:
+            bridge.pycuda_allocator()({int(large * 1.6)})
+        except MemoryError as error:
+            assert pools[0].held_blocks == 1
+            print("refused")
+        done.set()
+        thread.join()
+        assert pools[0].managed_bytes == 0
+        bridge.pycuda_allocator()({int(large * 1.6)})
+        """
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "refused\n")
+
+
+# ---- show_memory ---------------------------------------------------------------------------------
+
+
+def shown(capsys):
+    bridge.show_memory()
+    rows = {}
+    for line in capsys.readouterr().out.splitlines()[1:]:
+        rows[line[:44].strip()] = line[44:].split()
+    return rows
+
+
+def test_show_memory(capsys):
+    gc.collect()
+    before = shown(capsys)
+    pool, theirs = cupy.cuda.MemoryPool(), DeviceMemoryPool()
+    blocks = [pool.malloc(1 << 20), pool.malloc(1 << 20), theirs.allocate(1 << 20)]
+    del blocks[0]
+    a = gpuarray.GPUArray(256, np.uint8)
+    views = [bridge.as_cupy(a), bridge.as_cupy(a), bridge.as_pycuda(cupy.zeros(64, np.uint8))]
+    with CUPY_STREAMS["non-blocking"]():
+        views.append(
+            bridge.as_pycuda(cupy.zeros(64, np.uint8), stream=PYCUDA_STREAMS["Stream()"]())
+        )
+        views.append(bridge.as_cupy(a))
+    rows = shown(capsys)
+    name = f"CuPy's MemoryPool 0x{id(pool):x}"
+    assert rows[name] == ["1.0", "MiB", "1.0", "MiB", "2.0", "MiB"]
+    assert rows[f"PyCUDA's DeviceMemoryPool 0x{id(theirs):x}"][:2] == ["1.0", "MiB"]
+    for name, count, size in [
+        ("as_cupy, of PyCUDA's arrays", 3, 768),
+        ("as_pycuda, of CuPy's arrays", 2, 128),
+    ]:
+        assert int(rows[name][0]) == int(before[name][0]) + count
+        if before[name][1:] == ["0", "B"]:
+            assert rows[name][1:] == [str(size), "B"]
+    del views
+    after = shown(capsys)
+    assert after["as_cupy, of PyCUDA's arrays"] == before["as_cupy, of PyCUDA's arrays"]
+
+
+def test_looking_for_pools_wakes_no_lazy_module(python):
+    done = python(
+        """
+        import importlib.util, sys, bridge, bridge.autoinit
+        spec = importlib.util.find_spec("colorsys")
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        lazy = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(lazy)
+        bridge.show_memory()
+        print(type(lazy).__name__, file=sys.stderr)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "_LazyModule\n")

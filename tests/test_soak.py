@@ -1,0 +1,47 @@
+"""Short forms of `soak.py`; the long ones take minutes and a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import soak
+from conftest import ON_GPU
+
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_work_agrees_with_numpy_and_leaves_nothing_behind(seed):
+    counts, left = soak.soak(3000, seed)
+    assert sum(counts.values()) == 3000
+    assert len(counts) >= 12
+    assert left.pop("the device") < MEGABYTE
+    assert left == {"CuPy's pool": 0, "PyCUDA's pool": 0}
+
+
+def test_eight_threads_agree_with_numpy_and_leave_nothing_behind():
+    before = soak.held()
+    workers = soak.Workers(8, seed=1)
+    workers.run(seconds=2)
+    assert min(workers.rounds) > 0
+    del workers
+    assert before - soak.held() < MEGABYTE
+
+
+if not ON_GPU:  # there a missing fence is a stale read now and then, here each time
+
+    @pytest.mark.parametrize("missing", ["fence", "Lease._order"])
+    def test_without_the_order_it_disagrees(missing, python):
+        done = python(
+            f"""
+            import sys
+            sys.path.insert(0, "tests")
+            import bridge.autoinit, bridge.streams, soak
+            bridge.streams.{missing} = lambda *args: None
+            try:
+                soak.soak(20_000, 1)
+            except AssertionError as error:
+                assert "Arrays are not equal" in str(error)
+                print("disagrees")
+            """
+        )
+        assert (done.returncode, done.stdout) == (0, "disagrees\n"), done.stderr
