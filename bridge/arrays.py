@@ -100,7 +100,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         source = array.base.source if type(array.base) is Lease else array.base
         if isinstance(source, cupy.ndarray) and _same_view(source, array):
             return source
-    keeper = array.__dict__.get("_bridge_keeper")
+    keeper = getattr(array, "_bridge_keeper", None)
     if keeper is None or keeper.gpudata is not gpudata:  # users swap `gpudata` between arrays
         keeper = _keep(array, device_id)
     owner: Any = array, keeper

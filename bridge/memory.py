@@ -134,19 +134,16 @@ def pycuda_allocator(pool: Any = None, /, *, stream: Any = None) -> Callable[[in
             checked.malloc = _shortcut(malloc, memory)
         return memory
 
-    class Checked(threading.local):
-        """The allocation on threads whose context has been looked at, which is done once."""
-
-        malloc: Any = staticmethod(malloc_with_care)
-
-    checked = Checked()
+    current_stream = _current_stream
+    checked = threading.local()  # `malloc`, on threads whose context has been looked at: once
 
     def allocate(size: int) -> Allocation:
         try:
-            if _current_stream(0) is target:
-                memory = checked.malloc(size)
-            else:
-                memory = malloc_with_care(size)
+            malloc = checked.malloc
+        except AttributeError:
+            malloc = malloc_with_care
+        try:
+            memory = malloc(size) if current_stream(0) is target else malloc_with_care(size)
         except Exception as error:
             memory = _allocate_again(malloc_with_care, size, error, "pycuda_allocator")
         allocation = Allocation(memory)

@@ -412,6 +412,17 @@ class Workers:
                 self.shared.get_nowait()
 
 
+def share(count, seconds, seed):
+    """Let threads work; return the rounds of each, and the bytes of the device left behind."""
+    Workers(count, seed).run(min(seconds, 1))  # the driver keeps what the first streams took
+    before = held()
+    workers = Workers(count, seed)
+    workers.run(seconds)
+    rounds = workers.rounds
+    del workers
+    return rounds, before - held()
+
+
 def main():
     """Run what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -422,12 +433,7 @@ def main():
     options = parser.parse_args()
     start = time.perf_counter()
     if options.threads:
-        before = held()
-        workers = Workers(options.threads, options.seed)
-        workers.run(options.seconds)
-        rounds = workers.rounds
-        del workers
-        left = before - held()
+        rounds, left = share(options.threads, options.seconds, options.seed)
         print(
             f"{options.threads} threads, {options.seconds:.0f} s, rounds {rounds}: all right; "
             f"{left} bytes of the device left behind"

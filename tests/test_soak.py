@@ -19,12 +19,9 @@ def test_random_work_agrees_with_numpy_and_leaves_nothing_behind(seed):
 
 
 def test_eight_threads_agree_with_numpy_and_leave_nothing_behind():
-    before = soak.held()
-    workers = soak.Workers(8, seed=1)
-    workers.run(seconds=2)
-    assert min(workers.rounds) > 0
-    del workers
-    assert before - soak.held() < MEGABYTE
+    rounds, left = soak.share(8, seconds=2, seed=1)
+    assert min(rounds) > 0
+    assert left < MEGABYTE
 
 
 if not ON_GPU:  # there a missing fence is a stale read now and then, here each time
