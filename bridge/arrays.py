@@ -73,7 +73,8 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
 
     Notes
     -----
-    *Ownership:* the result keeps `array` alive; who owns the memory does not change.
+    *Ownership:* the result keeps `array` alive; who owns the memory does not change.  Both may be
+    dropped in any order, on any thread and at any time, also what PyCUDA allocated.
     *Ordering:* work queued on `stream` happens before later work on CuPy's current stream; the
     host does not wait (rule: `bridge.streams`).
     *Cost:* about that of ``cupy.ndarray(shape, dtype, memptr)``, for any size; 0.5 us more
@@ -181,13 +182,19 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if waiter or awaited:
         leased = order(waiter, awaited, context.current_device())
     if type(data.mem) is UnownedMemory:
-        source = data.mem._owner
-        if type(source) is Lease:
-            source = source.source
-        if type(source) is tuple and _same_view(array, source[0]):
-            return source[0]
+        source = viewed(data.mem._owner)
+        if source is not None and _same_view(array, source):
+            return source
     owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
     return _new_gpuarray(array, data.ptr, owner, device_id)
+
+
+def viewed(owner: Any) -> Any:
+    """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None."""
+    if type(owner) is Lease:
+        owner = owner.source
+    is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Keeper
+    return owner[0] if is_ours else None
 
 
 def _keep(array: Any, device_id: int) -> Keeper:

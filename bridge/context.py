@@ -17,6 +17,7 @@ process-wide: ``_contexts``.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
 import sys
@@ -35,8 +36,8 @@ _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
 pycuda_current = drv.Context.get_current
 
-_lock = threading.Lock()
-_forked = False
+_lock = threading.RLock()  # a finalizer may run under it
+forked = False
 _contexts: dict[int, Any] = {}  # device id -> the Context object that this process pushes
 device_ids: dict[int, int] = {}  # CUcontext of a primary context -> device id
 _spare: list[Any] = []  # see _retain
@@ -98,7 +99,7 @@ def cuda_device() -> int:
 
 
 def _find_device() -> int:
-    _start_cuda()
+    start_cuda()
     device_id: int = cupy.cuda.runtime.getDevice()
     if not _cuda_current():
         cupy.cuda.Device(device_id).use()  # as CuPy's first allocation would
@@ -117,9 +118,10 @@ _AUTOINIT = (
 )
 
 
-def _start_cuda() -> None:
+def start_cuda() -> None:
+    """Make CUDA ready, or say that it cannot be: in a forked child."""
     try:
-        if not _forked:
+        if not forked:
             drv.init()
             return
     except drv.Error as error:
@@ -136,19 +138,18 @@ def _start_cuda() -> None:
 def at_home(device_id: int, action: Callable[[], None]) -> None:
     """Call `action` where a device's primary context is current, whichever thread this is.
 
-    For finalizers, which run on any thread and under any context.  Nothing is called in a process
-    forked from one that had used CUDA.
+    For finalizers, which run on any thread and under any context, in a process where CUDA works.
     """
     current = _cuda_current()
     if device_ids.get(current) == device_id and pycuda_current() is _contexts.get(device_id):
         action()
-    elif not _forked:
-        try:
-            with primary_context(device_id):
-                action()
-        finally:
-            if _cuda_current() != current:  # PyCUDA goes back to its own, another may have been
-                _set_current(current)
+        return
+    try:
+        with primary_context(device_id):
+            action()
+    finally:
+        if _cuda_current() != current:  # PyCUDA goes back to its own, another may have been
+            _set_current(current)
 
 
 class Keeper:
@@ -173,8 +174,18 @@ class Keeper:
         self.base = base
         self.device_id = device_id
 
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing() or pycuda_current() is _contexts.get(self.device_id):
+    def __del__(
+        self,
+        is_finalizing: Callable[[], bool] = sys.is_finalizing,
+        keep_for_ever: Callable[[Any], None] = ctypes.pythonapi.Py_IncRef,
+        py_object: Any = ctypes.py_object,
+    ) -> None:
+        if is_finalizing() or forked:
+            # The process takes it along.  PyCUDA would free it only on the thread where the
+            # bridge met the device, and in a forked child nowhere.
+            keep_for_ever(py_object((self.base, self.gpudata)))
+            return
+        if pycuda_current() is _contexts.get(self.device_id):
             return
         memory = [self.base, self.gpudata]
         self.base = self.gpudata = None
@@ -207,7 +218,7 @@ def _let_go(device_id: int, memory: list[Any]) -> None:
 
 def _accept_or_explain() -> int:
     """Accept a primary context met for the first time, or say what is wrong."""
-    _start_cuda()
+    start_cuda()
     top = pycuda_current()
     if top is None:
         raise ContextError(
@@ -284,13 +295,28 @@ def _retain(device_id: int) -> Any:
 
 
 def _forget_after_fork() -> None:
-    global _forked
-    _forked = _forked or bool(_contexts)  # a child of one that has not used CUDA may use it
+    global forked
+    forked = forked or bool(_contexts)  # a child of one that has not used CUDA may use it
     device_ids.clear()
     accepted.clear()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def can_free(pool: Any) -> bool:
+    """Tell whether a ``DeviceMemoryPool`` can free what it holds unused, here.
+
+    A pool does not tell whose it is, and one of a context that this thread cannot enter would
+    lose its blocks.  To allocate there fails without harm.
+    """
+    if not pool.held_blocks:
+        return True
+    try:
+        drv.DeviceMemoryPool.allocate(pool, 1)
+    except (drv.Error, RuntimeError):
+        return False
+    return True
 
 
 @atexit.register
@@ -300,11 +326,15 @@ def _empty_pools() -> None:
     The last arrays go after the last context: a block that then returns to a pool which holds
     none makes PyCUDA abort the process, a block to be freed does not.
     """
-    if not _contexts or _forked:
+    if forked:
         return
-    for found in gc.get_objects():
-        if issubclass(type(found), drv.DeviceMemoryPool):  # isinstance wakes lazy modules
-            found.stop_holding()
+    gc.unfreeze()  # the collector is to tell of all
+    for device_id in list(_contexts):
+        with suppress(drv.Error), primary_context(device_id):
+            for found in gc.get_objects():
+                # isinstance would wake modules that are imported lazily
+                if issubclass(type(found), drv.DeviceMemoryPool) and can_free(found):
+                    found.stop_holding()
 
 
 class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
@@ -350,8 +380,8 @@ class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
         self._device = device  # looked up on entering: making a decorator starts no CUDA
 
     def __enter__(self) -> Any:
-        if not _contexts or _forked:
-            _start_cuda()
+        if not _contexts or forked:
+            start_cuda()
         device_id = _device_id(self._device)
         context = _contexts.get(device_id)
         if context is None:

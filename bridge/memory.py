@@ -3,7 +3,7 @@
 Each pool orders the reuse of its blocks in its own way.  CuPy's does so per stream: a block
 that was allocated under a stream is handed out again under that stream.  PyCUDA's knows no
 streams: what it hands out is right for PyCUDA's default stream.  The allocators here keep to the
-rule of the pool that they take from.
+rule of the pool that they take from, and what PyCUDA allocates belongs to its default stream.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from operator import index
+from typing import Any
 
 import cupy
 import pycuda.driver as drv
@@ -19,11 +20,13 @@ from cupy.cuda import MemoryAsyncPool, MemoryPointer, MemoryPool, UnownedMemory
 from pycuda.gpuarray import GPUArray
 
 from . import context
+from .arrays import viewed
 from .context import Keeper
 from .interface import pointer_device
-from .streams import Lease, as_cupy_stream, fence, is_capturing
+from .streams import Lease, fence, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
+_NULL = cupy.cuda.Stream.null
 _MEMORY_ERRORS = (MemoryError, drv.MemoryError, cupy.cuda.runtime.CUDARuntimeError)
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
@@ -51,7 +54,8 @@ class Allocation(int):
 
     Attributes
     ----------
-    memory : cupy.cuda.MemoryPointer or None
+    memory : object
+        What keeps the memory: a ``cupy.cuda.MemoryPointer``, or a block of PyCUDA's pool.
     """
 
     memory: Any
@@ -66,7 +70,7 @@ class Allocation(int):
         self.memory = None
 
 
-def pycuda_allocator(pool: Any = None, /, *, stream: Any = None) -> Callable[[int], Any]:
+def pycuda_allocator(pool: Any = None, /) -> Callable[[int], Any]:
     """Return an allocator for PyCUDA that takes memory from CuPy's pool.
 
     Give it to whatever makes a `GPUArray`: ``GPUArray(..., allocator=)``, ``gpuarray.to_gpu``,
@@ -78,22 +82,19 @@ def pycuda_allocator(pool: Any = None, /, *, stream: Any = None) -> Callable[[in
         A ``cupy.cuda.MemoryPool`` (managed memory included) or ``MemoryAsyncPool``.  None: what
         CuPy's current allocator is at this call.  Or a ``pycuda.tools.DeviceMemoryPool``, which
         gains that CuPy's unused memory is released where it runs out.
-    stream : pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``, optional
-        The stream on which PyCUDA works on the arrays.  None: PyCUDA's default stream.
 
     Returns
     -------
     callable
         Takes a number of bytes, returns what PyCUDA takes as ``gpudata``.  Raises `ContextError`
-        if the two libraries do not share a primary context there, `ValueError` for sizes that are
-        negative, and a `MemoryError` of both libraries' kinds that says what each pool holds.
+        at the first call on a thread where the two libraries do not share a primary context (the
+        context is not looked at again), `ValueError` for sizes that are negative, and a
+        `MemoryError` of both libraries' kinds that says what each pool holds.
 
     Raises
     ------
     TypeError
-        If `pool` is none of these pools, or `stream` no stream.
-    ContextError
-        If `stream` is given and there is no context.
+        If `pool` is none of these pools.
 
     Examples
     --------
@@ -109,43 +110,40 @@ def pycuda_allocator(pool: Any = None, /, *, stream: Any = None) -> Callable[[in
     -----
     *Ownership:* the array owns its block, which goes back to the pool with the last array on it,
     on any thread.
-    *Ordering:* a block belongs to `stream`, whatever CuPy's current stream is: it is handed out
-    again when what was queued on `stream` is done.  Work that is queued on other streams without
-    the bridge is unknown to the pool: queue it on a view, ``as_pycuda(a, stream=s)``.
+    *Ordering:* a block belongs to PyCUDA's default stream, whatever CuPy's current stream is: it
+    is handed out again when what was queued there is done.  Work that is queued on other streams
+    is unknown to the pool, unless it is queued on a view, ``as_pycuda(a, stream=s)``.
     (``pycuda.driver.mem_alloc``'s memory may be dropped at any time, since freeing it makes the
     host wait for the device.)
     *Cost:* 0.3 us more than the pool itself.
     """
     if isinstance(pool, drv.DeviceMemoryPool):
-        if stream is not None:
-            raise TypeError("pycuda_allocator: a DeviceMemoryPool knows no streams; leave it out")
         return _pycuda_from_pycuda(pool)
     malloc = _malloc_of(pool, "pycuda_allocator")
-    target = cupy.cuda.Stream.null if stream is None else as_cupy_stream(stream)
 
-    def malloc_with_care(size: int) -> Any:
+    def check_and_malloc(size: int) -> Any:
         current = _current_stream(context.current_device())
-        target.use()
         try:
+            _NULL.use()
             memory = malloc(size)
         finally:
-            current.use()  # `with target:` would go back past a stream that was set by `use`
+            current.use()  # `with _NULL:` would go back past a stream that was set by `use`
         if not context.inspect_pointers:
             checked.malloc = _shortcut(malloc, memory)
         return memory
 
-    current_stream = _current_stream
-    checked = threading.local()  # `malloc`, on threads whose context has been looked at: once
+    current_stream, null = _current_stream, _NULL
+    checked = threading.local()  # has `malloc` on threads whose context has been looked at
 
     def allocate(size: int) -> Allocation:
         try:
             malloc = checked.malloc
         except AttributeError:
-            malloc = malloc_with_care
+            malloc = check_and_malloc
         try:
-            memory = malloc(size) if current_stream(0) is target else malloc_with_care(size)
+            memory = malloc(size) if current_stream(0) is null else check_and_malloc(size)
         except Exception as error:
-            memory = _allocate_again(malloc_with_care, size, error, "pycuda_allocator")
+            memory = _allocate_again(check_and_malloc, size, error, "pycuda_allocator")
         allocation = Allocation(memory)
         allocation.memory = memory
         if allocation or not size:
@@ -168,7 +166,10 @@ def _shortcut(malloc: Callable[[int], Any], memory: Any) -> Callable[[int], Any]
 def _pycuda_from_pycuda(pool: Any) -> Callable[[int], Any]:
     def allocate(size: int) -> Any:
         device_id = context.current_device()
-        return _take(pool, size, device_id, "pycuda_allocator")
+        block = _take(pool, size, device_id, "pycuda_allocator")
+        allocation = Allocation(block)
+        allocation.memory = Keeper(block, None, device_id)
+        return allocation
 
     return allocate
 
@@ -266,10 +267,14 @@ def _malloc_of(pool: Any, caller: str) -> Callable[[int], Any]:
 
 def _take(pool: Any, size: int, device_id: int, caller: str) -> Any:
     """Take a block from a pool of PyCUDA's."""
+
+    def malloc(size: Any) -> Any:
+        return pool.allocate(index(size))  # PyCUDA itself takes no NumPy integers
+
     try:
-        block = pool.allocate(size)
+        block = malloc(size)
     except Exception as error:
-        block = _allocate_again(pool.allocate, size, error, caller)
+        block = _allocate_again(malloc, size, error, caller)
     if context.inspect_pointers:
         found = pointer_device(int(block), caller)
         if found != device_id:
@@ -288,11 +293,15 @@ def _allocate_again(malloc: Callable[[int], Any], size: Any, error: Exception, c
     if not 0 <= size < 1 << 63:
         raise _no_size(size, caller) from None
     if not _is_out_of_memory(error):
+        context.start_cuda()  # says so if this is a forked child
         raise error
     device_id = cupy.cuda.runtime.getDevice()
     with context.primary_context(device_id):  # CuPy also allocates on threads that have none
         for pool in _pools():
-            _release_unused(pool, device_id)
+            if not isinstance(pool, drv.DeviceMemoryPool):
+                pool.free_all_blocks()
+            elif context.can_free(pool):
+                pool.free_held()
     try:
         return malloc(size)
     except _MEMORY_ERRORS as again:
@@ -324,28 +333,6 @@ def _pools() -> Iterator[Any]:
             yield found
 
 
-def _release_unused(pool: Any, device_id: int) -> None:
-    if not isinstance(pool, drv.DeviceMemoryPool):
-        pool.free_all_blocks()
-        return
-    if not pool.held_blocks:
-        return
-    # A pool does not tell whose it is, and one of a context that this thread cannot enter would
-    # lose its blocks.  To allocate there fails without harm.
-    try:
-        of_device = pointer_device(int(drv.DeviceMemoryPool.allocate(pool, 1)), "")
-    except (drv.Error, RuntimeError):
-        return
-    if of_device == device_id:
-        pool.free_held()
-
-
-class _Row(NamedTuple):
-    name: str
-    used: int
-    held: int
-
-
 def show_memory() -> None:
     """Print what each pool holds on the current device, and which bridged views are alive.
 
@@ -362,8 +349,8 @@ def show_memory() -> None:
 
     Notes
     -----
-    All pools of the process are found, whoever made them.  PyCUDA's do not tell their device, and
-    are shown in any case.
+    All pools of the process are found, whoever made them (but for those that ``gc.freeze`` hides).
+    PyCUDA's do not tell their device, and are shown in any case.
     *Ownership:* none. *Ordering:* none. *Cost:* a look at every object of the process:
     milliseconds.
     """
@@ -377,28 +364,25 @@ def _report(device_id: int) -> str:
         f"device {device_id}: {name}, {_text(total)}, of which {_text(available)} are free",
         f"{'pool':<44}{'used':>12}{'unused':>12}{'held':>12}",
     ]
-    rows = list(map(_row, _pools()))
-    for row in rows:
-        unused = row.held - row.used
-        lines.append(f"{row.name:<44}{_text(row.used):>12}{_text(unused):>12}{_text(row.held):>12}")
+    for pool in _pools():
+        label, used, held = _row(pool)
+        unused = held - used
+        lines.append(f"{label:<44}{_text(used):>12}{_text(unused):>12}{_text(held):>12}")
     lines.append(f"{'view':<44}{'alive':>12}{'':>12}{'of':>12}")
-    for name, sizes in _views().items():
-        lines.append(f"{name:<44}{len(sizes):>12}{'':>12}{_text(sum(sizes)):>12}")
+    for label, sizes in _views().items():
+        lines.append(f"{label:<44}{len(sizes):>12}{'':>12}{_text(sum(sizes)):>12}")
     return "\n".join(lines)
 
 
-def _row(pool: Any) -> _Row:
+def _row(pool: Any) -> tuple[str, int, int]:
+    """Return a pool's name, and what it holds in bytes: used, and in all."""
     if isinstance(pool, drv.DeviceMemoryPool):
-        return _Row(f"PyCUDA's DeviceMemoryPool 0x{id(pool):x}", *_of_pycuda(pool))
+        label = f"PyCUDA's DeviceMemoryPool 0x{id(pool):x}"
+        return label, int(pool.active_bytes), int(pool.managed_bytes)
     if pool is cupy.get_default_memory_pool():
-        name = "CuPy's default MemoryPool"
-    else:
-        name = f"CuPy's {type(pool).__name__} 0x{id(pool):x}"
-    return _Row(name, pool.used_bytes(), pool.total_bytes())
-
-
-def _of_pycuda(pool: Any) -> tuple[int, int]:
-    return int(pool.active_bytes), int(pool.managed_bytes)
+        return "CuPy's default MemoryPool", pool.used_bytes(), pool.total_bytes()
+    label = f"CuPy's {type(pool).__name__} 0x{id(pool):x}"
+    return label, pool.used_bytes(), pool.total_bytes()
 
 
 def _views() -> dict[str, list[int]]:
@@ -407,12 +391,12 @@ def _views() -> dict[str, list[int]]:
     of_cupy: list[int] = []
     for found in gc.get_objects():
         if type(found) is UnownedMemory:
-            owner = found._owner.source if type(found._owner) is Lease else found._owner
-            if type(owner) is tuple and isinstance(owner[0], GPUArray):
+            if viewed(found._owner) is not None:
                 of_pycuda.append(int(found.size))
         elif issubclass(type(found), GPUArray):
-            base = found.base.source if type(found.base) is Lease else found.base
-            if isinstance(base, cupy.ndarray):
+            base = getattr(found, "base", None)  # not there yet in one that is being allocated
+            source = base.source if type(base) is Lease else base
+            if isinstance(source, cupy.ndarray):
                 of_cupy.append(int(found.nbytes))
     return {"as_cupy, of PyCUDA's arrays": of_pycuda, "as_pycuda, of CuPy's arrays": of_cupy}
 
@@ -421,7 +405,7 @@ def _text(size: int) -> str:
     """Return a number of bytes as people read it."""
     value = float(size)
     for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
+        if round(value, 1) < 1024:
             return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"

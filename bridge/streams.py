@@ -168,35 +168,40 @@ class Lease:
     ----------
     source : object
         What the memory belongs to.
-    owner, user : int
+    owner_stream, user_stream : int
         Handles of the owning library's stream and of the one that works on the view.
     streams : tuple
         The stream objects, kept alive so that the handles stay valid.
     device_id : int
     """
 
-    __slots__ = ("device_id", "owner", "source", "user")
+    __slots__ = ("device_id", "owner_stream", "source", "user_stream")
 
     def __init__(
-        self, source: Any, owner: int, user: int, streams: tuple[Any, Any], device_id: int
+        self,
+        source: Any,
+        owner_stream: int,
+        user_stream: int,
+        streams: tuple[Any, Any],
+        device_id: int,
     ) -> None:
         self.source = source
-        self.owner = owner
-        self.user = user
+        self.owner_stream = owner_stream
+        self.user_stream = user_stream
         self.device_id = device_id
         _leased[id(self)] = streams
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing():
+        if is_finalizing() or context.forked:
             return  # nobody allocates any more
         try:
-            context.at_home(self.device_id, self._let_go)
+            context.at_home(self.device_id, self._end)
         except drv.Error:
             pass  # the context is dead: no later work can run
         finally:
             _leased.pop(id(self), None)
 
-    def _let_go(self) -> None:
+    def _end(self) -> None:
         try:
             self._order()
         except _CUDA_ERRORS as error:
@@ -209,20 +214,20 @@ class Lease:
             del _leased[id(self)]
 
     def _order(self) -> None:
-        user = self.user
+        user = self.user_stream
         if is_capturing(user):  # the work goes into a graph, and so must its order
-            if is_capturing(self.owner):
-                order(self.owner, user, self.device_id)
+            if is_capturing(self.owner_stream):
+                order(self.owner_stream, user, self.device_id)
             return
-        if PER_THREAD in (self.owner, user):
+        if PER_THREAD in (self.owner_stream, user):
             # Here that handle may name another thread's stream.  The default stream stands in:
             # an event on it covers the work of every thread's, and what waits behind it holds
             # up every thread's (both seen on an H200, driver 580).
-            owner = 0 if self.owner == PER_THREAD else self.owner
+            owner = 0 if self.owner_stream == PER_THREAD else self.owner_stream
             fence(owner, 0 if user == PER_THREAD else user, self.device_id)
             return
-        if self.owner:
-            order(self.owner, user, self.device_id)
+        if self.owner_stream:
+            order(self.owner_stream, user, self.device_id)
         # The block may have been allocated before its user switched streams.
         order(0, user, self.device_id)
 

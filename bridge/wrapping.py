@@ -44,13 +44,12 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     Notes
     -----
-    *Ownership:* a result keeps its `GPUArray` alive, which keeps the memory.  It may be dropped
-    on any thread.
+    *Ownership:* a result keeps its `GPUArray` alive, which keeps the memory; as with `as_cupy`.
     *Ordering:* `func` runs as if on CuPy's current stream: its work on PyCUDA's default stream
     happens after what was queued there and before what is queued later (rule:
     `bridge.streams`).  Work that it queues on streams of its own is its own to order.
-    *Cost:* a conversion an array, 1.3 us, and 1 us more a result.  On a thread where PyCUDA has
-    no context, the primary one is made current for the call: 1 us.
+    *Cost:* a conversion an array and a result, 1.3 us each.  On a thread where PyCUDA has no
+    context, the primary one is made current for the call: 1 us.
     """
 
     @functools.wraps(func)

@@ -48,8 +48,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "gpu" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.gpu)
+        for name in {"gpu", "latch"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(name)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -66,11 +66,11 @@ class View:
 
 
 class Buffer:
-    """One piece of memory: its views, and the CuPy stream that it was allocated under."""
+    """One piece of memory: its views, and the CuPy streams that these were made under."""
 
     def __init__(self, view, stream):
         self.views = [view]
-        self.stream = stream
+        self.streams = {stream}
 
 
 class Soak:
@@ -94,9 +94,10 @@ class Soak:
         self.current = contextlib.ExitStack()
         self.for_cupy = [cupy.get_default_memory_pool().malloc, bridge.cupy_allocator(self.pool)]
         self.for_pycuda = [
-            (drv.mem_alloc, None),
-            (self.pool.allocate, None),
-            *((bridge.pycuda_allocator(stream=s), s) for s in self.pycuda_streams),
+            drv.mem_alloc,
+            self.pool.allocate,
+            bridge.pycuda_allocator(),
+            bridge.pycuda_allocator(self.pool),
         ]
         self.operations = {
             self.allocate: 10,
@@ -143,22 +144,27 @@ class Soak:
 
     def allocate(self):
         """Make an array of either library, out of any pool."""
-        if len(self.buffers) >= BUFFERS:
-            return self.drop_buffer()
         n = self.random.randint(1, LONGEST)
-        stream = None
         if self.random.random() < 0.5:
             with cupy.cuda.using_allocator(self.random.choice(self.for_cupy)):
-                array = cupy.zeros(n, np.int32)
+                self._add_buffer(cupy.zeros(n, np.int32))
         else:
-            allocator, stream = self.random.choice(self.for_pycuda)
-            array = gpuarray.GPUArray(n, np.int32, allocator=allocator)
-            if stream is None:
-                drv.memset_d32(int(array.gpudata), 0, n)
-            else:
-                drv.memset_d32_async(int(array.gpudata), 0, n, stream)
-            bridge.as_cupy(array, stream=stream)
-        self.buffers.append(Buffer(View(array, np.zeros(n, np.int32), stream), self.stream))
+            allocator = self.random.choice(self.for_pycuda)
+            self._add_buffer(*self._zeros_of_pycuda(n, allocator))
+
+    def _add_buffer(self, zeros, stream=None):
+        self.buffers.append(
+            Buffer(View(zeros, np.zeros(zeros.size, np.int32), stream), self.stream)
+        )
+        if len(self.buffers) > BUFFERS:
+            self.drop_buffer()
+
+    def _zeros_of_pycuda(self, n, allocator):
+        array = gpuarray.GPUArray(n, np.int32, allocator=allocator)
+        stream = self.random.choice(self.pycuda_streams)
+        drv.memset_d32(int(array.gpudata), 0, n)
+        bridge.as_cupy(array)  # what is on CuPy's stream may be older than the view's
+        return bridge.as_pycuda(array, stream=stream), stream
 
     def _any(self):
         if not self.buffers:
@@ -182,6 +188,7 @@ class Soak:
         else:
             stream = view.stream
             array = bridge.as_cupy(view.array, stream=stream)
+        buffer.streams.add(self.stream)
         self._add(buffer, View(array, view.model, stream))
 
     def slice(self):
@@ -219,21 +226,27 @@ class Soak:
         self._add_to(view.model, value)
 
     def launch_and_drop(self):
-        """Let go of the memory at once, while a kernel that works on it is queued."""
+        """Let go of memory at once, while a kernel that works on it is queued; take it again."""
         n = self.random.randint(1, LONGEST)
-        stream = self.random.choice(self.pycuda_streams)
-        with cupy.cuda.using_allocator(self.random.choice(self.for_cupy)):
-            array = cupy.zeros(n, np.int32)
         if self.random.random() < 0.5:
-            self.ours(array, *arguments(array, 1), block=32)
+            stream = self.random.choice(self.pycuda_streams)
+            with cupy.cuda.using_allocator(self.random.choice(self.for_cupy)):
+                array = cupy.zeros(n, np.int32)
+                if self.random.random() < 0.5:
+                    self.ours(array, *arguments(array, 1), block=32)
+                else:
+                    self._queue(bridge.as_pycuda(array, stream=stream), 1, stream)
+                del array
+                self._add_buffer(cupy.zeros(n, np.int32))
         else:
-            self._queue(bridge.as_pycuda(array, stream=stream), 1, stream)
-        allocator, stream = self.random.choice(self.for_pycuda)
-        array = gpuarray.GPUArray(n, np.int32, allocator=allocator)
-        if self.random.random() < 0.5:
-            self.ours(bridge.as_cupy(array, stream=stream), *arguments(array, 1), block=32)
-        else:
-            self._queue(array, 1, stream)
+            allocator = self.random.choice(self.for_pycuda)
+            array, stream = self._zeros_of_pycuda(n, allocator)
+            if self.random.random() < 0.5:
+                self.ours(bridge.as_cupy(array, stream=stream), *arguments(array, 1), block=32)
+            else:
+                self._queue(array, 1, stream)
+            del array
+            self._add_buffer(*self._zeros_of_pycuda(n, allocator))
 
     def _queue(self, array, value, stream):
         pointer = np.uintp(int(array.gpudata))
@@ -264,9 +277,9 @@ class Soak:
         return [view]
 
     def _settle(self, buffer):
-        """Keep CuPy's own rule: a block goes back to the stream that it was allocated under."""
-        if buffer.stream is not self.stream:
-            bridge.wait_stream(buffer.stream, self.stream)
+        """Keep CuPy's own rule: a block goes back to the stream that its view was made under."""
+        for stream in buffer.streams - {self.stream}:
+            bridge.wait_stream(stream, self.stream)
 
     def drop(self):
         """Let go of a view."""

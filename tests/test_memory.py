@@ -17,6 +17,7 @@ from pycuda.tools import DeviceMemoryPool
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
+from bridge import memory
 from bridge.memory import Allocation, OutOfMemoryError
 
 N = 1000
@@ -220,6 +221,20 @@ def test_an_allocator_of_the_users_is_not_bypassed():
     assert calls == [100, 100, 100]
 
 
+def test_an_error_of_the_users_allocator_comes_through():
+    class MineError(RuntimeError):
+        pass
+
+    def refuse(size):
+        raise MineError(size)
+
+    with cupy.cuda.using_allocator(refuse):
+        allocators = bridge.pycuda_allocator(), bridge.cupy_allocator()
+    for allocate in allocators:
+        with pytest.raises(MineError, match="100"):
+            allocate(100)
+
+
 # ---- CuPy out of PyCUDA's pool -------------------------------------------------------------------
 
 
@@ -287,18 +302,19 @@ def test_sizes_that_are_none(name, size):
         ALLOCATORS[name](DeviceMemoryPool())(size)
 
 
+@every_allocator
+def test_integers_of_numpy(name):
+    pool = DeviceMemoryPool()
+    block = ALLOCATORS[name](pool)(np.int64(100))
+    assert max(pool.active_bytes, used_by(None)) >= 100
+    del block
+
+
 @pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
 @pytest.mark.parametrize("pool", ["pool", cupy.cuda.alloc, cupy.cuda.PinnedMemoryPool()])
 def test_what_is_no_pool(make, pool):
     with pytest.raises(TypeError, match=r"pool is a .*; a cupy.cuda.MemoryPool or MemoryAsyncPool"):
         make(pool)
-
-
-def test_pycudas_pool_takes_no_stream():
-    with pytest.raises(TypeError, match="a DeviceMemoryPool knows no streams"):
-        bridge.pycuda_allocator(DeviceMemoryPool(), stream=drv.Stream())
-    with pytest.raises(TypeError, match="stream must be None"):
-        bridge.pycuda_allocator(stream=5)
 
 
 @pytest.mark.parametrize("name", list(ALLOCATORS)[:3])
@@ -359,6 +375,10 @@ def test_a_pool_of_another_device(python):
             block = bridge.pycuda_allocator()(100)
             assert block.memory.device_id == 1
             assert bridge.cupy_allocator(theirs)(100).device_id == 1
+        allocate = bridge.pycuda_allocator()
+        for device_id in (0, 1, 0, 1):
+            with bridge.primary_context(device_id), cupy.cuda.Device(device_id):
+                assert allocate(100).memory.device_id == device_id
         assert bridge.pycuda_allocator()(100).memory.device_id == 0
         print("done")
         """,
@@ -483,6 +503,48 @@ def test_the_final_error_says_who_holds_what(name, large):
     theirs.free_held()
 
 
+def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
+    allocate = bridge.pycuda_allocator()
+    a = gpuarray.GPUArray(large, np.uint8, allocator=allocate)
+    made = [
+        lambda: gpuarray.GPUArray(large, np.uint8, allocator=allocate),
+        lambda: gpuarray.zeros(large, np.uint8, allocator=allocate),
+        lambda: gpuarray.empty_like(a),
+        lambda: a + 1,
+        a.copy,
+        lambda: bridge.wrap_pycuda(
+            lambda x: gpuarray.GPUArray(large, np.uint8, allocator=allocate)
+        )(cupy.zeros(1)),
+    ]
+    for make in made:
+        with pytest.raises(OutOfMemoryError, match="CuPy's default MemoryPool"):
+            make()
+
+
+def test_a_forked_child_is_told_so(python):
+    done = python(
+        """
+        import os, bridge, bridge.autoinit
+
+        allocators = bridge.pycuda_allocator(), bridge.cupy_allocator()
+        for allocate in allocators:
+            allocate(100)
+        child = os.fork()
+        if child == 0:
+            for allocate in allocators:
+                try:
+                    allocate(1 << 20)
+                except bridge.ContextError as error:
+                    assert "CUDA does not survive fork()" in str(error), error
+                else:
+                    os._exit(1)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_limit_of_cupys_pool_is_kept():
     pool = cupy.cuda.MemoryPool()
     pool.set_limit(size=1 << 20)
@@ -565,6 +627,30 @@ def test_show_memory(capsys):
     del views
     after = shown(capsys)
     assert after["as_cupy, of PyCUDA's arrays"] == before["as_cupy, of PyCUDA's arrays"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        ((1 << 20) - 1, "1.0 MiB"),
+        ((1 << 30) - 1, "1.0 GiB"),
+        (1 << 43, "8192.0 GiB"),
+    ],
+)
+def test_numbers_of_bytes(size, text):
+    assert memory._text(size) == text
+
+
+@pytest.mark.parametrize("owner", [(), (1,), (drv, None), (1, 2, 3)])
+def test_owners_of_the_users_are_no_views(owner, capsys):
+    x = cupy.zeros(8, np.uint8)
+    foreign = cupy.cuda.UnownedMemory(x.data.ptr, 8, owner)
+    y = cupy.ndarray(8, np.uint8, cupy.cuda.MemoryPointer(foreign, 0))
+    assert bridge.as_pycuda(y).get().tolist() == [0] * 8
+    bridge.show_memory()
 
 
 def test_looking_for_pools_wakes_no_lazy_module(python):

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "interface": set(),
     "kernels": {"arguments", "context", "function", "launching", "streams"},
     "launching": {"streams"},
-    "memory": {"context", "interface", "streams"},
+    "memory": {"arrays", "context", "interface", "streams"},
     "nvrtc": set(),
     "parameters": {"arguments", "interface", "signature"},
     "selfcheck": {"__init__", "autoinit"},

@@ -7,6 +7,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
 
 import bridge
 
@@ -159,6 +160,31 @@ def test_a_capture_goes_to_another_stream_and_back(gpu, ours, theirs):
     current.synchronize()
     assert (y.get() == 3).all()
     assert (x.get() == 4).all()
+
+
+def test_a_capture_allocates_from_a_pool_of_pycudas(gpu, ours):
+    """The block is there already: CUDA allocates nothing while it captures."""
+    pool = DeviceMemoryPool()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    y = cupy.zeros(N, np.int32)
+    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)), stream:
+        x = cupy.zeros(N, np.int32)
+        ours("fill")(x, N, 1, **ONE)
+        ours("copy")(y, x, N, **ONE)
+        del x
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            x = cupy.empty(N, np.int32)
+            ours("fill")(x, N, 7, **ONE)
+            ours("copy")(y, x, N, **ONE)
+            del x
+        finally:
+            graph = stream.end_capture()
+        graph.launch()
+    stream.synchronize()
+    assert (y.get() == 7).all()
+    assert pool.active_bytes == 0
 
 
 @pytest.fixture

@@ -167,7 +167,9 @@ class Plain(drv.PointerHolderBase):
         return self.gpudata
 
 
-def reuse_of_cupys_pool(allocate, pool, cupy_stream, pycuda_stream, latch, put, early=False):
+def reuse_of_cupys_pool(
+    allocate, pool, cupy_stream, pycuda_stream, latch, put, view=None, early=False
+):
     """Let PyCUDA write 7 into a block of CuPy's pool, drop it; CuPy takes blocks and writes 1.
 
     Return what CuPy reads, and whether PyCUDA is given the same block again.
@@ -177,6 +179,8 @@ def reuse_of_cupys_pool(allocate, pool, cupy_stream, pycuda_stream, latch, put, 
         with latch.hold(pycuda_stream):
             a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
             pointer = int(a.gpudata)
+            if view:
+                a = view(a, stream=pycuda_stream)
             put(pointer, N, 7, pycuda_stream)
             del a
             again = int(allocate(4 * N)) == pointer
@@ -192,11 +196,10 @@ def reuse_of_cupys_pool(allocate, pool, cupy_stream, pycuda_stream, latch, put, 
 @every_pair
 def test_a_block_of_pycuda_allocator_is_not_reused_early(cupy_kind, pycuda_kind, latch, put):
     pool, stream = cupy.cuda.MemoryPool(), PYCUDA_STREAMS[pycuda_kind]()
-    allocate = bridge.pycuda_allocator(pool, stream=stream)
-    allocate(4 * N)  # once without another stream, as the first look at the context
-    for _ in range(2):
+    allocate = bridge.pycuda_allocator(pool)
+    for _ in range(2):  # the first time looks at the context
         assert reuse_of_cupys_pool(
-            allocate, pool, CUPY_STREAMS[cupy_kind](), stream, latch, put
+            allocate, pool, CUPY_STREAMS[cupy_kind](), stream, latch, put, bridge.as_pycuda
         ) == ({1}, True)
 
 
@@ -211,33 +214,51 @@ def test_a_plain_allocator_lets_the_block_go_too_early(cupy_kind, pycuda_kind, l
         stream,
         latch,
         put,
-        early,
+        early=early,
     )
     assert read == ({1, 7} if early else {1})
 
 
-def test_the_stream_of_pycuda_allocator_matters(latch, put):
+def test_work_beside_the_default_stream_needs_a_view(latch, put):
     """A control: the pool cannot know of work on a stream that it was not told of."""
     pool = cupy.cuda.MemoryPool()
     allocate = bridge.pycuda_allocator(pool)
     read, _ = reuse_of_cupys_pool(
-        allocate, pool, cupy.cuda.Stream.null, drv.Stream(1), latch, put, True
+        allocate, pool, cupy.cuda.Stream.null, drv.Stream(1), latch, put, early=True
     )
     assert read == {1, 7}
 
 
+@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
+def test_a_block_of_pycuda_allocator_given_to_cupy_is_not_reused_early(cupy_kind, latch, put):
+    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
+    sevens = cupy.asarray(np.full(N, 7, np.int32))
+    stream = CUPY_STREAMS[cupy_kind]()
+    a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
+    pointer = int(a.gpudata)
+    with latch.hold(stream):
+        with stream:
+            x = bridge.as_cupy(a)
+            x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
+        del a, x
+        b = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
+        assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
+        put(b.gpudata, N, 1)
+    assert (b.get() == 1).all()
+
+
 def test_pycuda_allocator_leaves_cupys_stream_as_it_is():
-    allocate = bridge.pycuda_allocator(stream=drv.Stream())
-    null, other = cupy.cuda.Stream.null, cupy.cuda.Stream()
-    with other:
+    allocate = bridge.pycuda_allocator()
+    one, other = cupy.cuda.Stream(), cupy.cuda.Stream()
+    with one:
+        allocate(4)
+        assert cupy.cuda.get_current_stream() is one
+        other.use()
         allocate(4)
         assert cupy.cuda.get_current_stream() is other
-        null.use()
-        allocate(4)
-        assert cupy.cuda.get_current_stream() is null
         with pytest.raises(ValueError, match="size is -4"):
             allocate(-4)
-        assert cupy.cuda.get_current_stream() is null
+        assert cupy.cuda.get_current_stream() is other
 
 
 def reuse_of_pycudas_pool(allocate, pool, first, second, latch, put, early=False):
@@ -311,23 +332,29 @@ LET_GO = """
         thread.start()
         thread.join()
 
-    def views_of(a, stream):
-        x = bridge.as_cupy(a)
-        yield x
-        yield x[::2]
-        yield bridge.as_cupy(a[2:])
-        yield bridge.as_pycuda(a, stream=stream)
-        yield bridge.as_cupy(a, stream=stream)
-        yield bridge.as_cupy(bridge.as_pycuda(x[1:], stream=stream)[1:], stream=stream)
-        yield bridge.wrap_pycuda(lambda b: b)(a)
+    def under_a_stream(a, stream):
         with cupy.cuda.Stream(non_blocking=True):
-            yield bridge.as_cupy(a)
+            return bridge.as_cupy(a)
+
+    VIEWS = [
+        lambda a, s: bridge.as_cupy(a),
+        lambda a, s: bridge.as_cupy(a)[::2],
+        lambda a, s: bridge.as_cupy(a[2:]),
+        lambda a, s: bridge.as_pycuda(a, stream=s),
+        lambda a, s: bridge.as_pycuda(a[2:], stream=s)[2:],
+        lambda a, s: bridge.as_cupy(a, stream=s),
+        lambda a, s: bridge.as_cupy(
+            bridge.as_pycuda(bridge.as_cupy(a)[1:], stream=s)[1:], stream=s),
+        lambda a, s: bridge.wrap_pycuda(lambda b: b)(a),
+        under_a_stream,
+    ]
 
     N = 1 << 20
     def sources(pool):
         yield lambda: gpuarray.GPUArray(N, np.uint8)
         yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=pool.allocate)
         yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=bridge.pycuda_allocator())
+        yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=bridge.pycuda_allocator(pool))
         with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
             yield lambda: cupy.empty(N, np.uint8)
 
@@ -338,18 +365,17 @@ LET_GO = """
     def every_case(let_go):
         with bridge.primary_context():
             pool, stream = DeviceMemoryPool(), drv.Stream(1)
-            count = len(list(views_of(gpuarray.GPUArray(N, np.uint8), stream)))
             bridge.as_cupy(gpuarray.GPUArray(N, np.uint8), stream=stream)  # its event stays
             before = free_bytes()
         cases = 0
         for source in sources(pool):
-            for number in range(count):
+            for view in VIEWS:
                 views = []
                 with bridge.primary_context():
                     a = source()
                     if isinstance(a, cupy.ndarray):
                         a = bridge.as_pycuda(a)
-                    views.append(list(views_of(a, stream))[number])
+                    views.append(view(a, stream))
                     del a
                     gc.collect()
                 let_go(views)
@@ -418,7 +444,7 @@ LET_GO = """
 def test_pycudas_memory_is_let_go_anywhere(let_go, python):
     done = python(LET_GO + "\n    " + let_go.strip() + "\n")
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(done.stdout.splitlines()) == {"32 cases"}
+    assert set(done.stdout.splitlines()) == {"45 cases"}
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -491,6 +517,120 @@ def test_views_alive_at_exit(statements, started, python):
     """
     done = python(body)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+OF_A_THREAD = [
+    "a view of it",
+    "a view of PyCUDA's",
+    "one pool",
+    "CuPy on PyCUDA's pool",
+    "and on a stream",
+    "a cycle",
+]
+
+
+@pytest.mark.parametrize("name", OF_A_THREAD)
+def test_views_alive_at_exit_of_a_context_that_another_thread_made(name, python):
+    """There the main thread cannot free; plain arrays of PyCUDA's make PyCUDA warn."""
+    done = python(
+        f"""
+        import threading, numpy as np, cupy, pycuda.driver as drv, bridge
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+
+        def work():
+            global a, x, pool
+            with bridge.primary_context():
+                pool = DeviceMemoryPool()
+                {AT_EXIT[name]}
+                pool.allocate(1000)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_collector_does_not_see_is_no_matter_at_exit(python):
+    done = python(
+        """
+        import gc, numpy as np, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+
+        pool = DeviceMemoryPool()
+        a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate)
+        gc.freeze()
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_lets_go_of_nothing(python):
+    """Nor may it: CUDA does not survive."""
+    done = python(
+        """
+        import os, threading, numpy as np, cupy, pycuda.driver as drv, bridge
+        from pycuda import gpuarray
+
+        def work():
+            with bridge.primary_context():
+                a = gpuarray.GPUArray(9, np.uint8)
+                stream = drv.Stream(1)
+                views.extend([bridge.as_cupy(a), bridge.as_cupy(a, stream=stream),
+                              bridge.as_pycuda(cupy.zeros(9), stream=stream)])
+
+        views = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        child = os.fork()
+        if child == 0:
+            views.clear()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        views.clear()
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_letting_go_leaves_the_current_device_as_it_is(python):
+    done = python(
+        """
+        import threading, cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
+        from pycuda import gpuarray
+
+        stream = drv.Stream(1)
+        for view in (
+            bridge.as_cupy(gpuarray.GPUArray(9, np.uint8)),
+            bridge.as_pycuda(cupy.zeros(9), stream=stream),
+        ):
+            views = [view]
+            del view
+            cupy.cuda.Device(1).use()
+            views.clear()
+            assert cupy.cuda.runtime.getDevice() == 1
+            cupy.cuda.Device(0).use()
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_memory_that_changes_hands_is_kept_by_the_views_on_it():
+    pool = DeviceMemoryPool()
+    a, b = (gpuarray.GPUArray(size, np.uint8, allocator=pool.allocate) for size in (100, 300))
+    views = [bridge.as_cupy(a), bridge.as_cupy(b)]
+    a.gpudata, b.gpudata = b.gpudata, a.gpudata
+    view = bridge.as_cupy(a)
+    views.clear()
+    del a, b
+    assert pool.active_bytes == 300
+    del view
+    assert pool.active_bytes == 0
 
 
 def test_work_on_a_view_is_seen_by_cupy_once_the_view_is_gone(latch, put):
