@@ -211,6 +211,9 @@ def _watch_collector(phase: str, _: object) -> None:
         _let_go(*_after_collecting.pop())
 
 
+gc.callbacks.append(_watch_collector)
+
+
 def _let_go(device_id: int, memory: list[Any]) -> None:
     with suppress(drv.Error):  # the context is dead, and its memory with it
         at_home(device_id, memory.clear)
@@ -289,8 +292,6 @@ def _retain(device_id: int) -> Any:
                 context = theirs
             _accept(context, device_id)
             _contexts[device_id] = context
-            if _watch_collector not in gc.callbacks:
-                gc.callbacks.append(_watch_collector)
     return context
 
 

@@ -30,6 +30,11 @@ POOLS = {
 every_pool = pytest.mark.parametrize("make_pool", POOLS.values(), ids=POOLS)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_of_earlier_tests():
+    gc.collect()
+
+
 def memory_of(array):
     """Return what an array's memory belongs to, whatever views are between."""
     while array.base is not None:
@@ -235,6 +240,19 @@ def test_an_error_of_the_users_allocator_comes_through():
             allocate(100)
 
 
+@pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
+def test_another_error_at_the_second_try_comes_through(make):
+    errors = [MemoryError(), cupy.cuda.runtime.CUDARuntimeError(700)]
+
+    def fail(size):
+        raise errors.pop(0)
+
+    with cupy.cuda.using_allocator(fail):
+        allocate = make()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="illegal"):
+        allocate(100)
+
+
 # ---- CuPy out of PyCUDA's pool -------------------------------------------------------------------
 
 
@@ -286,7 +304,6 @@ every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
 @every_allocator
 @pytest.mark.parametrize("size", [-1, -(1 << 63), 1 << 63, (1 << 64) - 1, (1 << 64) - 80, 1 << 70])
 def test_impossible_sizes(name, size):
-    gc.collect()
     before = used_by(None)
     with pytest.raises(
         ValueError, match=rf"{name.split(',')[0]}: size is {size}; 0 to 2\*\*63 - 1 by"
@@ -393,7 +410,6 @@ def test_a_pool_of_another_device(python):
 @pytest.fixture
 def large():
     """More than half of the device, in bytes, and nothing else of any pool's."""
-    gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
     yield int(0.55 * cupy.cuda.runtime.memGetInfo()[1])
     gc.collect()
@@ -601,7 +617,6 @@ def shown(capsys):
 
 
 def test_show_memory(capsys):
-    gc.collect()
     before = shown(capsys)
     pool, theirs = cupy.cuda.MemoryPool(), DeviceMemoryPool()
     blocks = [pool.malloc(1 << 20), pool.malloc(1 << 20), theirs.allocate(1 << 20)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import cupy
 import numpy as np
 import pycuda.driver as drv
@@ -20,6 +22,15 @@ __global__ void copy(int *to, const int *from, int n)
 { for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }
 """
 ONE = {"block": (32, 1, 1), "grid": (1, 1, 1)}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_collected():
+    """CUDA frees no memory while it captures: what earlier tests left goes before."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="module")
