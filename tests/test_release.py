@@ -450,6 +450,27 @@ def test_pycudas_memory_is_let_go_anywhere(let_go, python):
     assert set(done.stdout.splitlines()) == {"55 cases"}
 
 
+def test_arrays_of_the_allocators_are_let_go_anywhere(python):
+    done = python(
+        """
+        import threading, numpy as np, cupy, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+
+        pool = DeviceMemoryPool()
+        for allocate in (bridge.pycuda_allocator(), bridge.pycuda_allocator(pool)):
+            a = gpuarray.GPUArray(100, np.uint8, allocator=allocate)
+            arrays = [a[1:], a]
+            del a
+            thread = threading.Thread(target=arrays.clear)
+            thread.start()
+            thread.join()
+        print(pool.active_bytes, cupy.get_default_memory_pool().used_bytes())
+        """
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0 0\n")
+
+
 @pytest.mark.parametrize("pooled", [False, True])
 def test_pycuda_itself_cannot_let_go_anywhere(pooled, python):
     """The control: what PyCUDA does without the bridge."""
