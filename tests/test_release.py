@@ -577,6 +577,28 @@ def test_views_alive_at_exit_of_a_context_that_another_thread_made(name, python)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_pools_of_several_devices_are_emptied_each_in_its_context(python):
+    done = python(
+        """
+        import threading, bridge
+        from pycuda.tools import DeviceMemoryPool
+
+        def work():
+            for device_id in (0, 1):
+                with bridge.primary_context(device_id):
+                    pools.append(DeviceMemoryPool())
+                    pools[-1].allocate(1000)
+
+        pools = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_the_collector_does_not_see_is_no_matter_at_exit(python):
     done = python(
         """
