@@ -119,8 +119,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view
-        where its release must be ordered after `stream`.
+        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view if
+        a `stream` is given: its release must be ordered after that.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The stream on which PyCUDA will work on the result.  None: PyCUDA's default stream.
         -1: do not order.
@@ -130,7 +130,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     pycuda.gpuarray.GPUArray
         A view with the shape, strides (bytes) and dtype of `array`; where `array` is contiguous,
         with the strides that PyCUDA gives such arrays, also to axes of length 1.  If `array` is
-        itself a whole view made by `as_cupy`, the `GPUArray` it was made from.
+        itself a whole view made by `as_cupy`, and no `stream` is given, the `GPUArray` it was made
+        from.
 
     Raises
     ------
@@ -184,7 +185,9 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if type(data.mem) is UnownedMemory:
         source = viewed(data.mem._owner)
         if source is not None and _same_view(array, source):
-            return source
+            if waiter <= 0:
+                return source
+            leased = True  # its pool must be told of the work on `stream`
     owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
     return _new_gpuarray(array, data.ptr, owner, device_id)
 

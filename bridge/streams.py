@@ -8,10 +8,10 @@ on CuPy's current stream happens before later work on ``s``; when the ``GPUArray
 released, CuPy's stream waits for what is queued on ``s`` by then.  ``stream=-1``, as in
 DLPack: no ordering.
 
-Nothing is done where CUDA orders the two streams itself (the same stream; or the legacy
-default stream beside a blocking one).  Else an event is recorded on one stream and waited
-for by the other, on the device: the host never blocks.  While a stream is being captured into
-a graph, nothing orders it with the default stream: its work runs when the graph is launched.
+Nothing is done where CUDA orders the two streams itself: the same stream, or a blocking one after
+the legacy default stream.  Else an event is recorded on one stream and waited for by the other, on
+the device: the host never blocks.  While a stream is being captured into a graph, nothing orders it
+with the default stream: its work runs when the graph is launched.
 
 Source: CUDA Programming Guide, "Implicit Synchronization" and "Default Stream".
 """
@@ -114,16 +114,21 @@ def _is_non_blocking(handle: int) -> bool:
     return bool(_get_flags(handle) & _NON_BLOCKING)
 
 
-def ordered_by_cuda(one: int, other: int) -> bool:
-    """Tell whether CUDA itself orders work on two streams, given by their handles.
+def ordered_by_cuda(waiter: int, awaited: int) -> bool:
+    """Tell whether later work on `waiter` follows what `awaited` has queued without our doing.
+
+    Work on a blocking stream follows what the default stream has queued.  The reverse needs a
+    fence, although CUDA orders the default stream's next work: there may be none, and then a third
+    stream that follows the default one would not follow the first.
 
     Also True, since nothing is to be done, where one is the default stream and the other is being
     captured: what is captured does not run now, and nothing outside can be ordered with it.
     """
-    if one and other:
-        return one == other
-    explicit = one or other
-    return not explicit or is_capturing(explicit) or not _is_non_blocking(explicit)
+    if waiter == awaited:
+        return True
+    if waiter and awaited:
+        return False
+    return is_capturing(waiter or awaited) or not (awaited or _is_non_blocking(waiter))
 
 
 def fence(waiter: int, awaited: int, device_id: int) -> None:
@@ -142,14 +147,14 @@ def order(waiter: int, awaited: int, device_id: int) -> bool:
     """Apply the ordering rule; tell whether a pool must be told of the release as well."""
     if waiter < 0 or awaited < 0:
         return False
-    if waiter == awaited:
-        # Nothing to be done now.  But the block may come from the default stream's part of
-        # the pool, which CUDA does not order with a non-blocking stream.
-        return waiter != 0 and not is_capturing(waiter) and _is_non_blocking(waiter)
-    if ordered_by_cuda(waiter, awaited):
-        return False
-    fence(waiter, awaited, device_id)
-    return True
+    if not ordered_by_cuda(waiter, awaited):
+        fence(waiter, awaited, device_id)
+    if waiter and awaited not in (0, waiter):
+        return True
+    # The block may come from the default stream's part of the pool, whatever `awaited` is.
+    explicit = waiter or awaited
+    told = explicit != 0 and not is_capturing(explicit)
+    return told and (waiter != 0 or _is_non_blocking(awaited))
 
 
 # The streams of each lease that is alive, by its id().  Held here and not by the lease: when a

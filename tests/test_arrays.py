@@ -200,7 +200,7 @@ def test_as_cupy_of_a_cupy_array_is_that_array():
 def test_as_pycuda_of_a_gpuarray_is_that_array():
     a = gpuarray.GPUArray(3, np.float32)
     assert bridge.as_pycuda(a) is a
-    assert bridge.as_pycuda(a, stream=drv.Stream()) is a
+    assert bridge.as_pycuda(a, stream=-1) is a
 
 
 @pytest.mark.parametrize("flags", [None, 0, 1], ids=["None", "blocking", "non-blocking"])
@@ -209,7 +209,15 @@ def test_the_way_back_ends_at_the_same_array(flags):
     x = cupy.zeros((2, 3))
     assert bridge.as_cupy(bridge.as_pycuda(x, stream=stream), stream=stream) is x
     a = gpuarray.to_gpu(np.zeros((2, 3)))
-    assert bridge.as_pycuda(bridge.as_cupy(a, stream=stream), stream=stream) is a
+    x = bridge.as_cupy(a, stream=stream)
+    assert bridge.as_pycuda(x) is a
+    assert bridge.as_pycuda(x, stream=-1) is a
+    if stream is not None:  # a view that tells a's pool of the work there
+        for _ in range(3):
+            view = bridge.as_pycuda(x, stream=stream)
+            assert view.base.source is x
+            x = bridge.as_cupy(view, stream=stream)
+        assert bridge.as_pycuda(x) is a
 
 
 def test_a_part_on_the_way_back_is_a_part():
