@@ -6,7 +6,7 @@ import ctypes
 import tempfile
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +49,18 @@ class Global(tuple[int, int]):
         """The memory as bytes (CAI, version 3)."""
         pointer, size = self
         return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
+class _Module(cupy.cuda.function.Module):  # type: ignore[misc]
+    """A loaded module, which a forked child does not unload: CUDA would refuse, and CuPy say so."""
+
+    def __del__(
+        self,
+        keep_for_ever: Callable[[Any], None] = ctypes.pythonapi.Py_IncRef,
+        py_object: Any = ctypes.py_object,
+    ) -> None:
+        if context.forked:
+            keep_for_ever(py_object(self))
 
 
 class SourceModule:
@@ -139,7 +151,7 @@ class SourceModule:
         with self._lock:
             module = self._modules.get(device_id)
             if module is None:
-                module = cupy.cuda.function.Module()
+                module = _Module()
                 request, default = self._request, nvrtc.architecture(device_id)
                 if self._backend == "nvcc":
                     image = pycuda.compiler.compile(*request._replace(arch=request.arch or default))

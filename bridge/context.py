@@ -36,11 +36,15 @@ _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
 pycuda_current = drv.Context.get_current
 
+# Then its handler at exit, which pops, runs after the one here.
+_AUTOPRIMARYCTX_CAME_FIRST = "pycuda.autoprimaryctx" in sys.modules
+
 _lock = threading.RLock()  # a finalizer may run under it
 forked = False
 _contexts: dict[int, Any] = {}  # device id -> the Context object that this process pushes
 device_ids: dict[int, int] = {}  # CUcontext of a primary context -> device id
 _spare: list[Any] = []  # see _retain
+_makers: set[int] = set()  # the threads on which _retain made a Context object
 _watched: dict[int, Any] = {}  # id() of each object in `accepted` -> a weak reference to it
 
 
@@ -180,21 +184,25 @@ class Keeper:
         keep_for_ever: Callable[[Any], None] = ctypes.pythonapi.Py_IncRef,
         py_object: Any = ctypes.py_object,
     ) -> None:
+        try:
+            device_id = self.device_id
+        except AttributeError:  # a signal's handler raised before `__init__`
+            return
         if is_finalizing() or forked:
             # The process takes it along.  PyCUDA would free it only on the thread where the
             # bridge met the device, and in a forked child nowhere.
             keep_for_ever(py_object((self.base, self.gpudata)))
             return
-        if pycuda_current() is _contexts.get(self.device_id):
+        if pycuda_current() is _contexts.get(device_id):
             return
         memory = [self.base, self.gpudata]
         self.base = self.gpudata = None
         if _collecting == get_ident():
             # What the garbage collector has found lets go of its own references to the memory
             # after its finalizers ran.  Ours must be the last.
-            _after_collecting.append((self.device_id, memory))
+            _after_collecting.append((device_id, memory))
         else:
-            _let_go(self.device_id, memory)
+            _let_go(device_id, memory)
 
 
 _collecting = 0  # the thread on which the garbage collector is at work
@@ -281,6 +289,7 @@ def _retain(device_id: int) -> Any:
         context = _contexts.get(device_id)
         if context is None:
             context = drv.Device(device_id).retain_primary_context()
+            _makers.add(get_ident())
             inspect_pointers = drv.Device.count() > 1 or os.environ.get("BRIDGE_DEBUG") == "1"
             device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
@@ -297,9 +306,39 @@ def _retain(device_id: int) -> Any:
 
 def _forget_after_fork() -> None:
     global forked
-    forked = forked or bool(_contexts)  # a child of one that has not used CUDA may use it
+    # A child of a process that has not used CUDA may use it.
+    forked = forked or bool(_contexts) or pycuda_current() is not None
     device_ids.clear()
     accepted.clear()
+    if not forked:
+        return
+    for name in ("autoinit", "autoprimaryctx"):  # would pop, at exit, what CUDA lets nobody pop
+        finish = getattr(sys.modules.get(f"pycuda.{name}"), "_finish_up", None)
+        if finish is not None:
+            atexit.unregister(finish)
+    # PyCUDA is told that the contexts are dead.  Else it aborts the child at its end, because one
+    # is on its stack, or cannot be entered to free what was allocated in it.
+    contexts = [*_contexts.values(), *_spare]
+    while contexts or (top := pycuda_current()) is not None:  # which takes dead ones off the stack
+        _bury(contexts.pop() if contexts else top)
+
+
+def _bury(context: Any) -> None:
+    """Detach a context on a thread that did not make it: no more than a note of PyCUDA's.
+
+    On the one that did, PyCUDA would ask CUDA, and print that CUDA refuses.
+    """
+
+    def work() -> None:
+        if get_ident() in _makers:  # of a thread that is no more
+            _bury(context)
+            return
+        with suppress(drv.Error):  # it is dead already
+            context.detach()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -321,21 +360,31 @@ def can_free(pool: Any) -> bool:
 
 
 @atexit.register
-def _empty_pools() -> None:
-    """Let PyCUDA's pools hold nothing from here on.
+def _finish() -> None:
+    """Leave PyCUDA nothing to abort the process for.
 
-    The last arrays go after the last context: a block that then returns to a pool which holds
-    none makes PyCUDA abort the process, a block to be freed does not.
+    The last arrays go after the last context: a block that then returns to a pool which holds none
+    makes it abort, a block to be freed does not.  So does a context on its stack, which a signal's
+    handler may have left there.
     """
-    if forked:
-        return
     gc.unfreeze()  # the collector is to tell of all
+    # isinstance would wake modules that are imported lazily
+    pools = [found for found in gc.get_objects() if issubclass(type(found), drv.DeviceMemoryPool)]
+    if forked:
+        for pool in pools:
+            pool.stop_holding()
+        return
     for device_id in list(_contexts):
         with suppress(drv.Error), primary_context(device_id):
-            for found in gc.get_objects():
-                # isinstance would wake modules that are imported lazily
-                if issubclass(type(found), drv.DeviceMemoryPool) and can_free(found):
-                    found.stop_holding()
+            for pool in pools:
+                if can_free(pool):
+                    pool.stop_holding()
+    last = None
+    while (top := pycuda_current()) in _contexts.values():
+        drv.Context.pop()
+        last = top
+    if last is not None and _AUTOPRIMARYCTX_CAME_FIRST:
+        last.push()
 
 
 class primary_context(ContextDecorator):  # noqa: N801  (used like a function)

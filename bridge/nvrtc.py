@@ -367,11 +367,12 @@ def _save(path: Path, code: bytes) -> None:
         own.write_bytes(hashlib.sha256(code).digest() + code)
         own.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            own.unlink()
         warnings.warn(
             f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=6
         )
+    finally:
+        with contextlib.suppress(OSError):  # it is gone if all went well
+            own.unlink()
 
 
 def cache_folder(cache_dir: Any) -> Path | None:

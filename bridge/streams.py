@@ -200,9 +200,16 @@ class Lease:
         if is_finalizing() or context.forked:
             return  # nobody allocates any more
         try:
-            context.at_home(self.device_id, self._end)
+            device_id = self.device_id
+        except AttributeError:  # a signal's handler raised before `__init__`
+            return
+        try:
+            context.at_home(device_id, self._end)
         except drv.Error:
             pass  # the context is dead: no later work can run
+        except KeyboardInterrupt:  # Python prints and forgets it; the order must be kept
+            context.at_home(device_id, self._end)
+            raise
         finally:
             _leased.pop(id(self), None)
 
@@ -214,9 +221,8 @@ class Lease:
             # so that they are valid.
             if error.status == _INVALID_HANDLE:
                 raise
-        finally:
-            self.source = None
-            del _leased[id(self)]
+        self.source = None
+        _leased.pop(id(self), None)
 
     def _order(self) -> None:
         user = self.user_stream

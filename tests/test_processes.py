@@ -1,0 +1,987 @@
+"""Processes and their ends: each case in interpreters of its own, exit status and empty stderr."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import textwrap
+
+import pytest
+from conftest import ON_GPU
+
+import bridge
+
+USE = """
+import os, sys, threading, warnings
+import numpy as np, cupy, pycuda.driver as drv, bridge
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+
+# Of fork() beside the threads of NumPy and of CUDA, since Python 3.12.
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+ADD = "__global__ void add(float *x, float a) { x[threadIdx.x] += a; }"
+
+def use(start=0):
+    a = gpuarray.to_gpu(np.arange(start, start + 4, dtype=np.float32))
+    x = bridge.as_cupy(a)
+    add = bridge.SourceModule(ADD).get_function("add")
+    add(x, 2, block=4)
+    b = bridge.as_pycuda(x * 2)
+    add(b, 1, block=4)
+    return b.get().tolist()
+"""
+RESULT = [5.0, 7.0, 9.0, 11.0]  # of `use()`
+
+
+def ends(done, status=0, stdout=None):
+    """Assert how a process ended, and return what it printed."""
+    assert (done.returncode, done.stderr) == (status, "")
+    assert stdout is None or done.stdout == stdout
+    return done.stdout
+
+
+@pytest.fixture
+def script(python, tmp_path):
+    """Run a script that has a file: processes that are spawned import it."""
+
+    def script(text, **keywords):
+        file = tmp_path / "script.py"
+        install = "" if ON_GPU else "import hostcuda; hostcuda.install()\n"
+        file.write_text(install + textwrap.dedent(USE) + textwrap.dedent(text))
+        return python(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
+
+    return script
+
+
+# ---- fork ----------------------------------------------------------------------------------------
+
+
+WAYS_TO_FORK = {
+    "os.fork": """
+def fork(child):
+    pid = os.fork()
+    if pid == 0:
+        child()
+        {end}
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+""",
+    "multiprocessing": """
+import multiprocessing
+def fork(child):
+    def target():
+        child()
+        {end}
+    process = multiprocessing.get_context("fork").Process(target=target)
+    process.start()
+    process.join()
+    return process.exitcode
+""",
+}
+ENDS = {"os._exit": "os._exit(3)", "sys.exit": "sys.stdout.flush(); sys.exit(3)"}
+
+every_way = pytest.mark.parametrize("way", WAYS_TO_FORK.values(), ids=WAYS_TO_FORK)
+every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+
+
+@every_end
+@every_way
+def test_a_child_forked_before_cuda_is_used_works(way, end, python):
+    done = python(
+        USE
+        + way.format(end=end)
+        + """
+def child():
+    with bridge.primary_context():
+        print(use(), flush=True)
+print(fork(child), flush=True)
+child()
+"""
+    )
+    ends(done, stdout=f"{RESULT}\n3\n{RESULT}\n")
+
+
+BEFORE_THE_FORK = {
+    "bridge.autoinit": "import bridge.autoinit",
+    "pycuda.autoprimaryctx": "import pycuda.autoprimaryctx",
+    "under primary_context": "left = bridge.primary_context(); left.__enter__()",
+    "after primary_context": "",
+    # One that lives: the child's first new thread gets its id.
+    "another thread's context": """
+def make_context():
+    with bridge.primary_context():
+        pass
+    made.set()
+    stop.wait()
+made, stop = threading.Event(), threading.Event()
+threading.Thread(target=make_context).start()
+made.wait()
+""",
+}
+INHERIT = """
+with bridge.primary_context():
+    stream, pool, event = drv.Stream(1), DeviceMemoryPool(), drv.Event()
+    a = gpuarray.to_gpu(np.arange(4.0))
+    p = gpuarray.to_gpu(np.arange(4.0), allocator=pool.allocate)
+    q = gpuarray.to_gpu(np.arange(4.0), allocator=pool.allocate)  # unknown to the bridge
+    module = bridge.SourceModule(ADD)
+    add = module.get_function("add")
+    views = [
+        bridge.as_cupy(a), bridge.as_cupy(a, stream=stream), bridge.as_cupy(p),
+        bridge.as_pycuda(cupy.zeros(4), stream=stream), bridge.as_pycuda(a, stream=stream),
+        bridge.as_cupy(gpuarray.to_gpu(np.arange(4.0), allocator=bridge.pycuda_allocator())),
+    ]
+    kept = bridge.as_cupy(gpuarray.zeros_like(a)), bridge.as_pycuda(cupy.zeros(4), stream=stream)
+
+def child():
+    for action in (use, lambda: bridge.as_pycuda(views[0]), lambda: bridge.as_cupy(a),
+                   lambda: add(kept[0], 1, block=4), lambda: bridge.SourceModule(ADD),
+                   bridge.primary_context().__enter__, lambda: bridge.wait_stream(stream, None),
+                   lambda: bridge.pycuda_allocator()(8), bridge.show_memory):
+        try:
+            action()
+        except bridge.ContextError as error:
+            assert "CUDA does not survive fork()" in str(error), error
+            assert "multiprocessing.get_context('spawn')" in str(error)
+        except drv.Error as error:  # PyCUDA was asked first
+            assert action is use, error
+        else:
+            raise AssertionError("it worked")
+    views.clear()
+"""
+
+
+@every_end
+@every_way
+@pytest.mark.parametrize("before", BEFORE_THE_FORK.values(), ids=BEFORE_THE_FORK)
+def test_a_child_forked_after_cuda_was_used_gets_an_error_and_ends(before, way, end, python):
+    done = python(
+        USE
+        + before
+        + INHERIT
+        + way.format(end=end)
+        + """
+print(fork(child))
+with bridge.primary_context():  # the parent goes on
+    views.clear()
+    print(use())
+    del stream, pool, event, a, p, q, kept, module
+if "left" in globals():
+    drv.Context.pop()
+if "stop" in globals():
+    stop.set()
+"""
+    )
+    ends(done, stdout=f"3\n{RESULT}\n")
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('mine')"])
+def test_a_forked_child_may_run_to_the_end_of_the_script(end, python):
+    done = python(
+        USE
+        + "import bridge.autoinit\n"
+        + INHERIT
+        + f"""
+pid = os.fork()
+if pid == 0:
+    child()
+    {end}
+else:
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    )
+    status = 1 if "mine" in end else 3 if end else 0
+    assert (done.returncode, done.stdout) == (0, f"{status}\n")
+    assert only_a_traceback(done.stderr) if "mine" in end else done.stderr == ""
+
+
+def test_a_child_of_a_forked_child_ends_as_well(python):
+    done = python(
+        USE
+        + "import bridge.autoinit\n"
+        + INHERIT
+        + """
+for generation in range(3):
+    pid = os.fork()
+    if pid:
+        break
+    child() if generation == 0 else None
+if pid:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    )
+    ends(done)
+
+
+def test_pycuda_itself_aborts_a_forked_child(python):
+    """The control: the bridge is not there."""
+    done = python(
+        """
+        import os, sys, warnings
+        warnings.simplefilter("ignore")
+        import pycuda.driver as drv
+        drv.init()
+        context = drv.Device(0).retain_primary_context()
+        context.push()
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        context.pop()
+        """
+    )
+    assert done.stdout == "-6\n"
+    assert "The context stack was not empty" in done.stderr
+
+
+# ---- spawn, forkserver, executors, pytest-xdist --------------------------------------------------
+
+
+IN_THE_PARENT = {
+    "bridge.autoinit": "import bridge.autoinit",
+    "primary_context": "left.enter_context(bridge.primary_context())",
+    "nothing": "pass",
+}
+in_parents = pytest.mark.parametrize("parent", IN_THE_PARENT.values(), ids=IN_THE_PARENT)
+
+WORK = """
+import contextlib, multiprocessing, concurrent.futures
+
+@bridge.primary_context()
+def work(start):
+    return use(start)
+
+def work_and_send(start, connection):
+    connection.send(work(start))
+    connection.close()
+
+def main():
+    import bridge.autoinit
+    return use()
+
+EXPECTED = [[2.0 * (i + j + 2) + 1 for j in range(4)] for i in range(6)]
+"""
+
+
+@in_parents
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_are_started_anew_work(method, parent, script):
+    done = script(
+        WORK
+        + f"""
+if __name__ == "__main__":
+    with contextlib.ExitStack() as left:
+        {parent}
+        here = work(0)  # the parent's CUDA is in use
+        context = multiprocessing.get_context({method!r})
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=work_and_send, args=(1, sender))
+        process.start()
+        sender.close()
+        assert receiver.recv() == EXPECTED[1]
+        process.join()
+        assert process.exitcode == 0
+        receiver.close()
+        with context.Pool(2) as pool:
+            assert pool.map(work, range(6)) == EXPECTED
+            assert pool.apply(main) == EXPECTED[0]  # autoinit in the child
+            pool.close()
+            pool.join()
+        assert here == work(0) == EXPECTED[0]
+"""
+    )
+    ends(done)
+
+
+@in_parents
+def test_a_process_pool_of_futures_works(parent, script):
+    done = script(
+        WORK
+        + f"""
+if __name__ == "__main__":
+    with contextlib.ExitStack() as left:
+        {parent}
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
+            assert list(executor.map(work, range(6))) == EXPECTED
+        assert work(0) == EXPECTED[0]
+"""
+    )
+    ends(done)
+
+
+@in_parents
+def test_a_thread_pool_of_futures_works(parent, python):
+    done = python(
+        USE
+        + WORK
+        + f"""
+def with_manager(start):
+    with bridge.primary_context():
+        return use(start)
+
+with contextlib.ExitStack() as left:
+    {parent}
+    with concurrent.futures.ThreadPoolExecutor(3) as executor:
+        for task in (work, with_manager):
+            assert list(executor.map(task, range(6))) == EXPECTED
+        assert not any(executor.map(lambda _: drv.Context.get_current(), range(6)))
+        failed = executor.submit(use).exception()
+        assert isinstance(failed, Exception), failed  # a task without a context
+        assert list(executor.map(work, range(6))) == EXPECTED
+executor = concurrent.futures.ThreadPoolExecutor(2)  # joined at exit
+pending = [executor.submit(work, i) for i in range(6)]
+"""
+    )
+    ends(done)
+
+
+def test_tests_run_under_xdist(package, python, tmp_path):
+    package("xdist")
+    install = "" if ON_GPU else "import hostcuda; hostcuda.install()\n"
+    (tmp_path / "test_small.py").write_text(
+        install
+        + USE
+        + f"""
+import pytest, bridge.autoinit
+
+@pytest.mark.parametrize("i", range(6))
+def test_use(i):
+    assert use() == {RESULT}
+
+def test_worker():
+    assert os.environ["PYTEST_XDIST_WORKER"] in ("gw0", "gw1")
+"""
+    )
+    arguments = ["-q", "-n", "2", "-p", "no:cacheprovider", "-W", "error"]
+    arguments += ["-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = python(f"import sys, pytest; sys.exit(pytest.main({arguments!r}))")
+    assert "7 passed" in ends(done)
+
+
+# ---- the end of an interpreter -------------------------------------------------------------------
+
+
+MAKE = """
+def make():
+    a = gpuarray.to_gpu(np.arange(4.0))
+    x = bridge.as_cupy(a)
+    y = cupy.zeros(4)
+    b = bridge.as_pycuda(y, stream=drv.Stream(1))
+    return [a, x, y, b, bridge.as_cupy(gpuarray.to_gpu(np.arange(4), allocator=pool.allocate))]
+"""
+
+
+@pytest.mark.parametrize("order", ["made", "made[::-1]"])
+@pytest.mark.parametrize("started", ["import bridge.autoinit", "left.__enter__()"])
+def test_views_of_both_sides_at_exit_in_both_orders(started, order, python):
+    """The names are let go of in the order in which they were given."""
+    done = python(
+        USE
+        + MAKE
+        + f"""
+left = bridge.primary_context()
+{started}
+pool = DeviceMemoryPool()
+made = make()
+one, two, three, four, five = {order}
+del made
+sys.kept = [bridge.as_pycuda(cupy.zeros(3)), bridge.as_cupy(gpuarray.to_gpu(np.arange(3)))]
+if drv.Context.get_current() is not None and "autoinit" not in {started!r}:
+    left.__exit__(None, None, None)
+"""
+    )
+    ends(done)
+
+
+AROUND = """
+import atexit
+def late(name):
+    with bridge.primary_context():
+        made = make()
+        print(name, use(), flush=True)
+        kept.append(made)  # alive when the modules go
+kept = []
+"""
+
+
+@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
+def test_users_handlers_of_atexit_convert_and_launch(started, python):
+    done = python(
+        "import atexit\natexit.register(lambda: late('before'))\n"
+        + USE
+        + MAKE
+        + AROUND
+        + f"""
+{started}
+with bridge.primary_context():
+    pool = DeviceMemoryPool()
+    late("now")
+atexit.register(late, "after")
+"""
+    )
+    ends(done, stdout=f"now {RESULT}\nafter {RESULT}\nbefore {RESULT}\n")
+
+
+THREADS_AT_EXIT = {
+    "waits inside": """
+def work():
+    with bridge.primary_context():
+        kept = make()
+        started.set()
+        threading.Event().wait()
+""",
+    "converts from time to time": """
+def work():
+    while True:
+        with bridge.primary_context():
+            kept[:] = make()
+        started.set()
+        if stop.wait(0.0001):
+            stopped.set()
+            threading.Event().wait()
+atexit.register(lambda: (stop.set(), stopped.wait()))
+""",
+    "converts all the time, until told": """
+def work():
+    with bridge.primary_context():
+        while not stop.is_set():
+            kept[:] = make()
+            started.set()
+    stopped.set()
+atexit.register(lambda: (stop.set(), stopped.wait()))
+""",
+    "is none of the daemons": """
+def work():
+    with bridge.primary_context():
+        for _ in range(100):
+            kept[:] = make()
+            started.set()
+""",
+}
+
+
+@pytest.mark.parametrize("work", THREADS_AT_EXIT.values(), ids=THREADS_AT_EXIT)
+@pytest.mark.parametrize("main", ["import bridge.autoinit", "pass"])
+def test_a_thread_at_exit(main, work, python):
+    daemon = "for _ in" not in work
+    done = python(
+        USE
+        + MAKE
+        + f"""
+import atexit
+{main}
+kept, started, stop, stopped = [], threading.Event(), threading.Event(), threading.Event()
+with bridge.primary_context():
+    pool = DeviceMemoryPool()
+    held = make()
+{work}
+threading.Thread(target=work, daemon={daemon}).start()
+started.wait()
+"""
+    )
+    ends(done)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python lets such threads be")
+def test_a_daemon_thread_that_never_leaves_makes_pycuda_abort(python):
+    """A control of what README's limits say: Python ends the thread in the midst of C++."""
+    done = python(
+        USE
+        + MAKE
+        + """
+def work():
+    with bridge.primary_context():
+        while True:
+            kept[:] = make()
+            started.set()
+kept, started = [], threading.Event()
+pool = bridge.primary_context()(DeviceMemoryPool)()
+threading.Thread(target=work, daemon=True).start()
+started.wait()
+"""
+    )
+    assert done.returncode == -6
+    said = ("The context stack was not empty", "FATAL: exception not rethrown", "terminate called")
+    assert any(text in done.stderr for text in said)
+
+
+LEAVING = {
+    "sys.exit": ("sys.exit(4)", 4),
+    "the end": ("", 0),
+    "os._exit": ("os._exit(5)", 5),
+    "SIGTERM": ("os.kill(os.getpid(), __import__('signal').SIGTERM)", -15),
+}
+
+
+@pytest.mark.parametrize(("leave", "status"), LEAVING.values(), ids=LEAVING)
+@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
+def test_a_process_ends_inside_of_a_primary_context(started, leave, status, python):
+    done = python(
+        USE
+        + MAKE
+        + f"""
+{started}
+def generate():
+    with bridge.primary_context():
+        yield make()
+
+with bridge.primary_context(), bridge.primary_context(0):
+    pool = DeviceMemoryPool()
+    views = make()
+    with bridge.use_stream(drv.Stream(1)), cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+        views += make(), cupy.zeros(4)
+        {leave}
+"""
+    )
+    ends(done, status)
+
+
+def only_a_traceback(text, message="ValueError: mine"):
+    first, *lines, last = text.splitlines()
+    return (
+        first == "Traceback (most recent call last):"
+        and last == message
+        and all(line.startswith("  ") for line in lines)
+    )
+
+
+@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
+def test_an_exception_that_nobody_handles_holds_views(started, python):
+    done = python(
+        USE
+        + MAKE
+        + f"""
+{started}
+pool = None
+def fail(*views):
+    raise ValueError("mine")
+with bridge.primary_context():
+    pool = DeviceMemoryPool()
+    fail(*make())
+"""
+    )
+    assert done.returncode == 1
+    assert only_a_traceback(done.stderr), done.stderr
+
+
+# ---- exceptions of signals' handlers -------------------------------------------------------------
+
+
+INTERRUPT = """
+import gc, random, signal, time
+from bridge import streams
+
+class Interrupt(KeyboardInterrupt):
+    pass
+
+def handler(*_):
+    if armed:
+        raise Interrupt
+
+ignored = []  # what Python prints of finalizers, and forgets
+def note(unraisable):
+    global armed
+    armed = False
+    ignored.append(unraisable.exc_type)
+
+def state():
+    gc.collect()
+    return {
+        "PyCUDA's context": drv.Context.get_current(),  # perhaps twice on its stack: till the exit
+        "CUDA's context": cupy.cuda.driver.ctxGetCurrent(),
+        "stream": cupy.cuda.get_current_stream(),
+        "allocator": cupy.cuda.get_allocator(),
+        "PyCUDA's pool": pool.active_bytes,
+        "CuPy's pool": cupy.get_default_memory_pool().used_bytes(),
+    }
+
+def interrupt(work, longest, seconds=1.0):
+    global armed
+    work()
+    before, leases = state(), len(streams._leased)
+    hits, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest))
+            while armed:
+                work()
+        except Interrupt:
+            armed = False
+            hits += 1
+    assert hits > 3, hits
+    assert set(ignored) <= {Interrupt}
+    assert state() == before, (before, state())
+    # A finalizer that is interrupted before its first line does nothing.
+    assert len(streams._leased) <= leases + len(ignored)
+    work()
+    assert state() == before
+
+armed = False
+signal.signal(signal.SIGALRM, handler)
+sys.unraisablehook = note
+pool, stream, other = DeviceMemoryPool(), drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+add = bridge.SourceModule(ADD).get_function("add")
+one, two = bridge.pycuda_allocator(), bridge.pycuda_allocator(pool)
+three = bridge.cupy_allocator(pool)
+"""
+INTERRUPTED = {
+    "contexts": """
+def nothing():
+    with bridge.primary_context(), bridge.primary_context(0):
+        pass
+decorated = bridge.primary_context()(nothing)
+def work():
+    for _ in range(20):
+        nothing(), decorated()
+interrupt(work, 1e-4)
+""",
+    "conversions": """
+def work():
+    a = gpuarray.GPUArray(8, np.float32, allocator=one)
+    x = bridge.as_cupy(a, stream=stream)
+    b = bridge.as_pycuda(x[::2], stream=stream)
+    with bridge.use_stream(stream), bridge.primary_context():
+        bridge.as_cupy(b)
+        bridge.as_cupy(gpuarray.GPUArray(8, np.float32, allocator=two))
+    with other:  # CuPy's own `using_allocator` can be interrupted before it is left
+        bridge.as_pycuda(cupy.ndarray(8, np.float32, three(32)))
+    bridge.wait_stream(stream, other)
+interrupt(work, 1e-3)
+assert use() == [5.0, 7.0, 9.0, 11.0]
+""",
+    "launches": """
+x = cupy.zeros(8, np.float32)
+a = gpuarray.zeros(8, np.float32)
+add.prepare("Pf")
+def work():
+    add(x, 2, block=8)
+    add(a, 3.0, block=(8, 1, 1), grid=(1, 1), stream=stream)
+    add(bridge.as_pycuda(x, stream=stream), 1, block=8, stream=other)
+    add.prepared_call(1, 8, x.data.ptr, 1.0)
+interrupt(work, 1e-3)
+x[:] = 0
+add(x, 2, block=8)
+assert (x == 2).all()
+""",
+    "compilations": """
+import itertools, pathlib, tempfile
+numbers, x = itertools.count(), cupy.empty(1, np.float32)
+with tempfile.TemporaryDirectory() as folder:
+    def work():
+        source = ADD + f"\\n// {next(numbers)}"
+        bridge.SourceModule(source, cache_dir=folder).get_function("add")(x, 1, block=1)
+    interrupt(work, 0.2)
+    files = [path.name for path in pathlib.Path(folder).iterdir()]
+    assert files and all(name.endswith(".cubin") for name in files), files
+""",
+}
+
+
+@pytest.mark.parametrize("work", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_an_exception_of_a_signals_handler_leaves_nothing_behind(work, python):
+    ends(python(USE + "import bridge.autoinit\n" + INTERRUPT + work))
+
+
+def test_an_interrupted_write_to_the_cache_leaves_no_file(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bridge.SourceModule("__global__ void f() {}", cache_dir=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    bridge.SourceModule("__global__ void f() {}", cache_dir=tmp_path)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
+
+
+def test_ctrl_c_ends_a_process_as_python_does(python):
+    done = python(
+        USE
+        + MAKE
+        + """
+import signal, bridge.autoinit
+pool = DeviceMemoryPool()
+views = make()
+with bridge.primary_context():
+    views += make()
+    signal.raise_signal(signal.SIGINT)
+"""
+    )
+    assert done.returncode == -2
+    assert only_a_traceback(done.stderr, "KeyboardInterrupt"), done.stderr
+
+
+def test_an_interrupted_release_is_ordered_all_the_same(python):
+    """The handler raises inside of the finalizer: Python prints that, and goes on."""
+    done = python(
+        USE
+        + """
+import bridge.autoinit
+from bridge import streams
+sys.unraisablehook = lambda unraisable: print(unraisable.exc_type.__name__)
+stream = drv.Stream(1)
+view = bridge.as_pycuda(cupy.zeros(4), stream=stream)
+fence, fences = streams.fence, []
+def interrupted(*arguments):
+    fences.append(arguments)
+    if len(fences) == 1:
+        raise KeyboardInterrupt
+    fence(*arguments)
+streams.fence = interrupted
+del view
+assert fences == [(0, stream.handle, 0)] * 2, fences
+assert not streams._leased
+"""
+    )
+    ends(done, stdout="KeyboardInterrupt\n")
+
+
+def test_an_interrupted_constructor_leaves_a_finalizer_without_attributes(python):
+    done = python(
+        """
+        from bridge.context import Keeper
+        from bridge.streams import Lease
+        for kind in (Keeper, Lease):
+            kind.__new__(kind)  # as if a signal's handler had raised before the first line
+        """
+    )
+    ends(done)
+
+
+# ---- exceptions inside of each context manager ---------------------------------------------------
+
+
+MANAGERS = """
+import contextlib, gc
+import bridge.autoinit
+pool, stream = DeviceMemoryPool(), drv.Stream(1)
+
+def state():
+    return (
+        drv.Context.get_current(),
+        cupy.cuda.driver.ctxGetCurrent(),
+        cupy.cuda.get_current_stream(),
+        cupy.cuda.get_allocator(),
+        cupy.cuda.runtime.getDevice(),
+    )
+
+class Mine(Exception):
+    pass
+
+MANAGERS = [
+    bridge.primary_context,
+    lambda: bridge.primary_context(0),
+    lambda: bridge.use_stream(stream),
+    lambda: bridge.use_stream(None),
+    lambda: cupy.cuda.using_allocator(bridge.cupy_allocator(pool)),
+    lambda: cupy.cuda.using_allocator(bridge.cupy_allocator()),
+]
+before = state()
+"""
+
+
+def test_an_exception_leaves_every_context_manager(python):
+    done = python(
+        USE
+        + MANAGERS
+        + """
+for one in MANAGERS:
+    for other in MANAGERS:
+        try:
+            with one() as first, other() as second:
+                views = [bridge.as_pycuda(cupy.zeros(4)), bridge.as_cupy(gpuarray.zeros(4, "f"))]
+                inside = state()
+                raise Mine
+        except Mine:
+            pass
+        assert state() == before
+        with contextlib.suppress(Mine), contextlib.ExitStack() as stack:
+            for manager in (one, other):
+                stack.enter_context(manager())
+            assert state()[0] is before[0]
+            raise Mine
+        assert state() == before
+        def generate():
+            with one(), other():
+                yield bridge.as_pycuda(cupy.zeros(4), stream=stream)
+                raise AssertionError("closed early")
+        generator = generate()
+        next(generator)
+        generator.close()
+        assert state() == before
+        for _ in generate():  # let go of at the break
+            break
+        gc.collect()
+        assert state() == before
+use()
+"""
+    )
+    ends(done)
+
+
+def test_an_exception_leaves_primary_contexts_of_two_devices(python):
+    done = python(
+        USE
+        + MANAGERS
+        + """
+for nested in ((0, 1), (1, 0), (1, 1), (1, 0, 1)):
+    with contextlib.suppress(Mine), contextlib.ExitStack() as stack:
+        for device in nested:
+            stack.enter_context(bridge.primary_context(device))
+            x = bridge.as_cupy(gpuarray.zeros(4, np.float32))
+            assert x.device.id == cupy.cuda.runtime.getDevice() == device
+            del x
+        with bridge.use_stream(drv.Stream(1)):
+            raise Mine
+    assert state() == before
+    @bridge.primary_context(1)
+    def fail():
+        raise Mine
+    with contextlib.suppress(Mine):
+        fail()
+    assert state() == before
+    try:
+        with bridge.primary_context(1), bridge.primary_context(2):
+            raise AssertionError("there is no such device")
+    except ValueError:
+        pass
+    assert state() == before
+use()
+""",
+        devices=2,
+    )
+    ends(done)
+
+
+def test_a_thread_that_ends_with_an_exception_leaves_nothing(python):
+    done = python(
+        USE
+        + MANAGERS
+        + """
+seen = []
+threading.excepthook = lambda arguments: seen.append(arguments.exc_type)
+
+def fail(kept):
+    with bridge.primary_context(), bridge.use_stream(drv.Stream(1)):
+        with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+            kept += [cupy.zeros(4), bridge.as_pycuda(cupy.zeros(4)),
+                     bridge.as_cupy(gpuarray.zeros(4, np.float32))]
+            raise Mine
+
+def generate():
+    with bridge.primary_context():
+        yield bridge.as_cupy(gpuarray.zeros(4, np.float32))
+
+def leave_a_generator(kept):
+    generator = generate()
+    kept.append(next(generator))
+    raise Mine
+
+for target in (fail, leave_a_generator):
+    kept = []
+    thread = threading.Thread(target=target, args=(kept,))
+    thread.start()
+    thread.join()
+    assert seen.pop() is Mine
+    assert state() == before
+    assert kept
+    kept.clear()
+    gc.collect()
+    assert pool.active_bytes == 0
+
+def look():  # a thread that takes the place of one that failed
+    for action in (fail, leave_a_generator):
+        with contextlib.suppress(Mine):
+            action([])
+        gc.collect()
+        found.append((drv.Context.get_current(), cupy.cuda.get_current_stream().ptr,
+                      cupy.cuda.get_allocator() == before[3]))
+
+found = []
+thread = threading.Thread(target=look)
+thread.start()
+thread.join()
+assert found == [(None, 0, True)] * 2, found
+use()
+"""
+    )
+    ends(done)
+
+
+# ---- memory of another process -------------------------------------------------------------------
+
+
+IPC = """
+import multiprocessing
+
+def base_and_offset(pointer):
+    # A handle names a whole allocation: a pool's block lies somewhere inside of it.
+    base, size = drv.mem_get_address_range(pointer)
+    return int(base), pointer - int(base)
+
+@bridge.primary_context()
+def pycuda_opens(handle, offset):
+    memory = drv.IPCMemoryHandle(bytearray(handle))  # PyCUDA's type for it; CuPy's is bytes
+    a = gpuarray.GPUArray((1000,), np.float32, gpudata=int(memory) + offset)
+    add_all(bridge.as_cupy(a))
+    drv.Context.synchronize()
+    memory.close()
+
+@bridge.primary_context()
+def cupy_opens(handle, offset):
+    pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
+    memory = cupy.cuda.UnownedMemory(pointer, offset + 4000, None)
+    x = cupy.ndarray((1000,), np.float32, cupy.cuda.MemoryPointer(memory, offset))
+    add_all(bridge.as_pycuda(x))
+    drv.Context.synchronize()
+    cupy.cuda.runtime.ipcCloseMemHandle(pointer)
+
+def add_all(array):
+    bridge.SourceModule(ADD).get_function("add")(array, 1, block=1000)
+
+@bridge.primary_context()
+def pycuda_shares(opens, connection):
+    a = gpuarray.to_gpu(np.arange(2000, dtype=np.float32))[1000:]
+    base, offset = base_and_offset(int(a.gpudata))
+    drv.Context.synchronize()
+    connection.send((opens, bytes(drv.mem_get_ipc_handle(base)), offset))
+    connection.recv()
+    connection.send(bridge.as_cupy(a).get().tolist())
+
+@bridge.primary_context()
+def cupy_shares(opens, connection):
+    x = cupy.arange(2000, dtype=np.float32)[1000:]
+    base, offset = base_and_offset(x.data.ptr)
+    drv.Context.synchronize()
+    connection.send((opens, cupy.cuda.runtime.ipcGetMemHandle(base), offset))
+    connection.recv()
+    connection.send(bridge.as_pycuda(x).get().tolist())
+
+def user(connection):
+    opens, handle, offset = connection.recv()
+    opens(handle, offset)
+    connection.send("done")
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    for shares, opens in ((pycuda_shares, cupy_opens), (cupy_shares, pycuda_opens)):
+        ours, theirs = zip(context.Pipe(), context.Pipe())
+        targets = (shares, (opens, theirs[0])), (user, (theirs[1],))
+        processes = [context.Process(target=target, args=args) for target, args in targets]
+        for process in processes:
+            process.start()
+        ours[1].send(ours[0].recv())
+        ours[0].send(ours[1].recv())
+        assert ours[0].recv() == list(range(1001, 2001))
+        for process in processes:
+            process.join()
+            assert process.exitcode == 0
+"""
+
+
+@pytest.mark.usefixtures("gpu")
+def test_memory_of_another_process(script):
+    ends(script(IPC))
