@@ -13,9 +13,10 @@ from pycuda._pvt_struct import calcsize, pack
 from pycuda.gpuarray import GPUArray
 
 from . import context
-from .arrays import as_cupy
+from .arrays import address_without_memory, as_cupy
 from .interface import PLAIN_DTYPES, pointer_device
 from .signature import Parameter
+from .words import named
 
 _ndarray = cupy.ndarray
 _HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase)
@@ -70,7 +71,10 @@ def pack_arguments(
         elif isinstance(value, np.generic):
             char = value.dtype.char
             if value.dtype not in PLAIN_DTYPES:
-                raise TypeError(f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C")
+                raise TypeError(
+                    f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C; bool, "
+                    "integers, float16/32/64 and complex64/128 are accepted"
+                )
             layout += _AS_INTEGERS.get(char, char)
             values.append(int.from_bytes(value.tobytes(), "little") if char in "?e" else value)
         elif isinstance(value, bool):
@@ -127,7 +131,10 @@ def pointer_of(
     if isinstance(value, GPUArray):
         array, gpudata = value, value.gpudata
         contiguous = value.strides == (value.itemsize,) or value.flags.forc
-        pointer = 0 if gpudata is None else _checked(int(gpudata), caller, device_id)
+        if gpudata is None:
+            pointer = address_without_memory(value, caller)
+        else:
+            pointer = _checked(int(gpudata), caller, device_id)
     elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
         if isinstance(value.gpudata, int | np.integer):
             return _checked(int(value.gpudata), caller, device_id), None
@@ -135,8 +142,9 @@ def pointer_of(
     else:
         try:
             array = as_cupy(value) if type(value) is not cupy.ndarray else value
-        except (TypeError, ValueError, BufferError) as error:
-            raise type(error)(str(error).replace("as_cupy: argument", caller, 1)) from None
+        except (TypeError, ValueError, BufferError, context.ContextError) as error:
+            text = f"{caller}: {str(error).removeprefix('as_cupy: ')}"
+            raise type(error)(text.replace(f"{caller}: argument", caller, 1)) from None
         contiguous, pointer = array.flags.forc, int(array.data.ptr)
         if array.size and array.data.device_id != device_id:
             raise _elsewhere(caller, array.data.device_id, device_id)
@@ -158,13 +166,17 @@ def _checked(pointer: int, caller: str, device_id: int) -> int:
 
 
 def _elsewhere(caller: str, found: int, device_id: int) -> context.ContextError:
-    return context.ContextError(f"{caller} is on device {found}, but device {device_id} is current")
+    return context.ContextError(
+        f"{caller} is on device {found}, but device {device_id} is current; work under "
+        f"`with bridge.primary_context({found}):`, or copy the array to device {device_id}"
+    )
 
 
 def _by_value(value: Any) -> Any:
     """Return what a host array of no dimensions holds, as of ``pycuda.gpuarray.vec``."""
     if type(value) is np.ndarray and not value.shape:
-        return value if isinstance(value.base, drv.ManagedAllocation) else value[()]
+        of_objects = value.dtype.hasobject  # which are on the host, None included
+        return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
     return value
 
 
@@ -234,8 +246,10 @@ def _as_pointer(
     if isinstance(value, np.integer) and value.nbytes == 8:
         return int(value)  # an address
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
-        hint = "; an address is passed as numpy.uintp(address)" if isinstance(value, int) else ""
-        raise TypeError(f"{caller} is {value!r}, but the kernel takes a pointer{hint}")
+        hint = "an address is passed as numpy.uintp(address)"
+        if not isinstance(value, int):
+            hint = "a device array is accepted"
+        raise TypeError(f"{caller} is {named(value)}, but the kernel takes a pointer; {hint}")
     pointer, dtype = pointer_of(value, caller, device_id, strided)
     wanted = parameter.dtype
     if dtype is not None and wanted is not None and not _same_bits(dtype, wanted):
@@ -285,9 +299,7 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
             return value
     elif isinstance(value, TextureObject | SurfaceObject) and wanted.itemsize == 8:
         return int(value.ptr)
-    kind = type(value)
-    got = f"{value!r}" if np.isscalar(value) else f"a {kind.__module__}.{kind.__qualname__}"
     raise TypeError(
-        f"{caller} is {got.replace('builtins.', '')}, but the kernel takes {wanted} by value; pass "
+        f"{caller} is {named(value)}, but the kernel takes {wanted} by value; pass "
         f"numpy.{wanted}(...)"
     )

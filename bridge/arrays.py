@@ -57,7 +57,8 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     TypeError
         If `array` is no device array, or of a dtype that CuPy has not.
     ValueError
-        If its ``__cuda_array_interface__`` is broken.
+        If its ``__cuda_array_interface__`` is broken, or a `GPUArray` has elements but no memory;
+        or CUDA does not know `stream`.
     BufferError
         If the exporter refuses, or says that its data is read-only or masked.
 
@@ -90,7 +91,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     if dtype not in PLAIN_DTYPES:
         check_dtype(dtype, "as_cupy")
     gpudata = array.gpudata
-    pointer = 0 if gpudata is None else gpudata.__int__()
+    pointer = address_without_memory(array, "as_cupy") if gpudata is None else gpudata.__int__()
     if context.inspect_pointers:
         _check_device(pointer, context.current_device(), "as_cupy")
 
@@ -172,12 +173,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if context.inspect_pointers:
         _check_device(array.size and data.ptr, context.current_device(), "as_pycuda")
 
-    strides = array.strides
-    if 0 in strides and array.size > 1:
-        raise ValueError(
-            f"as_pycuda: the array repeats elements (shape {array.shape}, strides {strides}), and "
-            "PyCUDA would read and write past them; pass cupy.ascontiguousarray(a)"
-        )
+    if 0 in array.strides and array.size > 1:
+        raise _repeats(array)
 
     leased = False
     if waiter or awaited:
@@ -190,6 +187,23 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
             leased = True  # its pool must be told of the work on `stream`
     owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
     return _new_gpuarray(array, data.ptr, owner, device_id)
+
+
+def _repeats(array: Any) -> ValueError:
+    return ValueError(
+        f"as_pycuda: the array repeats elements (shape {array.shape}, strides {array.strides}), "
+        "and PyCUDA would read and write past them; pass cupy.ascontiguousarray(a)"
+    )
+
+
+def address_without_memory(array: Any, caller: str) -> int:
+    """Return the address of a GPUArray whose ``gpudata`` is None: 0, if it has no elements."""
+    if array.size:
+        raise ValueError(
+            f"{caller}: the array has no memory: its gpudata is None, its shape {array.shape}; a "
+            "GPUArray whose gpudata is its memory is accepted"
+        )
+    return 0
 
 
 def viewed(owner: Any) -> Any:
@@ -227,8 +241,13 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     waiter = handle_of(stream, "as_pycuda")
     if not isinstance(array, GPUArray):
         source = _import(array, None, waiter, device_id, "as_pycuda")
+        if 0 in source.strides and source.size > 1:
+            raise _repeats(source)
         return _new_gpuarray(source, source.data.ptr, source, device_id)
-    pointer = 0 if array.gpudata is None else int(array.gpudata)
+    if array.gpudata is None:
+        pointer = address_without_memory(array, "as_pycuda")
+    else:
+        pointer = int(array.gpudata)
     if context.inspect_pointers:
         _check_device(pointer, device_id, "as_pycuda")
     if not order(waiter, 0, device_id):

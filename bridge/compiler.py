@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
 import pycuda.compiler
 import pycuda.driver as drv
+from pytools.prefork import ExecError
 
 from . import context, nvrtc
 from .function import Function
 from .launching import no_texture_references
 from .parameters import libcuda
-from .signature import read_parameters
+from .signature import kernel_names, read_parameters
+from .words import named
 
 
 class Request(NamedTuple):
@@ -133,10 +136,26 @@ class SourceModule:
             raise ValueError(
                 f"SourceModule: backend is {backend!r}; 'nvrtc' and 'nvcc' are accepted"
             )
-        for name, value in (("options", options), ("include_dirs", include_dirs)):
-            if isinstance(value, str):
-                raise TypeError(f"SourceModule: {name} is the str {value!r}; a list is accepted")
-        options = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else list(options)
+        if source is None or isinstance(source, bytes | bytearray | int | float | os.PathLike):
+            hint = "; give the file's text, e.g. path.read_text()"
+            raise TypeError(
+                f"SourceModule: source is {named(source)}; CUDA C in a str is accepted"
+                f"{hint if isinstance(source, os.PathLike) else ''}"
+            )
+        options = _list_of(options, "options", "-lineinfo", str)
+        include_dirs = _list_of(include_dirs, "include_dirs", "include", (str, os.PathLike))
+        for name, value, example in (("arch", arch, "sm_90"), ("code", code, "sm_90")):
+            if value is not None and not isinstance(value, str):
+                raise TypeError(
+                    f"SourceModule: {name} is {named(value)}; a str such as {example!r}, or None "
+                    "for the current device's, is accepted"
+                )
+        if cache_dir and (cache_dir is True or not isinstance(cache_dir, str | os.PathLike)):
+            raise TypeError(
+                f"SourceModule: cache_dir is {named(cache_dir)}; a folder's path, None for CuPy's "
+                "cache or False for none is accepted"
+            )
+        options = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options
         source = str(source)  # of cgen's objects, for example
         self._backend = backend
         self._request = Request(
@@ -154,7 +173,15 @@ class SourceModule:
                 module = _Module()
                 request, default = self._request, nvrtc.architecture(device_id)
                 if self._backend == "nvcc":
-                    image = pycuda.compiler.compile(*request._replace(arch=request.arch or default))
+                    request = request._replace(arch=request.arch or default)
+                    try:
+                        image = pycuda.compiler.compile(*request)
+                    except ExecError as error:
+                        raise FileNotFoundError(
+                            f"SourceModule: nvcc is {request.nvcc!r}, which cannot be run "
+                            f"({error}); give the compiler's path, or leave out backend='nvcc' for "
+                            "NVRTC"
+                        ) from error
                 else:
                     image = compile(request, default)
                 try:
@@ -172,17 +199,23 @@ class SourceModule:
 
         Raises
         ------
+        TypeError
+            If `name` is no str.
         pycuda.driver.LogicError
             If there is none of that name.
         """
+        _check_name(name, "get_function", "kernel")
 
         def load(device_id: int) -> int:
             try:
                 return int(self._module(device_id).get_function(name).ptr)
             except cupy.cuda.driver.CUDADriverError as error:
+                names = ", ".join(kernel_names(self._request.source))
+                known = f"its source has {names}; " if names else ""
                 raise drv.LogicError(
-                    f"SourceModule: there is no kernel {name!r} in the module ({error}); the names "
-                    'of C++ are mangled unless extern "C" stands before the kernel'
+                    f"SourceModule.get_function: there is no kernel {name!r} in the module "
+                    f'({error}); {known}the names of C++ are mangled unless extern "C" '
+                    "stands before the kernel"
                 ) from None
 
         return Function(
@@ -199,25 +232,56 @@ class SourceModule:
 
         Raises
         ------
+        TypeError
+            If `name` is no str.
         pycuda.driver.LogicError
             If there is none of that name.
         """
+        _check_name(name, "get_global", "variable")
         module = self._module(context.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            raise drv.LogicError(f"SourceModule: there is no variable {name!r} in the module")
+            raise drv.LogicError(
+                f"SourceModule.get_global: there is no variable {name!r} in the module; a "
+                "__constant__ or __device__ variable of the source is accepted (the names of C++ "
+                'are mangled unless extern "C" stands before it)'
+            )
         found = Global((pointer.value, size.value))
         found._module = module
         return found
 
     def get_texref(self, name: str) -> Any:
         """Raise NotImplementedError: CUDA has no texture references since version 12."""
-        raise no_texture_references(name)
+        raise no_texture_references(f"SourceModule.get_texref({name!r})")
 
-    get_surfref = get_texref
+    def get_surfref(self, name: str) -> Any:
+        """Raise NotImplementedError, as `get_texref`."""
+        raise no_texture_references(f"SourceModule.get_surfref({name!r})")
+
+
+def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | None:
+    """Return an argument that is a list of the kinds, or None; or raise TypeError."""
+    if value is None:
+        return None
+    hint = f"; a list is accepted, e.g. [{example!r}]"
+    if isinstance(value, str | bytes | os.PathLike) or not isinstance(value, Iterable):
+        got = f"the str {value!r}" if isinstance(value, str) else named(value)
+        raise TypeError(f"SourceModule: {name} is {got}{hint}")
+    items = list(value)
+    for index, item in enumerate(items):
+        if not isinstance(item, kinds):
+            raise TypeError(f"SourceModule: {name}[{index}] is {named(item)}, no str{hint}")
+    return items
+
+
+def _check_name(name: Any, caller: str, what: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(
+            f"SourceModule.{caller}: name is {named(name)}; the {what}'s name, a str, is accepted"
+        )
 
 
 def compile(request: Request, default_arch: str) -> bytes:

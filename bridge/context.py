@@ -25,12 +25,15 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ContextDecorator, suppress
+from operator import index
 from threading import get_ident
 from types import TracebackType
 from typing import Any
 
 import cupy
 import pycuda.driver as drv
+
+from .words import named
 
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
@@ -387,6 +390,9 @@ def _finish() -> None:
         last.push()
 
 
+_DEVICES = (cupy.cuda.Device, drv.Device)
+
+
 class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
     """Make a device's primary context current for PyCUDA on this thread.
 
@@ -420,13 +426,17 @@ class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
     """
 
     def __init__(self, device: Any = None) -> None:
-        if not (device is None or isinstance(device, cupy.cuda.Device | drv.Device)) and (
-            isinstance(device, bool) or not hasattr(device, "__index__")
-        ):
-            raise TypeError(
-                "primary_context: device must be an int, a cupy.cuda.Device or a "
-                f"pycuda.driver.Device (got {type(device).__name__})"
-            )
+        if device is not None and not isinstance(device, _DEVICES):
+            try:
+                if isinstance(device, bool):
+                    raise TypeError
+                device = index(device)
+            except TypeError:
+                hint = "; as a decorator, write @bridge.primary_context()"
+                raise TypeError(
+                    f"primary_context: device is {named(device)}; an int, a cupy.cuda.Device, a "
+                    f"pycuda.driver.Device or None is accepted{hint if callable(device) else ''}"
+                ) from None
         self._device = device  # looked up on entering: making a decorator starts no CUDA
 
     def __enter__(self) -> Any:
@@ -459,7 +469,7 @@ def _device_id(device: Any) -> int:
     count = drv.Device.count()
     if isinstance(device, drv.Device):
         return next(i for i in range(count) if drv.Device(i) == device)
-    device_id = int(device.id if isinstance(device, cupy.cuda.Device) else device)
+    device_id: int = device.id if isinstance(device, cupy.cuda.Device) else device
     if not 0 <= device_id < count:
         raise ValueError(
             f"primary_context: there is no device {device_id}; this process sees {count} "

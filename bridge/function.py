@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import re
 import struct
 import threading
@@ -25,6 +26,7 @@ from .launching import (
     no_texture_references,
     refuse_outside_of_capture,
     run_in_order,
+    shared_bytes,
 )
 from .parameters import (
     OF_PYCUDA,
@@ -38,12 +40,14 @@ from .parameters import (
     slots_of,
 )
 from .signature import Parameter
-from .streams import UNORDERED, handle_of, is_capturing
+from .streams import handle_of, is_capturing
+from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
 _cuda_current = driver.ctxGetCurrent
 _launch_kernel = driver.launchKernel
 
+_REFUSALS = (driver.CUDADriverError, OverflowError)  # the latter: no number for CUDA at all
 _FREE_SHARED = 48 << 10  # bytes of shared memory that no attribute need be set for
 _LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 _limit_lock = threading.Lock()  # the limit is the CUfunction's, of which there may be two of these
@@ -159,8 +163,9 @@ class Function:
         TypeError
             If an argument is not what the kernel takes, or there are too many or too few.
         ValueError
-            If an array is not contiguous, an extent is less than 1, or a stream is being captured
-            into a graph that the launch could not be part of.
+            If an array is not contiguous, an extent is less than 1, `shared` is negative, CUDA does
+            not know the stream, or one is being captured into a graph that the launch could not be
+            part of.
         pycuda.driver.Error
             If CUDA refuses the launch: `block` or `shared` is too large for the kernel, say.
         OverflowError
@@ -180,7 +185,7 @@ class Function:
                 buffer = layout.take()
             try:
                 answer = pack(buffer[0], args, device_id)
-            except ValueError:  # too many or too few
+            except (ValueError, TypeError):  # too many or too few; no memory in one
                 answer = UNUSUAL
             if answer is not UNUSUAL:
                 here = there = _current_stream(device_id).ptr
@@ -198,7 +203,7 @@ class Function:
                     # As `_start`, which takes 0.15 us longer for being called.
                     try:
                         _launch_kernel(*last[3], 0, here, 0, buffer[1])
-                    except driver.CUDADriverError as error:
+                    except _REFUSALS as error:
                         raise self._explained(error, last[3], 0, device_id) from error
                     finally:
                         layout.idle.append(buffer)
@@ -211,7 +216,7 @@ class Function:
                 return None
             layout.idle.append(buffer)
         if texrefs:
-            raise no_texture_references(self.name)
+            raise no_texture_references(f"{self.name}: texrefs")
         device_id = context.cuda_device()
         of_pycuda = any(map(is_of_pycuda, args))
         if of_pycuda:
@@ -228,10 +233,7 @@ class Function:
         return timer() if timer else None
 
     def _handle_of(self, stream: Any) -> int:
-        handle = handle_of(stream, self.name)
-        if handle == UNORDERED:
-            raise TypeError(f"{self.name}: stream -1 means 'do not order' and is no stream")
-        return handle
+        return handle_of(stream, self.name, "stream", False)
 
     def _convert_all(self, args: Sequence[Any], device_id: int, strided: bool) -> list[Any]:
         parameters, slots = self._parameters or [], self._slots or []
@@ -271,7 +273,10 @@ class Function:
                 "cannot be timed; time the graph"
             )
         buffer = layout.take()
-        layout.pack_into(buffer[0], 0, *values)
+        try:
+            layout.pack_into(buffer[0], 0, *values)
+        except (TypeError, OverflowError) as error:  # of a prepared call, which knows what to say
+            raise struct.error(str(error)) from None
         events = [cupy.cuda.Event() for _ in range(2)] if timed else []
 
         def start() -> None:
@@ -298,7 +303,10 @@ class Function:
         last = self._last
         if not (last[0] is grid and last[1] is block and last[2] == device_id):
             if block is None:
-                raise ValueError(f"{self.name}: block is missing; give the threads of a block")
+                raise ValueError(
+                    f"{self.name}: block is missing; give the threads of a block, e.g. "
+                    "block=(128, 1, 1)"
+                )
             six = (*extent(grid, "grid", self.name), *extent(block, "block", self.name))
             handle = self._handles.get(device_id) or self._handle(device_id)
             last = (grid, block, device_id, (handle, *six))
@@ -308,7 +316,7 @@ class Function:
             if shared != 0:
                 shared = self._allow(shared, last[3][0])
             _launch_kernel(*last[3], shared, stream, 0, buffer[1])
-        except driver.CUDADriverError as error:
+        except _REFUSALS as error:
             raise self._explained(error, last[3], shared, device_id) from error
         finally:
             layout.idle.append(buffer)
@@ -316,15 +324,14 @@ class Function:
     def _explained(self, error: Exception, what: Any, shared: int, device_id: int) -> Exception:
         return explain(error, self, what[1:4], what[4:7], shared, device_id, self.name)
 
-    def _allow(self, shared: Any, handle: int) -> int:
+    def _allow(self, shared: int, handle: int) -> int:
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
-        if not isinstance(shared, int | np.integer) or shared < 0:
-            raise TypeError(f"{self.name}: shared is {shared!r}; bytes, an int of 0 or more")
+        shared = shared_bytes(shared, self.name)
         if shared > self._free_shared:
             with _limit_lock:
                 if driver.funcGetAttribute(_LIMIT, handle) < shared:
-                    driver.funcSetAttribute(handle, _LIMIT, int(shared))
-        return int(shared)
+                    driver.funcSetAttribute(handle, _LIMIT, shared)
+        return shared
 
     def _handle(self, device_id: int) -> int:
         handle = self._handles[device_id] = self._load(device_id)
@@ -353,7 +360,12 @@ class Function:
             If the number of types, or the size of one, is not the kernel's.
         """
         if texrefs:
-            raise no_texture_references(self.name)
+            raise no_texture_references(f"{self.name}: texrefs")
+        if isinstance(arg_types, bytes) or not isinstance(arg_types, Iterable):
+            raise TypeError(
+                f"{self.name}: arg_types is {named(arg_types)}; a str of struct's codes, e.g. "
+                "'PPi', or a sequence of such and of NumPy's types is accepted"
+            )
         if isinstance(arg_types, str):
             arg_types = [arg_types]
         codes = [code for kind in arg_types for code in self._codes_of(kind)]
@@ -373,7 +385,10 @@ class Function:
         codes = []
         for count, code in re.findall(r"(\d*)\s*(\S)", kind):
             if code not in "?cbBhHiIlLqQnNefdFDPs":
-                raise TypeError(f"{self.name}: {code!r} in {kind!r} is no type's code")
+                raise TypeError(
+                    f"{self.name}: {code!r} in {kind!r} is no type's code; those of struct are "
+                    "accepted: P for pointers, i for int, f for float, ..."
+                )
             codes += [count + code] if code == "s" else [code] * int(count or 1)
         return codes
 
@@ -452,7 +467,10 @@ class Function:
     ) -> Callable[[], float] | None:
         layout = self._prepared
         if layout is None:
-            raise TypeError(f"{self.name}: call prepare(arg_types) before the prepared calls")
+            raise TypeError(
+                f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
+                f"calls: {self._signature()}"
+            )
         device_id = context.cuda_device()
         of_pycuda = any(map(is_of_pycuda, args))
         if of_pycuda:
@@ -465,8 +483,18 @@ class Function:
         except struct.error as error:
             raise TypeError(
                 f"{self.name}: prepared for {', '.join(self._codes)}, but called with "
-                f"{', '.join(type(value).__name__ for value in args)}: {error}"
+                f"{', '.join(type(value).__name__ for value in args)}: "
+                f"{self._misfit(args, values)}{error}"
             ) from None
+
+    def _misfit(self, args: Sequence[Any], values: Sequence[Any]) -> str:
+        """Name the first argument that is not of its prepared type."""
+        for index, (code, value) in enumerate(zip(self._codes, values, strict=False)):
+            try:
+                struct.pack(_PACKED.get(code, code), value)
+            except (struct.error, TypeError, OverflowError):
+                return f"argument {index} is {named(args[index])}, no {code!r}: "
+        return ""
 
     def _prepared_value(self, index: int, value: Any, device_id: int) -> Any:
         code = self._codes[index] if index < len(self._codes) else ""
@@ -488,17 +516,48 @@ class Function:
 
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        return int(driver.funcGetAttribute(int(attribute), self._current_handle()))
+        number = self._number(attribute, "attribute", "function_attribute.NUM_REGS")
+        try:
+            return int(driver.funcGetAttribute(number, self._current_handle()))
+        except driver.CUDADriverError as error:
+            raise self._refused(f"attribute {named(attribute)}", error) from error
 
     def set_attribute(self, attribute: Any, value: int) -> None:
         """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        driver.funcSetAttribute(self._current_handle(), int(attribute), value)
+        number = self._number(attribute, "attribute", "function_attribute.NUM_REGS")
+        amount = self._number(value, "value", "")
+        try:
+            driver.funcSetAttribute(self._current_handle(), number, amount)
+        except _REFUSALS as error:
+            what = f"attribute {named(attribute)} cannot be set to {amount}"
+            raise self._refused(what, error) from error
 
     def set_cache_config(self, config: Any) -> None:
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
+        number = self._number(config, "config", "func_cache.PREFER_L1")
         handle = ctypes.c_void_p(self._current_handle())
-        status = libcuda.cuFuncSetCacheConfig(handle, int(config))
-        driver.check_status(status)
+        status = libcuda.cuFuncSetCacheConfig(handle, number)
+        try:
+            driver.check_status(status)
+        except driver.CUDADriverError as error:
+            raise self._refused(f"config {named(config)}", error) from error
+
+    def _number(self, value: Any, name: str, example: str) -> int:
+        try:
+            return operator.index(value)
+        except TypeError:
+            accepted = f"a pycuda.driver.{example.partition('.')[0]}" if example else "an int"
+            hint = f", e.g. pycuda.driver.{example}" if example else ""
+            raise TypeError(
+                f"{self.name}: {name} is {named(value)}; {accepted} is accepted{hint}"
+            ) from None
+
+    def _refused(self, what: str, error: Exception) -> Exception:
+        found: Exception = drv.LogicError(
+            f"{self.name}: {what}: CUDA refuses it on this device ({error}); see cuFuncSetAttribute"
+            " and cuFuncGetAttribute in CUDA's manual for what it takes"
+        )
+        return found
 
     def __getattr__(self, name: str) -> int:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from .words import kind, named
+
 _CUDA_DEVICES = (2, 13)  # DLPack, DLDeviceType: kDLCUDA, kDLCUDAManaged
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 # CuPy 13 cannot read versioned capsules; exporters of read-only data then refuse themselves.
@@ -77,14 +79,13 @@ def pointer_device(pointer: int, caller: str) -> int:
 
 def refuse(array: Any, caller: str, host: bool = False) -> TypeError:
     """Return the error for an object that is no device array."""
-    kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
     if host or isinstance(array, _HOST_TYPES) or hasattr(array, "__array_interface__"):
         return TypeError(
-            f"{caller}: argument is a host {kind}; move it to the device first, "
+            f"{caller}: argument is a host {kind(array)}; move it to the device first, "
             "e.g. cupy.asarray(a)"
         )
     return TypeError(
-        f"{caller}: argument is a {kind}; a GPUArray, a cupy.ndarray or an object with "
+        f"{caller}: argument is {named(array)}; a GPUArray, a cupy.ndarray or an object with "
         "__cuda_array_interface__ or __dlpack__ is accepted"
     )
 
@@ -113,7 +114,9 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
     if not _is_int(version) or version not in _VERSIONS:
         raise ValueError(f"{prefix} has version {version!r}; versions 0 to 3 are accepted")
     if found.get("mask") is not None:
-        raise BufferError(f"{prefix} has a mask; neither library has masked arrays")
+        raise BufferError(
+            f"{prefix} has a mask; neither library has masked arrays: hand over the data without it"
+        )
 
     shape = found["shape"]
     if not isinstance(shape, tuple) or not all(map(_is_int, shape)):
@@ -127,9 +130,14 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
     strides = found.get("strides")
     if strides is not None:
         if not isinstance(strides, tuple) or not all(map(_is_int, strides)):
-            raise TypeError(f"{prefix} has strides {strides!r}; None or a tuple of ints (bytes)")
+            raise TypeError(
+                f"{prefix} has strides {strides!r}; None or a tuple of ints (bytes) is accepted"
+            )
         if len(strides) != len(shape):
-            raise ValueError(f"{prefix} has {len(strides)} strides for {len(shape)} axes")
+            raise ValueError(
+                f"{prefix} has strides {strides!r}, {len(strides)} strides for {len(shape)} axes "
+                f"of shape {shape}; None or one for each axis is accepted"
+            )
 
     data = found["data"]
     if not isinstance(data, tuple) or len(data) != 2 or not _is_int(data[0]):
@@ -141,7 +149,10 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
             "so a view is refused: hand over a copy"
         )
     if pointer < 0 or (pointer == 0 and 0 not in shape):
-        raise ValueError(f"{prefix} has pointer {pointer} for an array of shape {shape}")
+        raise ValueError(
+            f"{prefix} has pointer {pointer} for an array of shape {shape}; the address of its "
+            "memory is accepted"
+        )
 
     stream = found.get("stream")
     if stream is not None:
@@ -171,7 +182,10 @@ def _read_dtype(typestr: Any, descr: Any, prefix: str) -> np.dtype[Any]:
         if dtype.kind == "V" and descr is not None and descr != [("", typestr)]:
             dtype = np.dtype(descr)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{prefix} has typestr {typestr!r}, descr {descr!r}: {error}") from None
+        raise ValueError(
+            f"{prefix} has typestr {typestr!r}, descr {descr!r}: {error}; what "
+            "numpy.dtype takes is accepted, e.g. '<f4'"
+        ) from None
     return dtype
 
 
@@ -185,19 +199,19 @@ def dlpack_device(array: Any, caller: str) -> int:
     """
     answer = array.__dlpack_device__()
     try:
-        kind, device_id = answer
+        device_type, device_id = answer
     except TypeError:
         raise TypeError(
             f"{caller}: the argument's __dlpack_device__() returns {answer!r}; (type, id) is "
             "accepted"
         ) from None
-    if kind in _CUDA_DEVICES:
+    if device_type in _CUDA_DEVICES:
         return int(device_id)
-    if kind in _HOST_DEVICES:
+    if device_type in _HOST_DEVICES:
         raise refuse(array, caller, host=True)
     raise TypeError(
-        f"{caller}: argument is on DLPack device type {int(kind)}; CUDA (2) and CUDA managed "
-        "memory (13) are accepted"
+        f"{caller}: argument is on DLPack device type {int(device_type)}; CUDA (2) and CUDA "
+        "managed memory (13) are accepted"
     )
 
 

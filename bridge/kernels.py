@@ -11,8 +11,9 @@ import pycuda.driver as drv
 from . import context
 from .arguments import pack_arguments
 from .function import Function
-from .launching import explain, extent, refuse_outside_of_capture, run_in_order
+from .launching import explain, extent, refuse_outside_of_capture, run_in_order, shared_bytes
 from .streams import pycuda_stream_of
+from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
 
@@ -58,8 +59,8 @@ def launch(
     TypeError
         If an argument is on the host, or has no width or no meaning for a kernel.
     ValueError
-        If an array is not contiguous, an extent is less than 1, or CuPy's current stream is being
-        captured into a graph that the launch would not be part of.
+        If an array is not contiguous, an extent is less than 1, `shared` is negative, or CuPy's
+        current stream is being captured into a graph that the launch would not be part of.
     pycuda.driver.Error
         If CUDA refuses the launch: `block` or `shared` is too large for the kernel, say.
 
@@ -82,8 +83,8 @@ def launch(
         return
     if not isinstance(function, drv.Function):
         raise TypeError(
-            f"launch: function is a {type(function).__module__}.{type(function).__qualname__}; a "
-            "pycuda.driver.Function is accepted, e.g. from SourceModule(...).get_function(name)"
+            f"launch: function is {named(function)}; a pycuda.driver.Function is accepted, e.g. "
+            "from SourceModule(...).get_function(name)"
         )
     device_id = context.current_device()
     current = _current_stream(device_id)
@@ -93,8 +94,8 @@ def launch(
         target = pycuda_stream_of(current if stream is None else stream)
     if target is None and stream is not None:
         raise TypeError(
-            f"launch: stream is {stream!r}, but PyCUDA can launch on its own streams only: give a "
-            "pycuda.driver.Stream, or none"
+            f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
+            "give a pycuda.driver.Stream, or none"
         )
     there = 0 if target is None else target.handle
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
@@ -115,5 +116,12 @@ def _start(
 ) -> None:
     try:
         function._launch_kernel(grid, block, buffer, shared, stream)
-    except drv.Error as error:
+    except TypeError:  # all but `shared` has been looked at
+        size = shared_bytes(shared, "launch")
+        if type(shared) is int:
+            raise
+        _start(function, grid, block, buffer, size, stream, device_id)  # of NumPy's int
+    except (drv.Error, OverflowError) as error:
+        if isinstance(error, OverflowError):
+            shared_bytes(shared, "launch")
         raise explain(error, function, grid, block, shared, device_id, "launch") from error

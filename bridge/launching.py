@@ -10,6 +10,9 @@ import pycuda.driver as drv
 from cupy.cuda import runtime
 
 from .streams import is_capturing, order
+from .words import named
+
+_INTEGERS = (int, np.integer)
 
 
 def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
@@ -25,12 +28,32 @@ def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
         if type(x) is type(y) is type(z) is int and x > 0 and y > 0 and z > 0:
             return x, y, z
     sizes = tuple(value) if isinstance(value, Sequence) else (value,)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) for n in sizes):
-        raise TypeError(f"{caller}: {name} is {value!r}; an int or 1 to 3 of them are accepted")
+    if not 1 <= len(sizes) <= 3 or not all(
+        isinstance(n, _INTEGERS) and n is not True and n is not False for n in sizes
+    ):
+        raise TypeError(
+            f"{caller}: {name} is {named(value)}; an int or 1 to 3 of them (a tuple or list) are "
+            "accepted"
+        )
     if any(n < 1 for n in sizes):
-        raise ValueError(f"{caller}: {name} is {value!r}; each extent is 1 or more")
+        raise ValueError(f"{caller}: {name} is {named(value)}; each extent is 1 or more")
     x, y, z = tuple(int(n) for n in sizes) + (1,) * (3 - len(sizes))
     return x, y, z
+
+
+def shared_bytes(value: Any, caller: str) -> int:
+    """Return the bytes of dynamic shared memory.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are no int of 0 or more.
+    """
+    if isinstance(value, bool) or not isinstance(value, _INTEGERS):
+        raise TypeError(f"{caller}: shared is {named(value)}; bytes, an int of 0 or more")
+    if value < 0:
+        raise ValueError(f"{caller}: shared is {named(value)}; bytes, an int of 0 or more")
+    return int(value)
 
 
 def run_in_order(
@@ -106,7 +129,7 @@ def explain(
     Parameters
     ----------
     error : Exception
-        CUDA's, from either library.
+        CUDA's, from either library; or an OverflowError of theirs.
     function : object
         With the attributes of ``pycuda.driver.Function``.
     grid, block : sequence of three ints
@@ -148,6 +171,11 @@ def _reason(
             f"block {tuple(block)} has {threads} threads; for this kernel, which uses "
             f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit"
         )
+    if getattr(error, "status", 0) == 400 or "invalid resource handle" in text:
+        return (
+            "the stream is unknown to CUDA on the current device; a stream of this device that "
+            f"has not been destroyed is accepted ({text})"
+        )
 
     def limit(name: str) -> int:
         return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), device_id))
@@ -163,6 +191,12 @@ def _reason(
         return (
             f"{shared} bytes of dynamic shared memory are asked for, beside the kernel's own "
             f"{function.shared_size_bytes}; a block has {bytes_} bytes"
+        )
+    if isinstance(function, drv.Function) and "invalid argument" in text:
+        return (
+            f"CUDA refuses the launch ({text}), and the extents are not why: compare number and "
+            "widths of the arguments with the kernel's parameters, which CUDA does not tell here; "
+            "a function of bridge.SourceModule checks them"
         )
     return text
 

@@ -24,6 +24,7 @@ from .arrays import viewed
 from .context import Keeper
 from .interface import pointer_device
 from .streams import Lease, fence, is_capturing
+from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
 _NULL = cupy.cuda.Stream.null
@@ -258,9 +259,8 @@ def _malloc_of(pool: Any, caller: str) -> Callable[[int], Any]:
     if isinstance(pool, _CUPY_POOLS):
         malloc: Callable[[int], Any] = pool.malloc
         return malloc
-    kind = type(pool)
     raise TypeError(
-        f"{caller}: pool is a {kind.__module__}.{kind.__qualname__}; a cupy.cuda.MemoryPool or "
+        f"{caller}: pool is {named(pool)}; a cupy.cuda.MemoryPool or "
         "MemoryAsyncPool, a pycuda.tools.DeviceMemoryPool or None is accepted"
     )
 
@@ -287,9 +287,12 @@ def _take(pool: Any, size: int, device_id: int, caller: str) -> Any:
 
 def _allocate_again(malloc: Callable[[int], Any], size: Any, error: Exception, caller: str) -> Any:
     """Release what no array uses and try once more; or say what is wrong."""
-    if not hasattr(size, "__index__"):
-        kind = type(size).__name__
-        raise TypeError(f"{caller}: size is a {kind}; a number of bytes is accepted") from None
+    try:
+        size = index(size)
+    except TypeError:
+        raise TypeError(
+            f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
+        ) from None
     if not 0 <= size < 1 << 63:
         raise _no_size(size, caller) from None
     if not _is_out_of_memory(error):

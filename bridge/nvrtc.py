@@ -117,7 +117,10 @@ def translate(options: Iterable[str]) -> Options:
             value = value if separator else next(pending, "")
             value = value.strip()
             if not value:
-                raise ValueError(f"SourceModule: the option {name} has no value")
+                raise ValueError(
+                    f"SourceModule: the option {name} has no value; give it one, in the same item "
+                    "of the list or in the next"
+                )
             kind = _WITH_VALUE[name]
             if kind == "-I":
                 folders.append(value)

@@ -89,6 +89,12 @@ def read_parameters(source: str, name: str, options: Iterable[str] = ()) -> list
     return found[0]
 
 
+def kernel_names(source: str) -> list[str]:
+    """Return the names that stand before a parenthesis after ``__global__``: for a message."""
+    text = re.sub(r"__launch_bounds__\s*\([^)]*\)", " ", _NOISE.sub(" ", source))
+    return sorted(set(re.findall(r"\b__global__\b[^;{}()]*?\b(\w+)\s*\(", text)))
+
+
 def _types(parameters: list[Parameter]) -> list[Any]:
     return [(one.is_pointer, one.dtype) for one in parameters]
 

@@ -28,6 +28,7 @@ import cupy
 import pycuda.driver as drv
 
 from . import context
+from .words import kind, named
 
 PER_THREAD = 2  # cudaStreamPerThread: the calling thread's default stream
 UNORDERED = -1  # DLPack's word for "do not order", accepted wherever a stream is
@@ -50,14 +51,18 @@ _wait = cupy.cuda.runtime.streamWaitEvent
 _events: defaultdict[int, list[Any]] = defaultdict(list)
 
 
-def handle_of(stream: Any, caller: str) -> int:
+def handle_of(
+    stream: Any, caller: str, argument: str = "stream", may_be_unordered: bool = True
+) -> int:
     """Return the CUDA handle of a stream: 0 for None, -1 for the integer -1.
 
     Parameters
     ----------
     stream : None, -1, pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``
-    caller : str
-        The public function, for the error message.
+    caller, argument : str
+        The public function and the name of its argument, for the error message.
+    may_be_unordered : bool
+        Whether -1 is taken.
 
     Raises
     ------
@@ -71,43 +76,59 @@ def handle_of(stream: Any, caller: str) -> int:
     if isinstance(stream, _STREAMS):
         handle = int(stream.ptr)
     elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
-        handle = _protocol_handle(stream, caller)
-    elif type(stream) is int and stream == UNORDERED:
+        handle = _protocol_handle(stream, caller, argument)
+    elif type(stream) is int and stream == UNORDERED and may_be_unordered:
         return UNORDERED
     else:
-        hint = (
-            "; give a raw handle as an object whose __cuda_stream__() returns (0, handle)"
-            if type(stream) is int
-            else ""
-        )
-        raise TypeError(
-            f"{caller}: stream must be None, -1, a pycuda.driver.Stream, a cupy.cuda.Stream or an "
-            f"object with __cuda_stream__ (got {stream!r} of type {_name(stream)}{hint})"
-        )
+        raise _no_stream(stream, caller, argument, may_be_unordered)
     return 0 if handle == _LEGACY else handle
 
 
-def _protocol_handle(stream: Any, caller: str) -> int:
+def _no_stream(stream: Any, caller: str, argument: str, may_be_unordered: bool) -> TypeError:
+    got, hint = named(stream), ""
+    if type(stream) is int and stream == UNORDERED:
+        got += ", which means 'do not order' and is no stream"
+    elif type(stream) is int:
+        hint = "; give a raw handle as an object whose __cuda_stream__() returns (0, handle)"
+    return TypeError(
+        f"{caller}: {argument} is {got}; None, {'-1, ' if may_be_unordered else ''}a "
+        "pycuda.driver.Stream, a cupy.cuda.Stream or an object with __cuda_stream__ is "
+        f"accepted{hint}"
+    )
+
+
+def _protocol_handle(stream: Any, caller: str, argument: str) -> int:
     answer = stream.__cuda_stream__()
     try:
         version, handle = map(index, answer)
     except (TypeError, ValueError):
         version, handle = -1, -1
-    if version != 0 or handle < 0:
+    if version != 0 or handle >> 64:  # negative, or wider than any handle
         raise TypeError(
-            f"{caller}: stream is a {_name(stream)} whose __cuda_stream__() returns {answer!r}; "
+            f"{caller}: {argument} is a {kind(stream)} whose __cuda_stream__() returns {answer!r}; "
             "(0, handle) is accepted, for version 0 of the protocol"
         )
     return handle
 
 
-def _name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-
-
 def is_capturing(handle: int) -> bool:
     """Tell whether a stream is being captured into a graph; the default one cannot be."""
-    return handle != 0 and bool(_stream_is_capturing(handle))
+    try:
+        return handle != 0 and bool(_stream_is_capturing(handle))
+    except _CUDA_ERRORS as error:
+        _explain_unknown(error, handle)
+        raise
+
+
+def _explain_unknown(error: Any, *handles: int) -> None:
+    """Raise ValueError if CUDA does not know one of the streams."""
+    if error.status != _INVALID_HANDLE:
+        return
+    found = " or ".join(f"0x{handle:x}" for handle in handles if handle)
+    raise ValueError(
+        f"stream {found} is unknown to CUDA on the current device; a stream of this device that "
+        f"has not been destroyed is accepted ({error})"
+    ) from error
 
 
 def _is_non_blocking(handle: int) -> bool:
@@ -147,14 +168,18 @@ def order(waiter: int, awaited: int, device_id: int) -> bool:
     """Apply the ordering rule; tell whether a pool must be told of the release as well."""
     if waiter < 0 or awaited < 0:
         return False
-    if not ordered_by_cuda(waiter, awaited):
-        fence(waiter, awaited, device_id)
-    if waiter and awaited not in (0, waiter):
-        return True
-    # The block may come from the default stream's part of the pool, whatever `awaited` is.
-    explicit = waiter or awaited
-    told = explicit != 0 and not is_capturing(explicit)
-    return told and (waiter != 0 or _is_non_blocking(awaited))
+    try:
+        if not ordered_by_cuda(waiter, awaited):
+            fence(waiter, awaited, device_id)
+        if waiter and awaited not in (0, waiter):
+            return True
+        # The block may come from the default stream's part of the pool, whatever `awaited` is.
+        explicit = waiter or awaited
+        told = explicit != 0 and not is_capturing(explicit)
+        return told and (waiter != 0 or _is_non_blocking(awaited))
+    except _CUDA_ERRORS as error:
+        _explain_unknown(error, waiter, awaited)
+        raise
 
 
 # The streams of each lease that is alive, by its id().  Held here and not by the lease: when a
@@ -257,6 +282,8 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
         If PyCUDA and CuPy do not share a primary context on this thread.
     TypeError
         If an argument is no stream.
+    ValueError
+        If CUDA does not know one of the streams.
 
     Notes
     -----
@@ -264,9 +291,8 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     block. *Cost:* an event recorded and waited for, 0.5 us; nothing where CUDA orders the two.
     """
     device_id = context.current_device()
-    first, second = handle_of(waiter, "wait_stream"), handle_of(awaited, "wait_stream")
-    if UNORDERED in (first, second):
-        raise TypeError("wait_stream: -1 means 'do not order' and is no stream")
+    first = handle_of(waiter, "wait_stream", "waiter", False)
+    second = handle_of(awaited, "wait_stream", "awaited", False)
     order(first, second, device_id)
 
 
@@ -305,12 +331,14 @@ def as_cupy_stream(stream: Any, /) -> Any:
     -----
     *Ownership:* the result keeps `stream` alive. *Ordering:* none. *Cost:* 1 us.
     """
+    return _cupy_stream(stream, "as_cupy_stream")
+
+
+def _cupy_stream(stream: Any, caller: str) -> Any:
     device_id = context.current_device()
     if isinstance(stream, _STREAMS):
         return stream
-    handle = handle_of(stream, "as_cupy_stream")
-    if handle == UNORDERED:
-        raise TypeError("as_cupy_stream: -1 means 'do not order' and is no stream")
+    handle = handle_of(stream, caller, "stream", False)
     if handle == 0:
         return cupy.cuda.Stream.null
     if hasattr(cupy.cuda.Stream, "from_external"):
@@ -356,4 +384,4 @@ def use_stream(stream: Any, /) -> Any:
     order nothing, as with CuPy's own ``with stream:``; use `wait_stream` for work queued
     before on another stream. *Cost:* 2 us.
     """
-    return as_cupy_stream(stream)
+    return _cupy_stream(stream, "use_stream")

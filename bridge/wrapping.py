@@ -12,6 +12,7 @@ from pycuda.gpuarray import GPUArray
 from .arrays import as_cupy, as_pycuda
 from .context import current_device, primary_context, pycuda_current
 from .streams import order
+from .words import named
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -32,6 +33,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     Raises
     ------
+    TypeError
+        If `func` cannot be called.
     ContextError, TypeError, ValueError
         On calling, as `as_pycuda` and `as_cupy`; and whatever `func` raises.
 
@@ -51,6 +54,11 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     *Cost:* a conversion an array and a result, 1.3 us each.  On a thread where PyCUDA has no
     context, the primary one is made current for the call: 1 us.
     """
+    if not callable(func):
+        raise TypeError(
+            f"wrap_pycuda: func is {named(func)}; a callable is accepted: wrap the function, then "
+            "call it with the arrays"
+        )
 
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:

@@ -227,7 +227,7 @@ REFUSED = {
     "float": (0.5, TypeError, "argument 1 is the Python float 0.5, which has no width"),
     "complex": (1j, TypeError, "argument 1 is the Python complex 1j, which has no width"),
     "long double": (np.longdouble(1), TypeError, "argument 1 is a float128, no type of CUDA C"),
-    "text": ("x", TypeError, "launch: argument 1 is a str; a GPUArray"),
+    "text": ("x", TypeError, "launch: argument 1 is 'x'; a GPUArray"),
     "object": (object(), TypeError, "launch: argument 1 is a object; a GPUArray"),
 }
 
@@ -273,8 +273,14 @@ def test_an_impossible_extent_is_refused(function, which, value, error):
         run(function("fill"), x, np.int32(N), np.int32(7), **{which: value})
 
 
+def test_bytes_of_shared_memory_may_be_an_integer_of_numpy(function):
+    x = cupy.zeros(N, np.int32)
+    run(function("fill"), x, np.int32(N), np.int32(7), shared=np.int64(64))
+    assert (x.get() == 7).all()
+
+
 def test_what_is_no_function_is_refused():
-    with pytest.raises(TypeError, match="launch: function is a builtins.builtin_function"):
+    with pytest.raises(TypeError, match="launch: function is a builtin_function_or_method; a pyc"):
         run(print)
 
 

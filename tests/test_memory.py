@@ -315,7 +315,7 @@ def test_impossible_sizes(name, size):
 @every_allocator
 @pytest.mark.parametrize("size", [None, "4", [4]])
 def test_sizes_that_are_none(name, size):
-    with pytest.raises(TypeError, match=f"size is a {type(size).__name__}; a number of bytes is"):
+    with pytest.raises(TypeError, match=r"size is (None|'4'|\[4\]); a number of bytes is accepted"):
         ALLOCATORS[name](DeviceMemoryPool())(size)
 
 
@@ -330,7 +330,9 @@ def test_integers_of_numpy(name):
 @pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
 @pytest.mark.parametrize("pool", ["pool", cupy.cuda.alloc, cupy.cuda.PinnedMemoryPool()])
 def test_what_is_no_pool(make, pool):
-    with pytest.raises(TypeError, match=r"pool is a .*; a cupy.cuda.MemoryPool or MemoryAsyncPool"):
+    with pytest.raises(
+        TypeError, match=r"pool is (a .*|'pool'); a cupy.cuda.MemoryPool or MemoryAsyncPool"
+    ):
         make(pool)
 
 

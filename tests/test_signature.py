@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.signature import read_parameters
+from bridge.signature import kernel_names, read_parameters
 
 # The declaration of one parameter -> (is a pointer, dtype); None is "not known".
 PARAMETERS = {
@@ -144,3 +144,13 @@ def test_macros_of_the_options_count():
     assert found(source, options=["-D", "size_t=int"]) == [(True, "float32"), (None, None)]
     assert found(source, options=["--define-macro=size_t"])[1] == (None, None)
     assert found(source, options=["-DN=3"]) == [(True, "float32"), (False, "uint64")]
+
+
+def test_the_names_of_kernels():
+    source = """
+    // __global__ void not_this(int n);
+    __global__ void second(float *x) { }
+    extern "C" __global__ void __launch_bounds__(256, 2) first(int n) { helper(n); }
+    __device__ int helper(int n) { return n; }
+    """
+    assert kernel_names(source) == ["first", "second"]

@@ -1,0 +1,30 @@
+"""How error messages name what they were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_MOST = 100  # characters
+
+
+def kind(value: Any) -> str:
+    """Return the full name of an object's type, e.g. "cupy.ndarray"."""
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    return name.removeprefix("builtins.")
+
+
+def named(value: Any) -> str:
+    """Return the value of a number, a text or a short sequence of such, and else the type.
+
+    Arrays are not shown: the host would wait for what is queued on them.
+    """
+    if isinstance(value, type):
+        return f"the class {value.__module__}.{value.__qualname__}"
+    items = value if type(value) in (tuple, list) else (value,)
+    if all(isinstance(item, _PLAIN) for item in items):
+        text = repr(value)
+        return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
+    return f"a {kind(value)}"
