@@ -60,7 +60,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         If its ``__cuda_array_interface__`` is broken, or a `GPUArray` has elements but no memory;
         or CUDA does not know `stream`.
     BufferError
-        If the exporter refuses, or says that its data is read-only or masked.
+        If the exporter refuses, or says that its data is read-only, masked or a copy.
 
     Examples
     --------
@@ -323,7 +323,7 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
         raise refuse(array, caller)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         holder = dlpack_device(array, caller)
-        if holder != device_id:
+        if holder is not None and holder != device_id:
             raise _other_device(holder, device_id, caller)
         if stream is not None:
             order(waiter, handle_of(stream, caller), device_id)
@@ -334,6 +334,8 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
             fence(waiter, own.ptr, device_id)
         else:
             result = read_dlpack(array, waiter, caller)
+        if holder is None:
+            _check_device(result.size and result.data.ptr, device_id, caller)
         return result
     if not hasattr(array, "__cuda_array_interface__"):
         raise refuse(array, caller)

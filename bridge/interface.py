@@ -15,13 +15,15 @@ import numpy as np
 
 from .words import kind, named
 
-_CUDA_DEVICES = (2, 13)  # DLPack, DLDeviceType: kDLCUDA, kDLCUDAManaged
+_CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 # CuPy 13 cannot read versioned capsules; exporters of read-only data then refuse themselves.
 _DLPACK_VERSION = {"max_version": (1, 0)} if int(cupy.__version__.split(".")[0]) > 13 else {}
 _VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
 _HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
+_DLPACK_MAJOR = 1
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+_IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 
 # The dtypes that both libraries hold; structured ones pass `check_dtype`.
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
@@ -30,7 +32,7 @@ PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
 class DeviceArray(NamedTuple):
     """A device array as its `__cuda_array_interface__` describes it."""
 
-    pointer: int  # 0 only where the array has no elements
+    pointer: int  # 0 where, and only where, the array has no elements
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None  # bytes; None is C-contiguous
     dtype: np.dtype[Any]
@@ -164,6 +166,8 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
                 "stream, 2 the per-thread one, None needs no ordering)"
             )
         stream = 0 if stream == 1 else int(stream)
+    if 0 in shape:
+        pointer = 0  # CAI before version 2 does not say what an empty array points to
     shape = tuple(map(int, shape))
     strides = None if strides is None else tuple(map(int, strides))
     return DeviceArray(int(pointer), shape, strides, dtype, stream)
@@ -181,6 +185,8 @@ def _read_dtype(typestr: Any, descr: Any, prefix: str) -> np.dtype[Any]:
         # CAI: descr refines a void typestr; plain arrays repeat themselves as [('', typestr)].
         if dtype.kind == "V" and descr is not None and descr != [("", typestr)]:
             dtype = np.dtype(descr)
+            if dtype.itemsize != np.dtype(typestr).itemsize:
+                raise ValueError(f"descr describes {dtype.itemsize} bytes")
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{prefix} has typestr {typestr!r}, descr {descr!r}: {error}; what "
@@ -189,13 +195,15 @@ def _read_dtype(typestr: Any, descr: Any, prefix: str) -> np.dtype[Any]:
     return dtype
 
 
-def dlpack_device(array: Any, caller: str) -> int:
+def dlpack_device(array: Any, caller: str) -> int | None:
     """Return the id of the CUDA device that holds an ``__dlpack__`` exporter's data.
+
+    None if the exporter need not say it: managed memory has id 0 on every device.
 
     Raises
     ------
     TypeError
-        If the data is not in CUDA device memory.
+        If the data is not in CUDA device memory, or the exporter's answer is no pair.
     """
     answer = array.__dlpack_device__()
     try:
@@ -205,8 +213,12 @@ def dlpack_device(array: Any, caller: str) -> int:
             f"{caller}: the argument's __dlpack_device__() returns {answer!r}; (type, id) is "
             "accepted"
         ) from None
-    if device_type in _CUDA_DEVICES:
+    # The array API's type is any Enum, not IntEnum.
+    device_type = getattr(device_type, "value", device_type)
+    if device_type == _CUDA:
         return int(device_id)
+    if device_type == _CUDA_MANAGED:
+        return None
     if device_type in _HOST_DEVICES:
         raise refuse(array, caller, host=True)
     raise TypeError(
@@ -225,18 +237,15 @@ def read_dlpack(array: Any, stream: int, caller: str) -> Any:
     Raises
     ------
     BufferError
-        If the exporter refuses, or marks its data as read-only.
+        If the exporter refuses, or marks its data as read-only or as a copy, or answers with
+        another major version of DLPack than 1.
     """
     handle = stream if stream else 1  # DLPack: 0 is forbidden, 1 is the legacy default stream
     try:
         capsule = array.__dlpack__(stream=handle, **_DLPACK_VERSION)
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(stream=handle)
-    if _is_read_only(capsule):
-        raise BufferError(
-            f"{caller}: the argument is exported as read-only; neither library can keep it from "
-            "being written to, so a view is refused: hand over a copy"
-        )
+    _check_capsule(capsule, caller)
     return cupy.from_dlpack(capsule)
 
 
@@ -247,11 +256,28 @@ _capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-def _is_read_only(capsule: Any) -> bool:
+def _check_capsule(capsule: Any, caller: str) -> None:
+    """Raise BufferError for a capsule that is not to be read, which then deletes its tensor."""
     name = b"dltensor_versioned"
     if not _capsule_is_valid(capsule, name):
-        return False  # DLPack before 1.0 has no such flag
+        return  # DLPack before 1.0 has neither version nor flags
     # struct DLManagedTensorVersioned { uint32_t version[2]; void *context; void (*deleter)();
     #                                   uint64_t flags; ... }
     address = _capsule_pointer(capsule, name)
-    return bool(ctypes.c_uint64.from_address(address + 24).value & _READ_ONLY)
+    major = ctypes.c_uint32.from_address(address).value
+    if major != _DLPACK_MAJOR:  # first of all: what follows the version may lie elsewhere then
+        raise BufferError(
+            f"{caller}: the argument is exported as DLPack {major}; version {_DLPACK_MAJOR} is "
+            "accepted, and asked for"
+        )
+    flags = ctypes.c_uint64.from_address(address + 24).value
+    if flags & _READ_ONLY:
+        raise BufferError(
+            f"{caller}: the argument is exported as read-only; neither library can keep it from "
+            "being written to, so a view is refused: hand over a copy"
+        )
+    if flags & _IS_COPIED:
+        raise BufferError(
+            f"{caller}: the argument's library exports a copy of it, and what is written to that "
+            "would be lost; hand over an array that it can export in place"
+        )

@@ -131,7 +131,9 @@ def test_the_stream_of_an_array_interface_is_honoured_by_an_event(handle, latch,
             bridge.wait_stream(writer, own)
         else:
             put(x.data.ptr, 100, 7, writer)
-        view = bridge.as_cupy(Exporter(x, stream=stream))
+        exporter = Exporter(x, stream=stream)
+        exporter.keeps = own  # CAI: an exporter's stream lives as long as the exporter
+        view = bridge.as_cupy(exporter)
         copied.data.copy_from_device_async(view.data, view.nbytes, reader)
         if handle == "none":  # the control: nothing to wait for, so it reads what is there
             reader.synchronize()

@@ -1,0 +1,678 @@
+"""What the specifications of both protocols say, sentence by sentence, of consumer and producer.
+
+*CAI*: CUDA Array Interface, version 3, in Numba's documentation, whose last sections say what
+versions 0 to 2 left open; its `typestr` and `descr` are those of NumPy's array interface (*NumPy*).
+*Spec*: DLPack, "Python Specification". *Header*: `dlpack.h` 1.1, by struct and field. *API*: the
+array API standard 2024.12, by method. The bridge consumes both; what it returns produces them.
+
+These sentences have their tests in `test_interface`:
+
+- CAI, the four required entries and their types, `stream` 0, `mask`: `BROKEN`
+- CAI, `strides`, None or bytes to skip: `..._without_strides_...`, `test_a_strided_...`
+- CAI, `data`, 0 for zero-size arrays: `test_an_empty_array_interface_arrives`
+- CAI, `stream`, and Interface Requirements, wait for it: `..._is_honoured_by_an_event`
+- CAI, Lifetime: `test_an_array_interface_is_kept_alive`
+- Spec, Semantics, the stream that it will use; API, `stream`, never 0: `test_dlpack_is_told_...`
+- Spec, Semantics, the producer makes that stream wait: `..._is_ordered_after_the_exporters_work`
+- Spec, Implementation, consumed exactly once: `test_a_consumed_capsule_is_refused`
+- API, Notes, again without `max_version` after a TypeError: `test_dlpack_before_version_1_...`
+
+Not followed are, for a reason:
+
+- API, Notes: where there are no read-only arrays, the flag is to be ignored. The bridge refuses
+  such data, since nobody could protect it.
+- Spec, Semantics: a BufferError for data of other devices. It is a TypeError, as for every array
+  that is not in device memory.
+- CAI, Interface Requirements: the exporter's stream waits for the consumer's work. When the view
+  goes, that stream may have been destroyed, and CUDA does not tell; users order it (see README).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import gc
+import types
+import weakref
+from ctypes import c_char_p, c_int, c_void_p, py_object
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda import gpuarray
+from test_interface import BOTH, Exporter, pointer_of
+
+import bridge
+
+VERSIONED = pytest.mark.skipif(
+    int(cupy.__version__.split(".")[0]) < 14,
+    reason="not installed: CuPy 14, the first with versioned capsules",
+)
+CUDA, CUDA_MANAGED, ROCM = 2, 13, 10
+READ_ONLY, IS_COPIED, IS_PADDED = 1, 2, 4
+
+
+# --- DLPack's structures, and a producer made of them -----------------------------------------
+
+
+def structure(name, **fields):
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+Tensor = structure(
+    "DLTensor",
+    data=c_void_p,
+    **dict.fromkeys(["device_type", "device_id", "ndim"], ctypes.c_int32),
+    **dict.fromkeys(["code", "bits"], ctypes.c_uint8),
+    lanes=ctypes.c_uint16,
+    **dict.fromkeys(["shape", "strides"], ctypes.POINTER(ctypes.c_int64)),
+    byte_offset=ctypes.c_uint64,
+)
+Old = structure("DLManagedTensor", tensor=Tensor, context=c_void_p, deleter=c_void_p)
+Versioned = structure(
+    "DLManagedTensorVersioned",
+    **dict.fromkeys(["major", "minor"], ctypes.c_uint32),
+    **dict.fromkeys(["context", "deleter"], c_void_p),
+    flags=ctypes.c_uint64,
+    tensor=Tensor,
+)
+Old.name, Versioned.name = b"dltensor", b"dltensor_versioned"
+KINDS = pytest.mark.parametrize(
+    "kind", [Old, pytest.param(Versioned, marks=VERSIONED)], ids=["old", "versioned"]
+)
+
+
+def python_api(name, result, *arguments):
+    function = ctypes.pythonapi[name]  # one of our own: attribute access shares it with bridge
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+new_capsule = python_api("PyCapsule_New", py_object, c_void_p, c_char_p, c_void_p)
+set_name = python_api("PyCapsule_SetName", c_int, py_object, c_char_p)
+name_of = python_api("PyCapsule_GetName", c_char_p, py_object)
+# By address: a destructor must not touch the reference count of what is being destroyed.
+is_valid = python_api("PyCapsule_IsValid", c_int, c_void_p, c_char_p)
+get_pointer = python_api("PyCapsule_GetPointer", c_void_p, c_void_p, c_char_p)
+
+exported = {}  # producers by the addresses of their managed tensors, which keeps them alive
+
+
+@ctypes.CFUNCTYPE(None, c_void_p)
+def deleter(address):
+    exported.pop(address).deleted += 1  # a second call fails the test: nothing is there
+
+
+@ctypes.PYFUNCTYPE(None, c_void_p)
+def destructor(capsule):
+    for kind in (Old, Versioned):
+        if is_valid(capsule, kind.name):
+            address = get_pointer(capsule, kind.name)
+            if kind.from_address(address).deleter:
+                deleter(address)
+
+
+class Producer:
+    """A library that exports a CuPy array as DLPack prescribes; `changes` are to the structures."""
+
+    def __init__(self, array, kind=Versioned, device=(CUDA, 0), **changes):
+        self.array, self.device, self.deleted, self.asked = array, device, 0, []
+        ndim, itemsize = array.ndim, array.dtype.itemsize
+        self.managed = kind(deleter=ctypes.cast(deleter, c_void_p))
+        if kind is Versioned:
+            self.managed.major = 1
+        tensor = self.managed.tensor
+        tensor.data, tensor.ndim, tensor.lanes = array.data.ptr, ndim, 1
+        tensor.device_type, tensor.device_id = device
+        tensor.code, tensor.bits = "iufxxcb".index(array.dtype.kind), 8 * itemsize
+        tensor.shape = (ctypes.c_int64 * ndim)(*array.shape)
+        tensor.strides = (ctypes.c_int64 * ndim)(*(s // itemsize for s in array.strides))
+        for name, value in changes.items():
+            setattr(self.managed if hasattr(self.managed, name) else tensor, name, value)
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        self.asked.append((stream, max_version, dl_device, copy))
+        address = ctypes.addressof(self.managed)
+        if self.managed.deleter:
+            exported[address] = self
+        return new_capsule(address, self.managed.name, ctypes.cast(destructor, c_void_p))
+
+
+def floats(*shape):
+    """Return a CuPy array 0.0, 1.0, 2.0, ... of this shape."""
+    return cupy.asarray(np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape))
+
+
+def refusal(convert, producer):
+    """Return the error of a conversion, without the frames that keep the capsule."""
+    try:
+        convert(producer)
+    except Exception as error:
+        return error.with_traceback(None)
+    pytest.fail("not refused")
+
+
+# --- CUDA Array Interface: the bridge consumes ------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("optional", [{}, {"strides": None, "mask": None, "stream": None}], ids=len)
+def test_cai_all_but_four_entries_are_optional(convert, version, optional):
+    """CAI, Python Interface: `strides`, `descr`, `mask`, `stream` may be missing, or None.
+
+    CAI, Differences: version 0 has no mask, 0 to 2 no stream, and 0 and 1 say less of strides.
+    """
+    x = floats(3, 4)
+    exporter = Exporter(x, version=version)
+    del exporter.interface["strides"]
+    exporter.interface.update(optional)
+    view = convert(exporter)
+    assert (pointer_of(view), view.strides) == (x.data.ptr, x.strides)
+
+
+@BOTH
+def test_cai_version_0_may_be_any_mapping(convert):
+    """CAI 0 (Numba 0.42), Python Interface: like a dict; a dict since then."""
+    x = floats(3)
+    exporter = Exporter(x, version=0)
+    exporter.interface = types.MappingProxyType(exporter.interface)
+    assert pointer_of(convert(exporter)) == x.data.ptr
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "typestr", ["|b1", "|i1", "<i2", "|u1", "<u8", "<f2", "<c8", "|V3", "<t8", "<m8", "|S4"]
+)
+def test_cai_typestr(convert, typestr):
+    """CAI, `typestr`; NumPy, `typestr`: order of the bytes, kind, number of bytes."""
+    exporter = Exporter(cupy.zeros(32, np.int8), typestr=typestr, shape=(2,), strides=None)
+    if typestr in ("<t8", "<m8", "|S4"):  # of the table, too, but neither library holds them
+        assert type(refusal(convert, exporter)) in (TypeError, ValueError)
+    else:
+        assert convert(exporter).dtype.str == typestr
+
+
+DESCRS = {
+    "default": ("<f4", [("", "<f4")]),
+    "nested": ("|V8", [("i", "<i4"), ("sub", [("s", "<u2"), ("b", "|u1"), ("c", "|u1")])]),
+    "repeated": ("|V20", [("i", "<i4"), ("data", "<f8", (2,))]),
+    "padded": ("|V16", [("i", "<i4"), ("", "|V4"), ("d", "<f8")]),
+    "full name": ("|V8", [(("the real part", "re"), "<f4"), (("the rest", "im"), "<f4")]),
+}
+
+
+@BOTH
+@pytest.mark.parametrize(("typestr", "descr"), DESCRS.values(), ids=DESCRS)
+def test_cai_descr(convert, typestr, descr):
+    """CAI, `descr`; NumPy, `descr`: names, nested lists, shapes; Type description examples."""
+    block = cupy.zeros(64, np.int8)
+    view = convert(Exporter(block, typestr=typestr, descr=descr, shape=(2,), strides=None))
+    assert view.dtype == np.dtype(descr if len(descr) > 1 else typestr)
+
+
+@BOTH
+@pytest.mark.parametrize("field", ["<f4", "<c16"], ids=["short", "long"])
+def test_cai_descr_has_the_bytes_of_typestr(convert, field):
+    """NumPy, `descr`: as many bytes as in `typestr`; else the wrong ones would be read."""
+    exporter = Exporter(cupy.zeros(3), typestr="|V8", descr=[("a", field)], strides=None)
+    with pytest.raises(ValueError, match="descr describes (4|16) bytes"):
+        convert(exporter)
+
+
+@BOTH
+@pytest.mark.parametrize("version", [0, 1])
+def test_cai_an_empty_array_may_point_anywhere_in_old_versions(convert, version):
+    """CAI, Differences with version 1: what zero-size arrays point to was not specified."""
+    exporter = Exporter(floats(3), shape=(2, 0), data=(8, False), strides=None, version=version)
+    view = convert(exporter)
+    assert (view.shape, view.size) == ((2, 0), 0)
+
+
+@BOTH
+@pytest.mark.parametrize("memory", ["managed", "page-locked"])
+def test_cai_data_is_what_the_device_can_access(convert, memory):
+    """CAI, `data`: accessible from the device, which memory beside the device's own can be."""
+    if memory == "managed":
+        block = cupy.cuda.malloc_managed(16)
+        pointer = block.ptr
+    else:
+        block = drv.pagelocked_zeros(4, np.float32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+        pointer = block.base.get_device_pointer()
+    exporter = Exporter(floats(4), data=(pointer, False))
+    exporter.keeps = block
+    assert pointer_of(convert(exporter)) == pointer
+
+
+def test_cai_the_user_may_ignore_the_stream(latch, put):
+    """CAI, Interface Requirements: set to ignore it, the consumer waits for no stream."""
+    own, reader = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    x, copied = cupy.zeros(100, np.int32), cupy.zeros(100, np.int32)
+    with latch.hold(own), reader:
+        put(x.data.ptr, 100, 7, own)
+        view = bridge.as_cupy(Exporter(x, stream=own.handle), stream=-1)
+        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
+        reader.synchronize()
+    assert (copied.get() == 0).all()
+
+
+# --- CUDA Array Interface: what the bridge returns produces -----------------------------------
+
+
+def as_cupy(x):
+    where = {"gpudata": x.data.ptr, "base": (x,)}  # of a plain `x` the bridge would return that
+    return bridge.as_cupy(gpuarray.GPUArray(x.shape, x.dtype, **where, strides=x.strides))
+
+
+PRODUCERS = pytest.mark.parametrize("produce", [as_cupy, bridge.as_pycuda], ids=["cupy", "pycuda"])
+
+
+@PRODUCERS
+@pytest.mark.parametrize("part", [np.s_[:, :], np.s_[1::2, ::-1], np.s_[1:1], np.s_[1, 1]], ids=str)
+def test_cai_produced_entries(produce, part):
+    """CAI, Python Interface: a dict; `shape`, `typestr`, `version`, `mask`; `data`, 0 for zero-size
+    arrays; `strides`, bytes from element to element, or None where C-contiguous.
+    """
+    x = floats(4, 6)[part]
+    found = produce(x).__cuda_array_interface__
+    assert type(found) is dict
+    assert (found["shape"], found["typestr"], found["version"]) == (x.shape, "<f4", 3)
+    assert found["data"] == (x.data.ptr if x.size else 0, False)
+    assert [type(value) for value in found["data"]] == [int, bool]
+    assert found.get("mask") is None
+    assert x.flags.c_contiguous or found["strides"] == x.strides
+    assert found["strides"] in (None, x.strides)
+
+
+@pytest.mark.parametrize("kind", ["legacy", "per-thread", "own"])
+def test_cai_produced_stream(kind):
+    """CAI, `stream`: 1 and 2 are the default streams, any other a handle; never 0."""
+    own = cupy.cuda.Stream()
+    stream = {"legacy": cupy.cuda.Stream.null, "per-thread": cupy.cuda.Stream.ptds, "own": own}
+    with stream[kind]:
+        found = as_cupy(floats(3)).__cuda_array_interface__["stream"]
+    assert found == {"legacy": 1, "per-thread": 2, "own": own.ptr}[kind]
+
+
+def test_cai_produced_stream_covers_all_pending_work(latch, put):
+    """CAI, Interface Requirements: to wait for it is to wait for all, also for PyCUDA's work."""
+    own, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    a, copied = gpuarray.zeros(100, np.int32), cupy.zeros(100, np.int32)
+    with latch.hold(own):
+        put(a.gpudata, 100, 7, own)
+        with current:
+            view = bridge.as_cupy(a, stream=own)
+            assert view.__cuda_array_interface__["stream"] == current.ptr
+        copied.data.copy_from_device_async(view.data, view.nbytes, current)
+    assert (copied.get() == 7).all()
+
+
+@pytest.mark.xfail(reason="PyCUDA 2026.1 names no stream; the bridge cannot help")
+def test_cai_produced_stream_of_a_gpuarray():
+    """CAI, Interface Requirements: None is for data without pending work."""
+    x, stream = floats(3), drv.Stream(1)
+    found = bridge.as_pycuda(x, stream=stream).__cuda_array_interface__
+    assert found["stream"] == stream.handle
+
+
+# --- DLPack: the bridge consumes --------------------------------------------------------------
+
+
+@BOTH
+@KINDS
+def test_dlpack_the_tensor_belongs_to_the_consumer(convert, kind):
+    """Spec, Implementation: it renames the capsule, with `_versioned` since 1.0, and what it makes
+    to own the tensor calls the deleter once, when it goes.
+    """
+    capsules = []
+
+    class Keeps(Producer):
+        def __dlpack__(self, **keywords):
+            capsules.append(super().__dlpack__(**keywords))
+            return capsules[0]
+
+    producer = Keeps(floats(4), kind)
+    view = convert(producer)
+    assert name_of(capsules[0]) == b"used_" + kind.name
+    part = view[1:]
+    del view
+    gc.collect()
+    assert producer.deleted == 0
+    assert part.size == 3
+    del part, capsules[:]
+    gc.collect()
+    assert producer.deleted == 1
+
+
+@BOTH
+@KINDS
+def test_dlpack_the_deleter_may_be_missing(convert, kind):
+    """Header, DLManagedTensor(Versioned), `deleter`: it can be NULL."""
+    producer = Producer(floats(4), kind, deleter=None)
+    assert np.array_equal(bridge.as_cupy(convert(producer)).get(), range(4))
+    gc.collect()
+    assert producer.deleted == 0
+
+
+REFUSED = {
+    "bfloat16": ({"code": 4, "bits": 16}, NotImplementedError, "bfloat16"),
+    "opaque handle": ({"code": 3, "bits": 64}, TypeError, "dtype"),
+    "float8_e4m3": ({"code": 8, "bits": 8}, TypeError, "dtype"),
+    "float4_e2m1fn": ({"code": 17, "bits": 4}, TypeError, "dtype"),
+    "float of 8 bits": ({"code": 2, "bits": 8}, TypeError, "float8"),
+    "a code to come": ({"code": 99, "bits": 32}, TypeError, "dtype"),
+    "vectors": ({"lanes": 4}, ValueError, "lanes=4"),
+    "vectors, old": ({"lanes": 4, "kind": Old}, ValueError, "lanes=4"),
+    "host data": ({"device_type": 1}, RuntimeError, "CUDA"),
+    "read-only": ({"flags": READ_ONLY}, BufferError, "exported as read-only"),
+    "a copy": ({"flags": IS_COPIED}, BufferError, "exports a copy of it"),
+    # What would be refused for other reasons, too, if it were read.
+    "version 0": ({"major": 0, "flags": READ_ONLY, "device_type": 1}, BufferError, "DLPack 0; ver"),
+    "version 2": ({"major": 2, "flags": READ_ONLY, "device_type": 1}, BufferError, "DLPack 2; ver"),
+}
+
+
+@BOTH
+@VERSIONED
+@pytest.mark.parametrize(("changes", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_dlpack_what_is_refused_is_deleted_once(convert, changes, error, message):
+    """Header, DLDataType: unexpected codes, bits, lanes; DLPackVersion: of another major version
+    nothing else is read, and the deleter is called; API, `max_version`: the consumer verifies it.
+
+    Spec, Semantics, and API, `copy`: a copy is flagged, and a view is what the bridge promises.
+    """
+    producer = Producer(floats(4), **changes)
+    found = refusal(convert, producer)
+    assert isinstance(found, error)
+    assert message in str(found)
+    del found
+    gc.collect()
+    assert producer.deleted == 1
+
+
+@BOTH
+@VERSIONED
+def test_dlpack_of_a_newer_minor_version_is_read(convert):
+    """Header, DLPackVersion: the layout is the same; a flag of narrow types does not concern us."""
+    producer = Producer(floats(4), minor=9, flags=IS_PADDED)
+    assert np.array_equal(bridge.as_cupy(convert(producer)).get(), range(4))
+
+
+LAYOUTS = {
+    "byte_offset": ({"byte_offset": 8}, 8, (2, 3), (12, 4)),
+    "no strides": ({"strides": None}, 0, (2, 3), (12, 4)),
+    "elements, not bytes": ({"strides": (1, 2)}, 0, (2, 3), (4, 8)),
+    "backwards": ({"strides": (3, -1), "byte_offset": 8}, 8, (2, 3), (12, -4)),
+    "0-d": ({"ndim": 0, "shape": None, "strides": None}, 0, (), ()),
+}
+
+
+@BOTH
+@KINDS
+@pytest.mark.parametrize(("changes", "offset", "shape", "strides"), LAYOUTS.values(), ids=LAYOUTS)
+def test_dlpack_layout(convert, kind, changes, offset, shape, strides):
+    """Header, DLTensor, `byte_offset`, `strides`, `ndim`; Spec, Implementation: NULL strides."""
+    x = floats(4, 3)
+    changes = dict(changes)
+    if changes.get("strides"):
+        changes["strides"] = (ctypes.c_int64 * 2)(*changes["strides"])
+    producer = Producer(x[:2], kind, **changes)
+    view = convert(producer)
+    assert (pointer_of(view), view.shape, view.strides) == (x.data.ptr + offset, shape, strides)
+    expected = np.ndarray(shape, x.dtype, x.get().tobytes(), offset, strides)
+    assert np.array_equal(bridge.as_cupy(view).get(), expected)
+
+
+@BOTH
+@KINDS
+def test_dlpack_zero_size(convert, kind):
+    """Header, DLTensor, `data`; Spec, Implementation: NULL where there are no elements."""
+    view = convert(Producer(floats(2, 0, 3), kind, data=None))
+    assert (view.shape, view.size) == ((2, 0, 3), 0)
+
+
+@BOTH
+@KINDS
+@pytest.mark.parametrize("char", "bhilBHILefdFD?", ids=lambda char: np.dtype(char).name)
+def test_dlpack_dtype(convert, kind, char):
+    """Header, DLDataTypeCode and DLDataType: codes, and bits of the whole element."""
+    x = cupy.zeros(3, char)
+    view = convert(Producer(x, kind))
+    assert (view.dtype, view.shape, view.strides) == (x.dtype, x.shape, x.strides)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [1, 3, 4, *range(7, 13), *range(14, 19), 99])
+def test_dlpack_of_other_devices_is_refused_unasked(convert, kind):
+    """API, `__dlpack_device__`: the types."""
+    producer = Producer(floats(3), device=(kind, 0))
+    assert type(refusal(convert, producer)) is TypeError
+    assert producer.asked == []
+
+
+@BOTH
+def test_dlpack_device_types_may_be_of_any_enum(convert):
+    """API, `__dlpack_device__`, Returns: an Enum, which need not equal its number."""
+    kind = enum.Enum("kind", {"CUDA": CUDA, "ROCM": ROCM})
+    producer = Producer(floats(3), Old)
+    producer.device = (kind.CUDA, 0)
+    assert pointer_of(convert(producer)) == producer.array.data.ptr
+    producer.device = (kind.ROCM, 0)
+    assert "device type 10" in str(refusal(convert, producer))
+
+
+@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+def test_dlpack_managed_memory_has_device_id_0_everywhere(convert, python):
+    """Header, DLDevice, `device_id`: 0 for managed memory; Spec, Warning: ask the pointer."""
+    done = python(
+        f"""
+        import cupy, bridge
+
+        class Producer:
+            __dlpack_device__ = lambda self: (13, 0)
+            __dlpack__ = lambda self, **keywords: x.__dlpack__(**keywords)
+
+        with bridge.primary_context(1):
+            x = cupy.ndarray(4, memptr=cupy.cuda.malloc_managed(32))
+            view = bridge.{convert}(Producer())
+            print(int(getattr(view, "gpudata", None) or view.data.ptr) == x.data.ptr)
+            del view
+        with bridge.primary_context(0):
+            try:
+                bridge.{convert}(Producer())
+            except bridge.ContextError as error:
+                print(error)
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("True\n")
+    assert "is on device 1, but device 0 is current" in done.stdout
+
+
+def test_dlpack_minus_1_asks_for_no_synchronisation():
+    """API, `stream`: -1, given by the user, reaches the producer."""
+    producer = Producer(floats(3), Old)
+    bridge.as_cupy(producer, stream=-1)
+    assert producer.asked[-1][0] == -1
+
+
+@VERSIONED
+@KINDS
+def test_dlpack_the_consumers_version_is_told_and_not_trusted(kind):
+    """API, `max_version`: the consumer's highest; the capsule may be of another version.
+
+    API, `dl_device`: left out, the data stays where it is; `copy`: left out, it is reused.
+    """
+    producer = Producer(floats(3), kind)
+    bridge.as_cupy(producer)
+    assert producer.asked == [(1, (1, 0), None, None)]
+
+
+ERRORS = [BufferError, MemoryError, AttributeError, ValueError, RuntimeError, TypeError]
+
+
+@BOTH
+@pytest.mark.parametrize("method", ["__dlpack__", "__dlpack_device__"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_dlpack_errors_of_the_producer_pass(convert, method, error):
+    """API, `from_dlpack`, Raises: what either method raises is passed on."""
+    raised = error("the producer says no")
+
+    def refuse(self, **keywords):
+        raise raised
+
+    producer = type("Refuses", (Producer,), {method: refuse})(floats(3))
+    assert refusal(convert, producer) is raised
+
+
+# --- DLPack: what as_cupy returns produces ----------------------------------------------------
+
+
+def contents(capsule, kind=Versioned):
+    found = kind.from_address(get_pointer(id(capsule), kind.name))
+    found.capsule = capsule  # which deletes it
+    return found
+
+
+@VERSIONED
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [(None, Old), ((0, 8), Old), ((1, 0), Versioned), ((1, 9), Versioned), ((2, 0), Versioned)],
+    ids=str,
+)
+def test_dlpack_produced_name(asked, kind):
+    """Spec, Implementation: the capsule's name; API, `max_version` and its logic in Notes."""
+    capsule = as_cupy(floats(3)).__dlpack__(max_version=asked)
+    assert name_of(capsule) == kind.name
+    if kind is Versioned:
+        assert contents(capsule).major == 1
+
+
+@VERSIONED
+@pytest.mark.parametrize("view", [np.s_[:, :], np.s_[1::2, ::3], np.s_[1, 1]], ids=str)
+def test_dlpack_produced_tensor(view):
+    """Header, DLTensor: pointer, device, dtype, shape, and strides in elements; no flag is set."""
+    x = floats(4, 6)[view]
+    managed = contents(as_cupy(x).__dlpack__(max_version=(1, 0)))
+    tensor = managed.tensor
+    assert tensor.data + tensor.byte_offset == x.data.ptr
+    assert (tensor.device_type, tensor.device_id) == (CUDA, 0)
+    assert (tensor.code, tensor.bits, tensor.lanes) == (2, 32, 1)
+    assert tuple(tensor.shape[: tensor.ndim]) == x.shape
+    assert tuple(4 * stride for stride in tensor.strides[: tensor.ndim]) == x.strides
+    assert managed.flags == 0
+
+
+@VERSIONED
+def test_dlpack_produced_data_is_null_for_zero_size_arrays():
+    """Header, DLTensor, `data`: no pointer where there are no elements."""
+    capsule = bridge.as_cupy(gpuarray.empty((0, 3), np.float32)).__dlpack__(max_version=(1, 0))
+    assert contents(capsule).tensor.data is None
+
+
+@VERSIONED
+@KINDS
+@pytest.mark.parametrize("consumed", [True, False], ids=["consumed", "dropped"])
+def test_dlpack_produced_tensor_keeps_the_gpuarray(kind, consumed):
+    """Spec, Implementation: until its deleter is called, by the consumer or by the capsule."""
+    a = gpuarray.zeros(3, np.float32)
+    alive = weakref.ref(a)
+    capsule = bridge.as_cupy(a).__dlpack__(max_version=(1, 0) if kind is Versioned else None)
+    del a
+    address = get_pointer(id(capsule), kind.name)
+    if consumed:
+        used = b"used_" + kind.name  # a capsule keeps the address of its name
+        set_name(capsule, used)
+        delete = ctypes.CFUNCTYPE(None, c_void_p)(kind.from_address(address).deleter)
+        del capsule
+    gc.collect()
+    assert alive() is not None
+    if consumed:
+        delete(address)
+    else:
+        del capsule
+    gc.collect()
+    assert alive() is None
+
+
+def test_dlpack_produced_data_is_ordered_after_pycudas_work(latch, put):
+    """API, `stream`: the consumer's stream waits for what is pending, also on PyCUDA's stream."""
+    own, reader = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    a, copied = gpuarray.zeros(100, np.int32), cupy.zeros(100, np.int32)
+    with latch.hold(own):
+        put(a.gpudata, 100, 7, own)
+        x = bridge.as_cupy(a, stream=own)
+        x.__dlpack__(stream=reader.ptr)
+        copied.data.copy_from_device_async(x.data, x.nbytes, reader)
+    assert (copied.get() == 7).all()
+
+
+@pytest.mark.parametrize("stream", [None, 1, 2, -1, -2, "1"], ids=repr)
+def test_dlpack_produced_for_a_stream(stream):
+    """API, `stream`: None, an integer of -1 or more; among them the two default streams."""
+    x = as_cupy(floats(3))
+    if stream in (-2, "1"):
+        with pytest.raises(ValueError, match="valid stream"):
+            x.__dlpack__(stream=stream)
+    else:
+        assert name_of(x.__dlpack__(stream=stream)) == b"dltensor"
+
+
+@VERSIONED
+def test_dlpack_produced_for_another_device():
+    """API, `dl_device`, `copy`: its own, not copied; the host, by a flagged copy; no other."""
+    x = as_cupy(floats(3))
+    own = contents(x.__dlpack__(max_version=(1, 0), dl_device=(CUDA, 0), copy=False))
+    assert (own.tensor.data, own.flags) == (x.data.ptr, 0)
+    host = contents(x.__dlpack__(max_version=(1, 0), dl_device=(1, 0)))
+    assert (host.tensor.device_type, host.flags) == (1, IS_COPIED)
+    with pytest.raises(BufferError, match="unsupported device"):
+        x.__dlpack__(dl_device=(ROCM, 0))
+
+
+@pytest.mark.parametrize("dtype", ["f4,i4", "V4"])
+def test_dlpack_produced_of_no_such_dtype_raises_buffererror(dtype):
+    """API, `__dlpack__`, Raises: for a dtype that DLPack has not."""
+    x = bridge.as_cupy(gpuarray.GPUArray((3,), np.dtype(dtype)))
+    with pytest.raises(BufferError, match="dtype"):
+        x.__dlpack__()
+
+
+def stretched(x, stride):
+    """Return a float64 array of two elements, `stride` bytes apart, in the middle of `x`."""
+    where = {"gpudata": x.data.ptr + 16, "base": x}
+    return bridge.as_cupy(gpuarray.GPUArray((2,), np.float64, **where, strides=(stride,)))
+
+
+@VERSIONED
+@pytest.mark.xfail(reason="CuPy 14.2 departs from the sentence; the bridge cannot help")
+@pytest.mark.parametrize("case", ["12 bytes apart", "negative", "copied to the host", "copied"])
+def test_dlpack_produced_where_cupy_departs(case):
+    """API, `__dlpack__`, Raises: BufferError for strides that DLPack has not; Header, DLTensor,
+    `strides`: signed; API, `copy`: BufferError if False does not do, and True always copies.
+    """
+    x = floats(12)
+    if case == "12 bytes apart":
+        with pytest.raises(BufferError):
+            stretched(x, 12).__dlpack__()
+    elif case == "negative":
+        capsule = stretched(x, -8).__dlpack__(max_version=(1, 0))
+        assert contents(capsule).tensor.strides[0] == -1
+    elif case == "copied to the host":
+        with pytest.raises(BufferError):
+            as_cupy(x).__dlpack__(dl_device=(1, 0), copy=False)
+    else:
+        assert contents(as_cupy(x).__dlpack__(max_version=(1, 0), copy=True)).flags == IS_COPIED
+
+
+def test_dlpack_produced_device():
+    """API, `__dlpack_device__`: type and id; Header, DLDeviceType: managed memory has its own."""
+    assert as_cupy(floats(3)).__dlpack_device__() == (CUDA, 0)
+    block = cupy.cuda.malloc_managed(16)
+    a = gpuarray.GPUArray((4,), np.float32, gpudata=block.ptr, base=block)
+    assert bridge.as_cupy(a).__dlpack_device__() == (CUDA_MANAGED, 0)
