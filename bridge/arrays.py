@@ -173,8 +173,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if context.inspect_pointers:
         _check_device(array.size and data.ptr, context.current_device(), "as_pycuda")
 
-    if 0 in array.strides and array.size > 1:
-        raise _repeats(array)
+    if 0 in array.strides:
+        _refuse_repeats(array)
 
     leased = False
     if waiter or awaited:
@@ -189,11 +189,14 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     return _new_gpuarray(array, data.ptr, owner, device_id)
 
 
-def _repeats(array: Any) -> ValueError:
-    return ValueError(
-        f"as_pycuda: the array repeats elements (shape {array.shape}, strides {array.strides}), "
-        "and PyCUDA would read and write past them; pass cupy.ascontiguousarray(a)"
-    )
+def _refuse_repeats(array: Any) -> None:
+    """Raise ValueError if one element is in several places; a step of no bytes along 1 is none."""
+    shape, strides = array.shape, array.strides
+    if array.size and any(n > 1 and not step for n, step in zip(shape, strides, strict=True)):
+        raise ValueError(
+            f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
+            "would read and write past them; pass cupy.ascontiguousarray(a)"
+        )
 
 
 def address_without_memory(array: Any, caller: str) -> int:
@@ -241,8 +244,8 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     waiter = handle_of(stream, "as_pycuda")
     if not isinstance(array, GPUArray):
         source = _import(array, None, waiter, device_id, "as_pycuda")
-        if 0 in source.strides and source.size > 1:
-            raise _repeats(source)
+        if 0 in source.strides:
+            _refuse_repeats(source)
         return _new_gpuarray(source, source.data.ptr, source, device_id)
     if array.gpudata is None:
         pointer = address_without_memory(array, "as_pycuda")

@@ -1,0 +1,278 @@
+"""Any layout, made by either library and converted back and forth, against NumPy.
+
+``BRIDGE_EXAMPLES=100000`` in the environment runs that many cases in all.
+"""
+
+from __future__ import annotations
+
+import os
+from math import prod
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from hypothesis import HealthCheck, given, seed, settings, strategies as st
+from pycuda import gpuarray
+
+import bridge
+from bridge import arrays
+from bridge.interface import PLAIN_DTYPES
+
+EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "10000"))
+MOST_AXES = 6
+MOST_CONVERSIONS = 5
+SOURCE = """
+extern "C" __global__ void copy(char *there, char *dense, int to_there, int itemsize, int size,
+    long long n0, long long n1, long long n2, long long n3, long long n4, long long n5,
+    long long s0, long long s1, long long s2, long long s3, long long s4, long long s5)
+{
+    const long long n[] = {n0, n1, n2, n3, n4, n5}, step[] = {s0, s1, s2, s3, s4, s5};
+    for (int i = threadIdx.x; i < size; i += blockDim.x) {
+        long long rest = i;
+        char *one = there, *other = dense + (long long)i * itemsize;
+        for (int axis = 5; axis >= 0; --axis) {
+            one += rest % n[axis] * step[axis];
+            rest /= n[axis];
+        }
+        for (int byte = 0; byte < itemsize; ++byte)
+            if (to_there) one[byte] = other[byte];
+            else other[byte] = one[byte];
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(compile_kernel):
+    return compile_kernel(SOURCE, "copy")
+
+
+class Case:
+    """An array on the device, and the view of NumPy's that it should be."""
+
+    def __init__(self, data, kernel):
+        self.draw = data.draw
+        self.kernel = kernel
+        shape = self.draw(st.lists(st.integers(0, 4), max_size=MOST_AXES).map(tuple))
+        dtype = self.draw(st.sampled_from(sorted(PLAIN_DTYPES, key=str)))
+        self.host = np.empty(shape, dtype, order=self.draw(st.sampled_from("CF")))
+        self.host[...] = self.values(1, shape)
+        self.model = self.host
+        if self.draw(st.booleans()):
+            self.base = cupy.array(self.host, order="K")
+        else:
+            self.base = gpuarray.to_gpu(self.host)
+        self.array = self.base
+
+    def values(self, seed, shape):
+        """Return numbers that any of the dtypes holds."""
+        return (np.arange(prod(shape)) * (2 * seed + 1) % 113 + seed).reshape(shape) % 127
+
+    @property
+    def on_cupy(self):
+        return isinstance(self.array, cupy.ndarray)
+
+    # ---- operations; each does to the model what it does to the array ----------------------------
+
+    def slice(self):
+        empty = self.on_cupy and self.draw(st.integers(0, 9)) == 0
+        if not (self.on_cupy or self.model.size):
+            return  # PyCUDA cannot
+        index = []
+        for n in self.model.shape:
+            kind = self.draw(st.integers(0, 5))
+            if kind == 0 and n:
+                index.append(self.draw(st.integers(-n, n - 1)))
+            elif kind == 1 or not n:
+                index.append(slice(None))
+            else:
+                low = self.draw(st.integers(0, n - 1))
+                high = low if empty else self.draw(st.integers(low + 1, n))
+                step = self.draw(st.integers(1, 3))
+                if self.draw(st.booleans()):
+                    index.append(slice(low, high, step))
+                else:
+                    index.append(slice(high - 1, low - 1 if low else None, -step))
+        if len(index) < MOST_AXES and self.draw(st.booleans()):
+            index.insert(self.draw(st.integers(0, len(index))), np.newaxis)
+        self.apply(lambda a: a[(*index, ...)])  # NumPy: an array, also of no axes
+
+    def transpose(self):
+        axes = self.draw(st.permutations(range(self.model.ndim)))
+        if axes and (self.on_cupy or self.model.size):
+            self.apply(lambda a: a.transpose(axes))
+
+    def reshape(self):
+        shape = list(self.model.shape)
+        if not self.model.size or not (self.on_cupy or self.array.flags.c_contiguous):
+            return
+        if len(shape) > 1 and self.draw(st.booleans()):
+            axis = self.draw(st.integers(0, len(shape) - 2))
+            shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+        elif len(shape) < MOST_AXES and shape and shape[-1] % 2 == 0:
+            shape[-1:] = [shape[-1] // 2, 2]
+        else:
+            shape = [self.model.size]
+        viewed = self.model.reshape(shape)
+        if np.shares_memory(viewed, self.model):  # else both would copy
+            self.apply(lambda a: a.reshape(tuple(shape)))
+
+    def squeeze(self):
+        if self.model.size:
+            self.apply(lambda a: a.squeeze())
+
+    def apply(self, function):
+        self.array = function(self.array)
+        self.model = function(self.model)
+
+    def convert(self):
+        before = self.array
+        self.array = (bridge.as_pycuda if self.on_cupy else bridge.as_cupy)(before)
+        assert self.on_cupy != isinstance(before, cupy.ndarray)
+        if before.size:
+            assert pointer_of(self.array) == pointer_of(before)
+
+    # ---- what is seen ----------------------------------------------------------------------------
+
+    def check(self):
+        """Compare the layout and, through either library, the elements."""
+        model = self.model
+        for array in (self.array, *self.views()):
+            assert (array.shape, array.dtype, array.size) == (model.shape, model.dtype, model.size)
+            assert array.strides == model.strides or steps(array) == steps(model)
+            np.testing.assert_array_equal(self.read(array), model)
+
+    def views(self):
+        """Yield the array as one of the other library, and that as one of its own again."""
+        there, back = bridge.as_cupy, bridge.as_pycuda
+        if self.on_cupy:
+            there, back = back, there
+        yield there(self.array)
+        yield back(there(self.array))
+
+    def read(self, array):
+        if isinstance(array, cupy.ndarray):
+            return array.get()
+        dense = drv.mem_alloc(max(1, array.nbytes))
+        self.launch(array, dense, 0)
+        found = np.empty(array.shape, array.dtype)
+        if found.size:
+            drv.memcpy_dtoh(found, dense)
+        return found
+
+    def write(self, array, values):
+        if isinstance(array, cupy.ndarray):
+            array[...] = cupy.asarray(values)
+            return
+        if array.size:
+            dense = drv.to_device(np.ascontiguousarray(values))
+            self.launch(array, dense, 1)
+            drv.Context.synchronize()
+
+    def launch(self, array, dense, to_there):
+        if not array.size:
+            return
+        missing = MOST_AXES - array.ndim
+        shape, strides = (1,) * missing + array.shape, (0,) * missing + array.strides
+        self.kernel(
+            np.uintp(int(array.gpudata)),
+            dense,
+            *map(np.int32, (to_there, array.dtype.itemsize, array.size)),
+            *map(np.int64, (*shape, *strides)),
+            block=(32, 1, 1),
+        )
+
+    def check_writes(self):
+        """Write on one side, and read the whole memory on the side where it began."""
+        if self.on_cupy != self.draw(st.booleans()):
+            self.convert()
+        values = self.values(2, self.model.shape).astype(self.model.dtype)
+        self.write(self.array, values)
+        self.model[...] = values
+        np.testing.assert_array_equal(self.base.get(), self.host)
+
+
+def pointer_of(array):
+    return array.data.ptr if isinstance(array, cupy.ndarray) else int(array.gpudata)
+
+
+def steps(array):
+    """Return the strides that tell elements apart: of axes longer than 1, where there are any."""
+    if not array.size:
+        return ()
+    return tuple(step for n, step in zip(array.shape, array.strides, strict=True) if n > 1)
+
+
+def check(data, kernel):
+    case = Case(data, kernel)
+    conversions = 0
+    for _ in range(data.draw(st.integers(0, 8))):
+        name = data.draw(
+            st.sampled_from(
+                ["convert", "convert", "slice", "slice", "transpose", "reshape", "squeeze"]
+            )
+        )
+        conversions += name == "convert"
+        if conversions <= MOST_CONVERSIONS:
+            getattr(case, name)()
+    case.check()
+    case.check_writes()
+
+
+def cases(count, seed_of_all=0):
+    """Run a function of Hypothesis's `data` that often: always on the same cases."""
+
+    def decorate(function):
+        settled = settings(
+            max_examples=count,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        return seed(seed_of_all)(settled(given(data=st.data())(function)))
+
+    return decorate
+
+
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_any_layout_is_what_numpy_says(part, kernel):
+    @cases(EXAMPLES // PARTS, part)
+    def run(data):
+        check(data, kernel)
+
+    run()
+
+
+BROKEN = {
+    "strides are taken from back to front": lambda gpuarray: gpuarray.__dict__.update(
+        strides=gpuarray.strides[::-1]
+    ),
+    "a copy is made": lambda gpuarray: gpuarray.__dict__.update(
+        gpudata=gpuarray.gpudata and drv.mem_alloc(gpuarray.nbytes)
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN.values(), ids=BROKEN)
+def test_a_fault_is_found(fault, kernel, monkeypatch):
+    """The control: a few hundred cases show what is wrong."""
+    real = arrays._new_gpuarray
+
+    def broken(*args):
+        result = real(*args)
+        fault(result)
+        return result
+
+    monkeypatch.setattr(arrays, "_new_gpuarray", broken)
+
+    @cases(300)
+    def run(data):
+        check(data, kernel)
+
+    with pytest.raises(AssertionError):
+        run()
