@@ -142,6 +142,12 @@ class Case:
             assert (array.shape, array.dtype, array.size) == (model.shape, model.dtype, model.size)
             assert array.strides == model.strides or steps(array) == steps(model)
             np.testing.assert_array_equal(self.read(array), model)
+        if self.on_cupy and model.size:  # PyCUDA goes by the strides alone
+            flags = bridge.as_pycuda(self.array).flags
+            assert (flags.c_contiguous, flags.f_contiguous) == (
+                model.flags.c_contiguous,
+                model.flags.f_contiguous,
+            )
 
     def views(self):
         """Yield the array as one of the other library, and that as one of its own again."""
