@@ -154,10 +154,11 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     Notes
     -----
     *Ownership:* the result keeps `array` alive through ``GPUArray.base``.
-    *Ordering:* work queued on CuPy's current stream (on the exporter's, for any other array)
-    happens before later work on `stream`.  When the result is released, CuPy's stream waits
-    for what is queued on `stream` by then, so the block cannot be handed out too early.  The
-    host does not wait (rule: `bridge.streams`).
+    *Ordering:* work queued on CuPy's current stream (and on PyCUDA's default one, for a `GPUArray`;
+    on the exporter's instead, for any other array) happens before later work on `stream`.  When
+    the result is released, CuPy's stream and the default one wait for what is queued on `stream` by
+    then, so the block cannot be handed out too early; that of another library goes back by its own
+    rule.  The host does not wait (rule: `bridge.streams`).
     *Cost:* less than ``GPUArray(gpudata=..., base=...)``, for any size; 0.5 us more where a
     fence is needed.
     """
@@ -253,11 +254,13 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
         pointer = int(array.gpudata)
     if context.inspect_pointers:
         _check_device(pointer, device_id, "as_pycuda")
-    if not order(waiter, 0, device_id):
+    current = _current_stream(device_id)
+    order(waiter, current.ptr, device_id)
+    order(waiter, 0, device_id)
+    if waiter <= 0:
         return array
     # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
     _keep(array, device_id)
-    current = _current_stream(device_id)
     lease = Lease(array, current.ptr, waiter, (stream, current), device_id)
     return _new_gpuarray(array, pointer, lease, device_id)
 

@@ -460,7 +460,8 @@ class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        drv.Context.pop()
+        if not forked:  # else it is gone: see _forget_after_fork
+            drv.Context.pop()
 
 
 def _device_id(device: Any) -> int:

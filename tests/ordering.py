@@ -364,10 +364,17 @@ class Schedule:
                 self.note("as_cupy(x, stream=)", buffer)
 
     def view_on_a_stream(self, buffer: Buffer) -> None:
-        """View a GPUArray of the default stream for another one."""
-        if buffer.place.library == "pycuda" and not buffer.place.handle:
-            new, here = self.place("pycuda"), self.place("cupy")
-            array = buffer.array
+        """View a GPUArray for a stream: after the default one's work, and CuPy's current one's."""
+        array, here = buffer.array, buffer.place
+        if here.library == "cupy":
+            known = [one for one in buffer.older if isinstance(one, gpuarray.GPUArray)]
+            array = self.random.choice(known) if known else None
+        elif not here.handle:
+            here = self.place("cupy")
+        else:
+            return
+        if array is not None:
+            new = self.place("pycuda")
             view = self.run_on(here, action=lambda: bridge.as_pycuda(array, stream=new.stream))
             self._moved(buffer, new, view, new.handle, {here.handle})
             self.note("as_pycuda(a, stream=)", buffer)

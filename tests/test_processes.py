@@ -175,6 +175,20 @@ if "stop" in globals():
     ends(done, stdout=f"3\n{RESULT}\n")
 
 
+def test_a_child_forked_inside_of_a_context_leaves_it(python):
+    done = python(
+        """
+        import os, bridge
+
+        with bridge.primary_context(), bridge.primary_context(0):
+            pid = os.fork()
+        if pid:
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    ends(done, stdout="0\n")
+
+
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError('mine')"])
 def test_a_forked_child_may_run_to_the_end_of_the_script(end, python):
     done = python(

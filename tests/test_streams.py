@@ -9,6 +9,7 @@ import pytest
 from pycuda import gpuarray
 
 import bridge
+from bridge import streams
 
 N = 1000
 CUPY_STREAMS = {
@@ -299,3 +300,34 @@ def test_minus_one_is_no_stream_to_use():
 def test_minus_one_cannot_wait():
     with pytest.raises(TypeError, match="wait_stream: awaited is -1, which means 'do not order'"):
         bridge.wait_stream(None, -1)
+
+
+@pytest.mark.parametrize("stream", [None, "Stream()", "Stream(1)"])
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_as_pycuda_of_a_gpuarray_is_ordered_after_cupys_stream_too(kind, stream, latch):
+    """Where CuPy has worked on a view of it."""
+    current = CUPY_STREAMS[kind]()
+    stream = stream and PYCUDA_STREAMS[stream]()
+    a = gpuarray.to_gpu(np.zeros(N, np.int32))
+    sevens = cupy.asarray(np.full(N, 7, np.int32))
+    copied = drv.mem_alloc(a.nbytes)
+    with latch.hold(current), current:
+        x = bridge.as_cupy(a)
+        x.data.copy_from_device_async(sevens.data, x.nbytes, current)
+        view = bridge.as_pycuda(a, stream=stream)
+        drv.memcpy_dtod_async(copied, view.gpudata, a.nbytes, stream)
+    found = np.empty(N, np.int32)
+    drv.memcpy_dtoh(found, copied)
+    assert (found == 7).all()
+
+
+def test_a_launch_is_ordered_once_with_each_stream(compile_kernel, monkeypatch):
+    source = 'extern "C" __global__ void f(int *p) {}'
+    ours = bridge.SourceModule(source, no_extern_c=True).get_function("f")
+    theirs = compile_kernel(source, "f")
+    a, stream, fences = gpuarray.GPUArray(1, np.int32), drv.Stream(1), []
+    record = streams._record
+    monkeypatch.setattr(streams, "_record", lambda *args: (fences.append(args), record(*args)))
+    ours(a, block=1, stream=stream)
+    bridge.launch(theirs, a, grid=1, block=1, stream=stream)
+    assert len(fences) == 4
