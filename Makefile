@@ -45,8 +45,9 @@ lint: $(ready)
 types: $(ready)
 	$(bin)/mypy
 
+# On all cores; but one by one on a GPU, of which some tests fill the memory.
 pytest: $(ready)
-	$(bin)/python -m pytest $(ARGS)
+	$(bin)/python -m pytest $(if $(ctk),,-n auto) $(ARGS)
 
 bench: $(ready)
 	$(bin)/python -m benchmarks $(ARGS)
