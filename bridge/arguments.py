@@ -13,7 +13,7 @@ from pycuda._pvt_struct import calcsize, pack
 from pycuda.gpuarray import GPUArray
 
 from . import context
-from .arrays import address_without_memory, as_cupy
+from .arrays import address_of, as_cupy
 from .interface import PLAIN_DTYPES, pointer_device
 from .signature import Parameter
 from .words import named
@@ -129,12 +129,9 @@ def pointer_of(
             "or pass it in a pycuda.driver.In, Out or InOut"
         )
     if isinstance(value, GPUArray):
-        array, gpudata = value, value.gpudata
+        array = value
         contiguous = value.strides == (value.itemsize,) or value.flags.forc
-        if gpudata is None:
-            pointer = address_without_memory(value, caller)
-        else:
-            pointer = _checked(int(gpudata), caller, device_id)
+        pointer = _checked(address_of(value, caller), caller, device_id)
     elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
         if isinstance(value.gpudata, int | np.integer):
             return _checked(int(value.gpudata), caller, device_id), None

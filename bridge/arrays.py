@@ -23,7 +23,7 @@ from .interface import (
     read_interface,
     refuse,
 )
-from .streams import PER_THREAD, UNORDERED, Lease, fence, handle_of, order
+from .streams import PER_THREAD, UNORDERED, Lease, fence, handle_of, needs_lease, order
 
 _current_stream = cupy.cuda.get_current_stream
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
@@ -91,13 +91,14 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     if dtype not in PLAIN_DTYPES:
         check_dtype(dtype, "as_cupy")
     gpudata = array.gpudata
-    pointer = address_without_memory(array, "as_cupy") if gpudata is None else gpudata.__int__()
+    pointer = address_of(array, "as_cupy") if gpudata is None else gpudata.__int__()
     if context.inspect_pointers:
         _check_device(pointer, context.current_device(), "as_cupy")
 
     leased = False
     if waiter or awaited:
-        leased = order(waiter, awaited, context.current_device())
+        order(waiter, awaited, context.current_device())
+        leased = needs_lease(waiter, awaited)
     if array.base is not None:
         source = array.base.source if type(array.base) is Lease else array.base
         if isinstance(source, cupy.ndarray) and _same_view(source, array):
@@ -179,7 +180,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
 
     leased = False
     if waiter or awaited:
-        leased = order(waiter, awaited, context.current_device())
+        order(waiter, awaited, context.current_device())
+        leased = needs_lease(waiter, awaited)
     if type(data.mem) is UnownedMemory:
         source = viewed(data.mem._owner)
         if source is not None and _same_view(array, source):
@@ -200,8 +202,10 @@ def _refuse_repeats(array: Any) -> None:
         )
 
 
-def address_without_memory(array: Any, caller: str) -> int:
-    """Return the address of a GPUArray whose ``gpudata`` is None: 0, if it has no elements."""
+def address_of(array: Any, caller: str) -> int:
+    """Return the address of a GPUArray's memory: 0, if it has neither memory nor elements."""
+    if array.gpudata is not None:
+        return int(array.gpudata)
     if array.size:
         raise ValueError(
             f"{caller}: the array has no memory: its gpudata is None, its shape {array.shape}; a "
@@ -248,10 +252,7 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
         if 0 in source.strides:
             _refuse_repeats(source)
         return _new_gpuarray(source, source.data.ptr, source, device_id)
-    if array.gpudata is None:
-        pointer = address_without_memory(array, "as_pycuda")
-    else:
-        pointer = int(array.gpudata)
+    pointer = address_of(array, "as_pycuda")
     if context.inspect_pointers:
         _check_device(pointer, device_id, "as_pycuda")
     current = _current_stream(device_id)

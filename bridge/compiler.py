@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,13 +57,9 @@ class Global(tuple[int, int]):
 class _Module(cupy.cuda.function.Module):  # type: ignore[misc]
     """A loaded module, which a forked child does not unload: CUDA would refuse, and CuPy say so."""
 
-    def __del__(
-        self,
-        keep_for_ever: Callable[[Any], None] = ctypes.pythonapi.Py_IncRef,
-        py_object: Any = ctypes.py_object,
-    ) -> None:
+    def __del__(self) -> None:
         if context.forked:
-            keep_for_ever(py_object(self))
+            context.keep_for_ever(self)
 
 
 class SourceModule:

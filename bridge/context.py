@@ -23,7 +23,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, suppress
 from operator import index
 from threading import get_ident
@@ -159,6 +159,15 @@ def at_home(device_id: int, action: Callable[[], None]) -> None:
             _set_current(current)
 
 
+def keep_for_ever(
+    value: Any,
+    py_object: Any = ctypes.py_object,
+    add_reference: Callable[[Any], None] = ctypes.pythonapi.Py_IncRef,
+) -> None:
+    """Never let go of an object, also when the interpreter ends."""
+    add_reference(py_object(value))
+
+
 class Keeper:
     """Keep memory that PyCUDA allocated, and let go of it where PyCUDA can free it.
 
@@ -184,8 +193,7 @@ class Keeper:
     def __del__(
         self,
         is_finalizing: Callable[[], bool] = sys.is_finalizing,
-        keep_for_ever: Callable[[Any], None] = ctypes.pythonapi.Py_IncRef,
-        py_object: Any = ctypes.py_object,
+        keep: Callable[[Any], None] = keep_for_ever,
     ) -> None:
         try:
             device_id = self.device_id
@@ -194,7 +202,7 @@ class Keeper:
         if is_finalizing() or forked:
             # The process takes it along.  PyCUDA would free it only on the thread where the
             # bridge met the device, and in a forked child nowhere.
-            keep_for_ever(py_object((self.base, self.gpudata)))
+            keep((self.base, self.gpudata))
             return
         if pycuda_current() is _contexts.get(device_id):
             return
@@ -347,6 +355,16 @@ def _bury(context: Any) -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+def tracked(*kinds: type) -> Iterator[Any]:
+    """Yield the objects of some types that the garbage collector knows.
+
+    The types are asked for, because `isinstance` would wake modules that are imported lazily.
+    """
+    for found in gc.get_objects():
+        if issubclass(type(found), kinds):
+            yield found
+
+
 def can_free(pool: Any) -> bool:
     """Tell whether a ``DeviceMemoryPool`` can free what it holds unused, here.
 
@@ -371,8 +389,7 @@ def _finish() -> None:
     handler may have left there.
     """
     gc.unfreeze()  # the collector is to tell of all
-    # isinstance would wake modules that are imported lazily
-    pools = [found for found in gc.get_objects() if issubclass(type(found), drv.DeviceMemoryPool)]
+    pools = list(tracked(drv.DeviceMemoryPool))
     if forked:
         for pool in pools:
             pool.stop_holding()

@@ -8,7 +8,6 @@ rule of the pool that they take from, and what PyCUDA allocates belongs to its d
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from operator import index
@@ -325,14 +324,11 @@ def _no_size(size: int, caller: str) -> ValueError:
 
 
 def _pools() -> Iterator[Any]:
-    """Yield every pool of device memory in this process: both libraries' are known to `gc`.
-
-    Their types are asked for, because `isinstance` would wake modules that are imported lazily.
-    """
+    """Yield every pool of device memory in this process: the garbage collector knows both kinds."""
     default = cupy.get_default_memory_pool()
     yield default
-    for found in gc.get_objects():
-        if issubclass(type(found), _POOLS) and found is not default:
+    for found in context.tracked(*_POOLS):
+        if found is not default:
             yield found
 
 
@@ -392,11 +388,11 @@ def _views() -> dict[str, list[int]]:
     """Return the sizes in bytes of the memory under each view of the other library's."""
     of_pycuda: list[int] = []
     of_cupy: list[int] = []
-    for found in gc.get_objects():
-        if type(found) is UnownedMemory:
+    for found in context.tracked(UnownedMemory, GPUArray):
+        if isinstance(found, UnownedMemory):
             if viewed(found._owner) is not None:
                 of_pycuda.append(int(found.size))
-        elif issubclass(type(found), GPUArray):
+        else:
             base = getattr(found, "base", None)  # not there yet in one that is being allocated
             source = base.source if type(base) is Lease else base
             if isinstance(source, cupy.ndarray):

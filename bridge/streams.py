@@ -164,22 +164,31 @@ def fence(waiter: int, awaited: int, device_id: int) -> None:
     idle.append(event)
 
 
-def order(waiter: int, awaited: int, device_id: int) -> bool:
-    """Apply the ordering rule; tell whether a pool must be told of the release as well."""
+def order(waiter: int, awaited: int, device_id: int) -> None:
+    """Apply the ordering rule: later work on `waiter` follows what `awaited` has queued."""
     if waiter < 0 or awaited < 0:
-        return False
+        return
     try:
         if not ordered_by_cuda(waiter, awaited):
             fence(waiter, awaited, device_id)
-        if waiter and awaited not in (0, waiter):
-            return True
-        # The block may come from the default stream's part of the pool, whatever `awaited` is.
-        explicit = waiter or awaited
-        told = explicit != 0 and not is_capturing(explicit)
-        return told and (waiter != 0 or _is_non_blocking(awaited))
     except _CUDA_ERRORS as error:
         _explain_unknown(error, waiter, awaited)
         raise
+
+
+def needs_lease(user: int, owner: int) -> bool:
+    """Tell whether a pool must be told when a view goes that is worked on on stream `user`.
+
+    The memory was at home on `owner`.  The block may come from the default stream's part of the
+    pool all the same.
+    """
+    if user < 0 or owner < 0:
+        return False
+    if user and owner not in (0, user):
+        return True
+    explicit = user or owner
+    told = explicit != 0 and not is_capturing(explicit)
+    return told and (user != 0 or _is_non_blocking(owner))
 
 
 # The streams of each lease that is alive, by its id().  Held here and not by the lease: when a
