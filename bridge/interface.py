@@ -17,15 +17,16 @@ from .words import kind, named
 
 _CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+_CUPY_IS_13 = cupy.__version__.startswith("13.")
 # CuPy 13 cannot read versioned capsules; exporters of read-only data then refuse themselves.
-_DLPACK_VERSION = {"max_version": (1, 0)} if int(cupy.__version__.split(".")[0]) > 13 else {}
+_DLPACK_VERSION = {} if _CUPY_IS_13 else {"max_version": (1, 0)}
 _VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
 _HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
 _DLPACK_MAJOR = 1
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 
-# The dtypes that both libraries hold; structured ones pass `check_dtype`.
+# The dtypes that both libraries hold; structured ones and bfloat16 pass `check_dtype`.
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
 
 
@@ -49,7 +50,7 @@ def check_dtype(dtype: np.dtype[Any], caller: str) -> None:
         problem = "is not one that both PyCUDA and CuPy hold"
     raise TypeError(
         f"{caller}: dtype {dtype} {problem} (accepted: bool, integers, float16/32/64, "
-        "complex64/128 and structured dtypes of these)"
+        "bfloat16 with CuPy 14, complex64/128 and structured dtypes of these)"
     )
 
 
@@ -59,6 +60,8 @@ def _is_held(dtype: np.dtype[Any]) -> bool:
     if dtype.fields is not None:
         return all(_is_held(field[0]) for field in dtype.fields.values())
     # Plain bytes: what a structured dtype becomes on the way through other libraries.
+    if dtype.name == "bfloat16":  # of ml_dtypes
+        return not _CUPY_IS_13
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
 
 

@@ -83,7 +83,7 @@ def run_in_order(
         start()
         return
     others = [here]
-    if of_pycuda and here and not is_capturing(there):
+    if of_pycuda and here:
         others.append(0)
     for handler in handlers:
         handler.pre_call(None)

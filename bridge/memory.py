@@ -22,7 +22,7 @@ from . import context
 from .arrays import viewed
 from .context import Keeper
 from .interface import pointer_device
-from .streams import Lease, fence, is_capturing
+from .streams import Lease, end_waiting_leases, fence, is_capturing
 from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
@@ -242,9 +242,10 @@ def _cupy_from_pycuda(pool: Any) -> Callable[[int], Any]:
         owner: Any = Keeper(block, None, device_id)
         current = _current_stream(device_id)
         stream = current.ptr
-        if stream and not is_capturing(stream):
-            # Not `order`: the block's last user may have been another blocking stream.
-            fence(stream, 0, device_id)
+        if stream:
+            if not is_capturing(stream):
+                # Not `order`: the block's last user may have been another blocking stream.
+                fence(stream, 0, device_id)
             owner = Lease(owner, 0, stream, (None, current), device_id)
         return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
 
@@ -299,6 +300,7 @@ def _allocate_again(malloc: Callable[[int], Any], size: Any, error: Exception, c
         raise error
     device_id = cupy.cuda.runtime.getDevice()
     with context.primary_context(device_id):  # CuPy also allocates on threads that have none
+        end_waiting_leases()
         for pool in _pools():
             if not isinstance(pool, drv.DeviceMemoryPool):
                 pool.free_all_blocks()
@@ -357,6 +359,7 @@ def show_memory() -> None:
 
 
 def _report(device_id: int) -> str:
+    end_waiting_leases()
     available, total = cupy.cuda.runtime.memGetInfo()
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
     lines = [

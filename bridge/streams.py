@@ -10,10 +10,15 @@ DLPack: no ordering.
 
 Nothing is done where CUDA orders the two streams itself: the same stream, or a blocking one after
 the legacy default stream.  Else an event is recorded on one stream and waited for by the other, on
-the device: the host never blocks.  While a stream is being captured into a graph, nothing orders it
-with the default stream: its work runs when the graph is launched.
+the device: the host never blocks.
 
-Source: CUDA Programming Guide, "Implicit Synchronization" and "Default Stream".
+While a stream is being captured into a graph, its work does not run, and nothing outside of the
+graph can happen before or after it.  Streams of one capture are ordered within the graph.  The
+default stream, which cannot be captured, is left out of the order; another stream as what is to
+come first is refused.  To order a graph with the rest, order the stream it is launched on.
+
+Source: CUDA Programming Guide, "Implicit Synchronization", "Default Stream" and "Cross-stream
+Dependencies and Events".
 """
 
 from __future__ import annotations
@@ -39,8 +44,10 @@ _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 
 _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
+_CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported and what follows
 _stream_is_capturing = cupy.cuda.runtime.streamIsCapturing
 _get_flags = cupy.cuda.runtime.streamGetFlags
+_current_stream = cupy.cuda.get_current_stream
 _record = cupy.cuda.runtime.eventRecord
 _wait = cupy.cuda.runtime.streamWaitEvent
 
@@ -118,6 +125,8 @@ def is_capturing(handle: int) -> bool:
     except _CUDA_ERRORS as error:
         _explain_unknown(error, handle)
         raise
+    except RuntimeError:  # CuPy: it is, but an error has spoilt the graph
+        return True
 
 
 def _explain_unknown(error: Any, *handles: int) -> None:
@@ -142,8 +151,8 @@ def ordered_by_cuda(waiter: int, awaited: int) -> bool:
     fence, although CUDA orders the default stream's next work: there may be none, and then a third
     stream that follows the default one would not follow the first.
 
-    Also True, since nothing is to be done, where one is the default stream and the other is being
-    captured: what is captured does not run now, and nothing outside can be ordered with it.
+    Also True, since nothing can be done, where one is the default stream and the other is being
+    captured.
     """
     if waiter == awaited:
         return True
@@ -169,11 +178,22 @@ def order(waiter: int, awaited: int, device_id: int) -> None:
     if waiter < 0 or awaited < 0:
         return
     try:
-        if not ordered_by_cuda(waiter, awaited):
-            fence(waiter, awaited, device_id)
+        if ordered_by_cuda(waiter, awaited):
+            return
+        if is_capturing(waiter) and not is_capturing(awaited):  # CUDA would spoil the graph
+            raise _outside_of_capture(waiter, awaited)
+        fence(waiter, awaited, device_id)
     except _CUDA_ERRORS as error:
         _explain_unknown(error, waiter, awaited)
         raise
+
+
+def _outside_of_capture(waiter: int, awaited: int) -> ValueError:
+    return ValueError(
+        f"stream 0x{waiter:x} is being captured into a graph, and cannot wait for stream "
+        f"0x{awaited:x}, which is not; a stream of the same capture is accepted.  Order before "
+        "the capture begins, or the stream that the graph is launched on"
+    )
 
 
 def needs_lease(user: int, owner: int) -> bool:
@@ -184,16 +204,22 @@ def needs_lease(user: int, owner: int) -> bool:
     """
     if user < 0 or owner < 0:
         return False
-    if user and owner not in (0, user):
-        return True
-    explicit = user or owner
-    told = explicit != 0 and not is_capturing(explicit)
-    return told and (user != 0 or _is_non_blocking(owner))
+    # While a stream is being captured, CUDA does not tell whether it is a blocking one.
+    return user != 0 or (owner != 0 and (is_capturing(owner) or _is_non_blocking(owner)))
 
 
 # The streams of each lease that is alive, by its id().  Held here and not by the lease: when a
 # garbage cycle holds both, the collector may run the stream's finalizer before the lease's.
-_leased: dict[int, tuple[Any, Any]] = {}
+_leased: dict[int, tuple[Any, ...]] = {}
+
+# Leases that could not end because of a capture.  To drop one is to try again: if it still cannot,
+# it puts another like it here.
+_waiting: list[Lease] = []
+
+
+def end_waiting_leases() -> None:
+    """Let go of the memory that could not be ordered while a stream was being captured."""
+    _waiting.clear()
 
 
 class Lease:
@@ -201,7 +227,8 @@ class Lease:
 
     Sits in the keep-alive slot of the view (``GPUArray.base``, ``UnownedMemory``'s owner).
     Without it a pool would hand the block out again while the other library's stream still
-    works on it, because pools order by their own stream only.
+    works on it, because pools order by their own stream only.  Where a capture forbids the order,
+    it waits in `_waiting` until the next one ends.
 
     Parameters
     ----------
@@ -221,7 +248,7 @@ class Lease:
         source: Any,
         owner_stream: int,
         user_stream: int,
-        streams: tuple[Any, Any],
+        streams: tuple[Any, ...],
         device_id: int,
     ) -> None:
         self.source = source
@@ -249,32 +276,47 @@ class Lease:
 
     def _end(self) -> None:
         try:
-            self._order()
+            if self._order():
+                self.source = None
+                _leased.pop(id(self), None)
+                end_waiting_leases()
+                return
         except _CUDA_ERRORS as error:
-            # A dead context, again.  An invalid handle is another matter: the streams are kept
-            # so that they are valid.
+            # An invalid handle is another matter than a dead context: the streams are kept so
+            # that they are valid.
             if error.status == _INVALID_HANDLE:
                 raise
-        self.source = None
-        _leased.pop(id(self), None)
+            if error.status not in _CAPTURE_ERRORS:
+                return
+        streams = _leased.get(id(self), ())
+        _waiting.append(
+            Lease(self.source, self.owner_stream, self.user_stream, streams, self.device_id)
+        )
 
-    def _order(self) -> None:
-        user = self.user_stream
+    def _order(self) -> bool:
+        """Order the owner's stream after the user's; tell whether that could be done."""
+        user, owner = self.user_stream, self.owner_stream
         if is_capturing(user):  # the work goes into a graph, and so must its order
-            if is_capturing(self.owner_stream):
-                order(self.owner_stream, user, self.device_id)
-            return
-        if PER_THREAD in (self.owner_stream, user):
+            if is_capturing(owner):
+                order(owner, user, self.device_id)
+            return True
+        # While a blocking stream is being captured, a wait of the default one spoils the graph.
+        # The current stream is the one that can be asked.
+        current = _current_stream(self.device_id).ptr
+        if is_capturing(owner) or is_capturing(current):
+            return False
+        if PER_THREAD in (owner, user):
             # Here that handle may name another thread's stream.  The default stream stands in:
             # an event on it covers the work of every thread's, and what waits behind it holds
             # up every thread's (both seen on an H200, driver 580).
-            owner = 0 if self.owner_stream == PER_THREAD else self.owner_stream
+            owner = 0 if owner == PER_THREAD else owner
             fence(owner, 0 if user == PER_THREAD else user, self.device_id)
-            return
-        if self.owner_stream:
-            order(self.owner_stream, user, self.device_id)
+            return True
+        if owner:
+            order(owner, user, self.device_id)
         # The block may have been allocated before its user switched streams.
         order(0, user, self.device_id)
+        return True
 
 
 def wait_stream(waiter: Any, awaited: Any, /) -> None:
@@ -292,7 +334,8 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     TypeError
         If an argument is no stream.
     ValueError
-        If CUDA does not know one of the streams.
+        If CUDA does not know one of the streams; or one is being captured into a graph, and the
+        other is the default one, or `awaited` is not being captured.
 
     Notes
     -----
@@ -302,6 +345,11 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     device_id = context.current_device()
     first = handle_of(waiter, "wait_stream", "waiter", False)
     second = handle_of(awaited, "wait_stream", "awaited", False)
+    if not (first and second) and is_capturing(first or second):
+        raise ValueError(
+            f"wait_stream: stream 0x{first or second:x} is being captured into a graph, in which "
+            "the default stream has no part; order the stream that the graph is launched on"
+        )
     order(first, second, device_id)
 
 

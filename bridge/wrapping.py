@@ -11,7 +11,7 @@ from pycuda.gpuarray import GPUArray
 
 from .arrays import as_cupy, as_pycuda
 from .context import current_device, primary_context, pycuda_current
-from .streams import order
+from .streams import is_capturing, order
 from .words import named
 
 
@@ -36,7 +36,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     TypeError
         If `func` cannot be called.
     ContextError, TypeError, ValueError
-        On calling, as `as_pycuda` and `as_cupy`; and whatever `func` raises.
+        On calling, as `as_pycuda` and `as_cupy`; ValueError, if CuPy's current stream is being
+        captured into a graph; and whatever `func` raises.
 
     Examples
     --------
@@ -60,6 +61,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             "call it with the arrays"
         )
 
+    name = getattr(func, "__name__", "wrap_pycuda")
+
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
         if pycuda_current() is None:
@@ -67,6 +70,12 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
                 return wrapper(*args, **keywords)
         device_id = current_device()
         here = cupy.cuda.get_current_stream(device_id).ptr
+        if is_capturing(here):
+            raise ValueError(
+                f"{name}: CuPy's current stream is being captured into a graph, but what is "
+                "wrapped works on PyCUDA's default stream, which cannot be; call it before or "
+                "after, or launch its kernels with stream="
+            )
         order(0, here, device_id)
         try:
             return _to_cupy(func(*map(_to_pycuda, args), **_to_pycuda(keywords)))

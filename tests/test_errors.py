@@ -204,7 +204,10 @@ ARRAYS = (
     "accepted"
 )
 HOST = "; move it to the device first, e.g. cupy.asarray(a)"
-HELD = "(accepted: bool, integers, float16/32/64, complex64/128 and structured dtypes of these)"
+HELD = (
+    "(accepted: bool, integers, float16/32/64, bfloat16 with CuPy 14, complex64/128 and structured "
+    "dtypes of these)"
+)
 CAI = "as_cupy: the argument's __cuda_array_interface__"
 READ_ONLY = (
     "is marked read-only; neither library can keep it from being written to, so a view is refused: "

@@ -290,12 +290,12 @@ def test_a_stream_that_pycuda_cannot_launch_on_is_refused(function):
         run(function("fill"), x, np.int32(N), np.int32(7), stream=cupy.cuda.Stream())
 
 
-def test_a_launch_is_captured_under_use_stream(gpu, function):
+def test_a_launch_is_captured_under_use_stream(function):
     stream = drv.Stream(1)
     x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
     y += 1
-    cupy.cuda.Device().synchronize()
     run(function("copy"), y, x, np.int32(N))
+    cupy.cuda.Device().synchronize()
     with bridge.use_stream(stream) as current:
         current.begin_capture()
         try:
@@ -312,7 +312,7 @@ def test_a_launch_is_captured_under_use_stream(gpu, function):
     assert (y.get() == 8).all()
 
 
-def test_a_capture_goes_through_a_stream_of_pycuda_and_back(gpu, put):
+def test_a_capture_goes_through_a_stream_of_pycuda_and_back(put):
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
     x = cupy.zeros(N, np.int32)
     x += 1
@@ -352,7 +352,7 @@ def test_device_allocations_are_ordered_with_pycudas_default_stream(function, la
     assert (y.get() == 7).all()
 
 
-def test_a_launch_that_would_not_be_captured_is_refused(gpu, function):
+def test_a_launch_that_would_not_be_captured_is_refused(function):
     x = cupy.zeros(N, np.int32)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:

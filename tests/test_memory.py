@@ -20,6 +20,7 @@ import bridge
 from bridge import memory
 from bridge.memory import Allocation, OutOfMemoryError
 
+pytestmark = pytest.mark.alone
 N = 1000
 GIB = 1 << 30
 POOLS = {

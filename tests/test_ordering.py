@@ -7,10 +7,13 @@ import contextlib
 import importlib
 import sys
 
+import cupy
 import ordering
+import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, ROOT
 
+import bridge
 from bridge import streams
 
 
@@ -68,8 +71,27 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
             ordering.run(3000)
 
 
+def a_graph_of_two_streams():
+    """Capture a stream, and work on another one through a view that goes at once."""
+    x, inside, other = cupy.zeros(8), cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    with inside:
+        inside.begin_capture()
+        try:
+            a = bridge.as_pycuda(x, stream=other)
+            drv.memset_d32_async(a.gpudata, 0, 16, other)
+            del a
+        finally:
+            inside.end_capture()
+
+
+def test_the_fence_at_the_end_of_a_view_in_a_capture(monkeypatch):
+    a_graph_of_two_streams()
+    error = cupy.cuda.runtime.CUDARuntimeError
+    with without(*CAPTURED, monkeypatch), pytest.raises(error, match="Unjoined"):
+        a_graph_of_two_streams()
+
+
 def test_every_fence_is_known():
-    """Those outside of captures; `tests/test_pipelines.py` has the others."""
     assert len(FENCES) >= 15
     source = (ROOT / "bridge" / "streams.py").read_text().splitlines()
-    assert "is_capturing(self.owner_stream)" in source[CAPTURED[2] - 2]
+    assert "is_capturing(owner)" in source[CAPTURED[2] - 2]

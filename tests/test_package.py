@@ -115,9 +115,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.splitlines()[0][:40])
-def test_blocks_of_the_readme_run(block, python, request):
-    if "begin_capture" in block:
-        request.getfixturevalue("gpu")  # the host driver captures nothing
+def test_blocks_of_the_readme_run(block, python):
     done = python(block)
     assert (done.returncode, done.stderr) == (0, "")
 

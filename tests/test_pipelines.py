@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import cupy
@@ -117,7 +118,7 @@ def test_a_texture_object_takes_the_place_of_a_texture_reference(gpu):
 # --- CUDA graphs -----------------------------------------------------------------------------
 
 
-def test_a_pipeline_is_captured_and_replayed_with_other_data(gpu, ours, theirs):
+def test_a_pipeline_is_captured_and_replayed_with_other_data(ours, theirs):
     """Both libraries' kernels, conversions both ways, CuPy's operations; nothing waits."""
     copy = ours("copy").prepare("PPi")
     stream = drv.Stream(1)
@@ -150,7 +151,7 @@ def test_a_pipeline_is_captured_and_replayed_with_other_data(gpu, ours, theirs):
             assert (a.get() == value + 1).all()
 
 
-def test_a_capture_goes_to_another_stream_and_back(gpu, ours, theirs):
+def test_a_capture_goes_to_another_stream_and_back(ours, theirs):
     """The launch on another stream becomes part of the graph, ordered as outside of one."""
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
     x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
@@ -173,7 +174,7 @@ def test_a_capture_goes_to_another_stream_and_back(gpu, ours, theirs):
     assert (x.get() == 4).all()
 
 
-def test_a_capture_allocates_from_a_pool_of_pycudas(gpu, ours):
+def test_a_capture_allocates_from_a_pool_of_pycudas(ours):
     """The block is there already: CUDA allocates nothing while it captures."""
     pool = DeviceMemoryPool()
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -199,11 +200,12 @@ def test_a_capture_allocates_from_a_pool_of_pycudas(gpu, ours):
 
 
 @pytest.fixture
-def capturing(gpu, ours, theirs):
+def capturing(ours, theirs):
     """A stream that is being captured, and CuPy's current one; the graph must stay whole."""
     x = cupy.zeros(N, np.int32)
     ours("fill")(x, N, 1, **ONE)
     stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
         yield x
@@ -237,7 +239,7 @@ def test_timing_is_refused(capturing, ours):
 
 
 @pytest.mark.parametrize("call", ["ours", "launch"])
-def test_the_default_stream_beside_a_capture_of_a_blocking_one(gpu, ours, theirs, call):
+def test_the_default_stream_beside_a_capture_of_a_blocking_one(ours, theirs, call):
     """CUDA orders the two, and cannot while one is being captured: that breaks the capture."""
     x = cupy.zeros(N, np.int32)
     ours("fill")(x, N, 1, **ONE)
@@ -257,3 +259,231 @@ def test_the_default_stream_beside_a_capture_of_a_blocking_one(gpu, ours, theirs
             stream.end_capture()
     ours("fill")(x, N, 7, **ONE)
     assert (x.get() == 7).all()
+
+
+# --- Captures and the memory that is shared ---------------------------------------------------
+
+
+@contextlib.contextmanager
+def captured(stream):
+    """Capture a CuPy stream; the graph must stay whole, and is run at the end."""
+    with stream:
+        stream.begin_capture()
+        try:
+            yield
+        finally:
+            graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
+
+
+def test_a_wait_for_what_is_outside_of_a_capture_is_refused():
+    inside, outside = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    a, x = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.zeros(N, np.int32)
+    cupy.cuda.Device().synchronize()
+    refused = f"stream 0x{inside.ptr:x} is being captured into a graph, and cannot wait for stream"
+    with captured(inside):
+        with pytest.raises(ValueError, match=refused):
+            bridge.wait_stream(inside, outside)
+        with pytest.raises(ValueError, match=refused):
+            bridge.as_cupy(a, stream=outside)
+        with pytest.raises(ValueError, match=refused), bridge.use_stream(outside):
+            bridge.as_pycuda(x, stream=inside)
+        for pair in ((None, inside), (inside, None)):
+            with pytest.raises(ValueError, match="in which the default stream has no part"):
+                bridge.wait_stream(*pair)
+        bridge.wait_stream(inside, inside)
+
+
+def test_a_launch_on_a_captured_stream_from_outside_is_refused(ours):
+    inside, outside = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    x = cupy.zeros(N, np.int32)
+    ours("fill")(x, N, 1, **ONE)
+    cupy.cuda.Device().synchronize()
+    with captured(inside), outside, pytest.raises(ValueError, match="cannot wait for stream"):
+        ours("fill")(x, N, 7, stream=inside, **ONE)
+    assert (x.get() == 1).all()
+
+
+def test_a_wrapped_function_is_refused_in_a_capture():
+    x = cupy.zeros(N, np.int32)
+    negative = bridge.wrap_pycuda(gpuarray.GPUArray.__neg__)
+    refused = "^__neg__: CuPy's current stream is being captured into a graph"
+    cupy.cuda.Device().synchronize()
+    with captured(cupy.cuda.Stream(non_blocking=True)), pytest.raises(ValueError, match=refused):
+        negative(x)
+
+
+BLOCKING = pytest.mark.parametrize("non_blocking", [True, False])
+
+
+@BLOCKING
+@pytest.mark.parametrize("spoilt", [False, True])
+@pytest.mark.parametrize("current", [False, True])
+def test_a_block_dropped_in_a_capture_is_not_reused_early(
+    latch, put, non_blocking, spoilt, current
+):
+    """A wait for its user would spoil the graph, so the block stays until the capture is over."""
+    cupy_stream, stream = cupy.cuda.Stream(non_blocking=non_blocking), drv.Stream(1)
+    pool = cupy.cuda.MemoryPool()
+    outside = cupy.cuda.Stream(non_blocking=True).record()
+    with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
+        x = cupy.zeros(N, np.int32)
+        pointer = x.data.ptr
+        with latch.hold(stream):
+            a = bridge.as_pycuda(x, stream=stream)
+            put(a.gpudata, N, 7, stream)
+            cupy_stream.begin_capture()
+            if spoilt:
+                with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
+                    cupy_stream.wait_event(outside)
+            with cupy_stream if current else cupy.cuda.Stream.null:
+                del a, x
+            assert pool.used_bytes() == 4096
+            if spoilt:
+                with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+                    cupy_stream.end_capture()
+            else:
+                cupy_stream.end_capture()
+            assert pool.used_bytes() == 4096
+            end_another_lease(stream)
+            assert pool.used_bytes() == 0
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y[...] = 1
+        assert (y.get() == 1).all()
+
+
+def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
+    """Nothing tells of a blocking stream that is being captured elsewhere, but CUDA's error."""
+    captured, stream, pool = cupy.cuda.Stream(), drv.Stream(1), cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        x = cupy.zeros(N, np.int32)
+        with latch.hold(stream):
+            a = bridge.as_pycuda(x, stream=stream)
+            put(a.gpudata, N, 7, stream)
+            with captured:
+                captured.begin_capture()
+            del a, x
+            assert pool.used_bytes() == 4096
+            with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+                captured.end_capture()
+            end_another_lease(stream)
+            assert pool.used_bytes() == 0
+            y = cupy.empty(N, np.int32)
+            y[...] = 1
+        assert (y.get() == 1).all()
+
+
+def test_a_view_that_goes_in_the_capture_of_its_user_draws_nothing_in():
+    """The graph is its user's; the owner's stream is not to wait for it."""
+    inside, owner = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    with owner:
+        a = bridge.as_pycuda(cupy.zeros(N, np.int32), stream=inside)
+    cupy.cuda.Device().synchronize()
+    with captured(bridge.as_cupy_stream(inside)):
+        del a
+        assert not owner.is_capturing()
+
+
+def end_another_lease(stream):
+    with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
+        bridge.as_pycuda(cupy.empty(1), stream=stream)
+
+
+@BLOCKING
+def test_a_block_of_others_dropped_in_a_capture(latch, put, non_blocking):
+    """Where CUDA orders the default stream with what is captured, no fence is queued on it."""
+    stream = drv.Stream(1)
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        x = cupy.zeros(N, np.int32)
+        y = cupy.zeros(N, np.int32)
+        a = bridge.as_pycuda(x, stream=stream)
+        put(a.gpudata, N, 7, stream)
+        cupy.cuda.Device().synchronize()
+        with captured(cupy.cuda.Stream(non_blocking=non_blocking)):
+            del a, x
+            cupy.add(y, 1, out=y)
+        assert (y.get() == 1).all()
+        assert pool.used_bytes() == 2 * 4096
+        end_another_lease(stream)
+        assert pool.used_bytes() == 4096
+
+
+def drop_in_a_capture(size):
+    """Allocate, and drop where the block must wait."""
+    a = bridge.as_pycuda(cupy.empty(size, np.int8), stream=drv.Stream(1))
+    cupy.cuda.Device().synchronize()
+    with captured(cupy.cuda.Stream(non_blocking=True)):
+        del a
+
+
+def test_what_a_capture_held_back_is_let_go_and_shown(capsys):
+    pool = DeviceMemoryPool()
+    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+        drop_in_a_capture(1 << 20)
+    assert pool.active_bytes == 1 << 20
+    bridge.show_memory()
+    assert pool.active_bytes == 0
+    assert f"PyCUDA's DeviceMemoryPool 0x{id(pool):x} " in capsys.readouterr().out
+
+
+@pytest.mark.alone
+def test_what_a_capture_held_back_is_let_go_where_memory_runs_out():
+    most = int(0.55 * cupy.cuda.runtime.memGetInfo()[1])
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        drop_in_a_capture(most)
+    assert pool.used_bytes() >= most
+    cupy.get_default_memory_pool().free_all_blocks()
+    block = bridge.cupy_allocator(cupy.cuda.MemoryPool())(most)
+    assert pool.used_bytes() == 0
+    del block
+
+
+@pytest.mark.parametrize("way", ["as_pycuda", "as_cupy", "cupy_allocator"])
+def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way):
+    inside = drv.Stream(1)
+    pool = DeviceMemoryPool()
+    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
+    sources = {}
+    with bridge.use_stream(inside) as current:
+        if way == "cupy_allocator":
+            del_block = pool.allocate(4 * N)  # CUDA allocates nothing while it captures
+            del del_block
+        elif way == "as_cupy":
+            sources["a"] = gpuarray.GPUArray(N, np.int32, allocator=allocate)
+        else:
+            with cupy.cuda.Stream.null:
+                sources["x"] = cupy.zeros(N, np.int32)
+        cupy.cuda.Device().synchronize()
+        current.begin_capture()
+        try:
+            if way == "cupy_allocator":
+                with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+                    view = cupy.empty(N, np.int32)
+                pointer = view.data.ptr
+            elif way == "as_cupy":
+                view = bridge.as_cupy(sources["a"])
+                pointer = view.data.ptr
+            else:
+                view = bridge.as_pycuda(sources["x"], stream=inside)
+                pointer = view.gpudata
+        finally:
+            current.end_capture()
+        with latch.hold(inside):
+            put(pointer, N, 7, inside)
+            del view
+            sources.clear()
+            with cupy.cuda.Stream.null:
+                if way == "cupy_allocator":
+                    again = pool.allocate(4 * N)
+                elif way == "as_cupy":
+                    again = gpuarray.GPUArray(N, np.int32, allocator=allocate).gpudata
+                else:
+                    array = cupy.empty(N, np.int32)
+                    again = array.data.ptr
+                assert int(again) == pointer
+                put(again, N, 1)
+        assert (drv.from_device(int(again), N, np.int32) == 1).all()

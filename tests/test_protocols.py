@@ -359,7 +359,6 @@ def test_dlpack_the_deleter_may_be_missing(convert, kind):
 
 
 REFUSED = {
-    "bfloat16": ({"code": 4, "bits": 16}, NotImplementedError, "bfloat16"),
     "opaque handle": ({"code": 3, "bits": 64}, TypeError, "dtype"),
     "float8_e4m3": ({"code": 8, "bits": 8}, TypeError, "dtype"),
     "float4_e2m1fn": ({"code": 17, "bits": 4}, TypeError, "dtype"),
@@ -392,6 +391,16 @@ def test_dlpack_what_is_refused_is_deleted_once(convert, changes, error, message
     del found
     gc.collect()
     assert producer.deleted == 1
+
+
+@BOTH
+@VERSIONED
+def test_dlpack_bfloat16(convert, package):
+    """Header, DLDataTypeCode, `kDLBfloat`: CuPy reads it as the dtype of ml_dtypes."""
+    bfloat16 = np.dtype(package("ml_dtypes").bfloat16)
+    view = convert(Producer(cupy.asarray(np.full(4, 0x3F80, np.uint16)), code=4))
+    assert view.dtype == bfloat16
+    assert (bridge.as_cupy(bridge.as_pycuda(bridge.as_cupy(view))).get().astype(float) == 1).all()
 
 
 @BOTH

@@ -15,6 +15,7 @@ from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, UNORDERED, every_pair
 
 import bridge
 
+pytestmark = pytest.mark.alone
 N = 1000
 
 

@@ -6,6 +6,7 @@ import pytest
 import soak
 from conftest import ON_GPU
 
+pytestmark = pytest.mark.alone
 MEGABYTE = 1 << 20
 
 
@@ -33,7 +34,7 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
             import sys
             sys.path.insert(0, "tests")
             import bridge.autoinit, bridge.streams, soak
-            bridge.streams.{missing} = lambda *args: None
+            bridge.streams.{missing} = lambda *args: True
             try:
                 soak.soak(20_000, 1)
             except AssertionError as error:

@@ -65,6 +65,17 @@ H new_handle() {
 struct Context;
 struct Stream;
 
+// What a capture has gathered. Its nodes are in an order that respects their dependencies.
+struct Graph {
+  struct Node {
+    std::function<void()> work;
+    std::set<size_t> after;
+  };
+  std::vector<Node> nodes;
+  CUstreamCaptureMode mode;
+  bool open = true, spoilt = false;
+};
+
 struct Operation {
   uint64_t seq;
   std::function<void()> work;
@@ -79,6 +90,9 @@ struct Stream {
   bool legacy = false, destroyed = false;
   int priority = 0;
   std::deque<Operation> todo;
+  shared_ptr<Graph> graph;  // while it is being captured
+  bool began_here = false;
+  std::set<size_t> last;    // the nodes that its next one follows
   bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
 };
 
@@ -88,6 +102,8 @@ struct Event {
   shared_ptr<Stream> stream;  // of the latest record, null before the first
   uint64_t seq = 0;
   shared_ptr<double> milliseconds;
+  shared_ptr<Graph> graph;  // of a record on a stream that was being captured
+  std::set<size_t> last;
 };
 
 struct Context {
@@ -260,8 +276,43 @@ inline void run(Stream &s, uint64_t upto) {
 
 inline uint64_t enqueue(Stream &s, std::function<void()> work, shared_ptr<Stream> after = nullptr,
                         uint64_t after_seq = 0) {
+  if (s.graph) {
+    s.graph->nodes.push_back({std::move(work), s.last});
+    s.last = {s.graph->nodes.size() - 1};
+    return 0;
+  }
   s.todo.push_back({++clock_now, std::move(work), std::move(after), after_seq});
   return clock_now;
+}
+
+// ---- captures: what a call may not do while a stream is being captured ----------------------------
+
+inline CUresult spoil(const shared_ptr<Graph> &graph, CUresult error) {
+  graph->spoilt = true;
+  return error;
+}
+
+// Before work is queued on `s`. The default stream would have to wait for captured blocking ones.
+inline CUresult may_queue(const Stream &s) {
+  CHECK(!s.graph || !s.graph->spoilt, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  for (auto &t : s.ctx->streams)
+    if (s.legacy && t->graph && t->blocking())
+      return spoil(t->graph, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  return CUDA_SUCCESS;
+}
+
+// Before the host waits for a stream, or asks about it.
+inline CUresult may_ask(const Stream &s) {
+  return s.graph ? spoil(s.graph, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : CUDA_SUCCESS;
+}
+
+// Before a call that is unsafe during any capture but relaxed ones, such as an allocation.
+inline CUresult may_be_unsafe() {
+  for (auto &item : contexts)
+    for (auto &t : item.second.streams)
+      if (t->graph && t->graph->mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return spoil(t->graph, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  return CUDA_SUCCESS;
 }
 
 // The host waits here: everything that new work on `s` would wait for is run.

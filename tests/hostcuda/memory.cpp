@@ -25,6 +25,7 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
               CUstream handle) {
   STREAM(stream, handle);
   if (!width || !height || !depth) return CUDA_SUCCESS;
+  TRY(may_queue(*stream));
   auto last = [&](Box b) { return (depth - 1) * b.slice + (height - 1) * b.row + width; };
   Block *target = find_block(to.start), *source = find_block(from.start);
   CHECK(!target || holds(target, to.start, last(to)), CUDA_ERROR_INVALID_VALUE);
@@ -41,6 +42,8 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
     return CUDA_SUCCESS;
   }
   if (!target || (when == When::now && !device_only)) {
+    TRY(may_ask(*stream));
+    TRY(may_be_unsafe());
     settle(*stream);
     copy_box(to, from, width, height, depth);
   } else if (source) {
@@ -74,6 +77,7 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
   CHECK(to % sizeof(T) == 0 &&
             holds(find_block((void *)to), (void *)to, (height - 1) * pitch + width * sizeof(T)),
         CUDA_ERROR_INVALID_VALUE);
+  TRY(may_queue(*stream));
   enqueue(*stream, [=] {
     for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
   });
@@ -123,8 +127,10 @@ CALL_IN_CONTEXT(cuMemGetInfo_v2, (size_t *available, size_t *total), {
   *total = device_bytes;
   *available = device_bytes - used_bytes(ctx->device);
 })
-CALL_IN_CONTEXT(cuMemAlloc_v2, (CUdeviceptr *out, size_t size),
-                { return allocate(ctx, size, Kind::device, 0, (void **)out); })
+CALL_IN_CONTEXT(cuMemAlloc_v2, (CUdeviceptr *out, size_t size), {
+  TRY(may_be_unsafe());
+  return allocate(ctx, size, Kind::device, 0, (void **)out);
+})
 
 API cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned) {
   ENTER_CONTEXT;
@@ -139,6 +145,7 @@ CALL_IN_CONTEXT(cuMemFree_v2, (CUdeviceptr address), {
   if (!address) return CUDA_SUCCESS;
   Block *b = lookup(blocks, uintptr_t(address));
   CHECK(b && (b->kind == Kind::device || b->kind == Kind::managed), CUDA_ERROR_INVALID_VALUE);
+  TRY(may_be_unsafe());
   settle_context(b->ctx);
   if (ctx != b->ctx) settle_context(ctx);
   release(b);
@@ -146,11 +153,13 @@ CALL_IN_CONTEXT(cuMemFree_v2, (CUdeviceptr address), {
 
 CALL(cuMemAllocAsync, (CUdeviceptr *out, size_t size, CUstream handle), {
   STREAM(stream, handle);
+  CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   return allocate(stream->ctx, size, Kind::device, 0, (void **)out);
 })
 
 CALL(cuMemFreeAsync, (CUdeviceptr address, CUstream handle), {
   STREAM(stream, handle);
+  CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   if (!address) return CUDA_SUCCESS;
   Block *b = lookup(blocks, uintptr_t(address));
   CHECK(b && b->kind == Kind::device, CUDA_ERROR_INVALID_VALUE);

@@ -97,6 +97,7 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
                         uintptr_t(handle),
                         *packed});
   CHECK(reachable(stream->ctx, *packed), CUDA_ERROR_ILLEGAL_ADDRESS);
+  TRY(may_queue(*stream));
   hostcuda_size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
   const hostcuda_kernel *kernel = f->kernel;
   enqueue(*stream, [=] {

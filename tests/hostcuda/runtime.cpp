@@ -9,6 +9,7 @@
 extern "C" {
 struct PyObject;
 extern PyObject _Py_NoneStruct;
+extern PyObject *PyExc_RuntimeError;
 void Py_IncRef(PyObject *);
 PyObject *Py_BuildValue(const char *, ...);
 PyObject *PyLong_FromLong(long);
@@ -16,6 +17,7 @@ PyObject *PyUnicode_FromString(const char *);
 const char *PyUnicode_AsUTF8(PyObject *);
 PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
 void PyErr_SetObject(PyObject *, PyObject *);
+void PyErr_SetString(PyObject *, const char *);
 }
 
 namespace {
@@ -220,8 +222,6 @@ NUMBER(unsigned int, streamGetFlags, "intptr_t, " SKIP, (intptr_t s, int), 0, un
        ready() ?: cuStreamGetFlags(handle<CUstream>(s), &value))
 NUMBER(int, streamGetPriority, "intptr_t, " SKIP, (intptr_t s, int), 0, int value,
        ready() ?: cuStreamGetPriority(handle<CUstream>(s), &value))
-NUMBER(int, streamIsCapturing, "intptr_t, " SKIP, (intptr_t s, int), -1,
-       CUstreamCaptureStatus value, ready() ?: cuStreamIsCapturing(handle<CUstream>(s), &value))
 OBJECT(streamDestroy, "intptr_t, " SKIP, (intptr_t s, int),
        READY(cuStreamDestroy_v2(handle<CUstream>(s))))
 OBJECT(streamSynchronize, "intptr_t, " SKIP, (intptr_t s, int),
@@ -247,6 +247,37 @@ OBJECT(eventQuery, "intptr_t, " SKIP, (intptr_t e, int),
        PyLong_FromLong(ready() ?: cuEventQuery(handle<CUevent>(e))))
 NUMBER(float, eventElapsedTime, "intptr_t, intptr_t, " SKIP, (intptr_t a, intptr_t b, int), 0,
        float value, ready() ?: cuEventElapsedTime(&value, handle<CUevent>(a), handle<CUevent>(b)))
+
+// captures
+struct capture_options {
+  int given, mode;
+};
+OBJECT(streamBeginCapture,
+       "intptr_t, " SKIP
+       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_streamBeginCapture "
+       "*__pyx_optional_args",
+       (intptr_t s, int, capture_options *options),
+       READY(cuStreamBeginCapture_v2(handle<CUstream>(s),
+                                     options && options->given
+                                         ? CUstreamCaptureMode(options->mode)
+                                         : CU_STREAM_CAPTURE_MODE_RELAXED)))
+NUMBER(intptr_t, streamEndCapture, "intptr_t, " SKIP, (intptr_t s, int), 0, CUgraph value,
+       ready() ?: cuStreamEndCapture(handle<CUstream>(s), &value))
+ENTRY(int, streamIsCapturing, " (intptr_t, " SKIP ")", (intptr_t s, int)) {
+  CUstreamCaptureStatus status;
+  if (failed(ready() ?: cuStreamIsCapturing(handle<CUstream>(s), &status))) return -1;
+  if (status != CU_STREAM_CAPTURE_STATUS_INVALIDATED) return status;
+  PyErr_SetString(PyExc_RuntimeError, "an error has invalidated the capture sequence");
+  return -1;
+}
+NUMBER(intptr_t, graphInstantiate, "intptr_t, " SKIP, (intptr_t graph, int), 0, CUgraphExec value,
+       ready() ?: cuGraphInstantiateWithFlags(&value, handle<CUgraph>(graph), 0))
+OBJECT(graphLaunch, "intptr_t, intptr_t, " SKIP, (intptr_t graph, intptr_t s, int),
+       READY(cuGraphLaunch(handle<CUgraphExec>(graph), handle<CUstream>(s))))
+OBJECT(graphDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
+       READY(cuGraphDestroy(handle<CUgraph>(graph))))
+OBJECT(graphExecDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
+       READY(cuGraphExecDestroy(handle<CUgraphExec>(graph))))
 
 // In place of everything else that answers an object, or a handle.
 EXPORT PyObject *hostcuda_refuse_object() { return none(CUDA_ERROR_NOT_SUPPORTED); }

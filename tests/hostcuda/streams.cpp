@@ -21,6 +21,8 @@ CALL(cuStreamDestroy_v2, (CUstream handle), {
 
 CALL(cuStreamSynchronize, (CUstream handle), {
   STREAM(stream, handle);
+  TRY(may_ask(*stream));
+  TRY(may_be_unsafe());
   if (stream->legacy) return settle(*stream), CUDA_SUCCESS;
   host_waits += undone(*stream, LATEST);
   run(*stream, LATEST);
@@ -28,12 +30,15 @@ CALL(cuStreamSynchronize, (CUstream handle), {
 
 CALL(cuStreamQuery, (CUstream handle), {
   STREAM(stream, handle);
+  TRY(may_ask(*stream));
+  TRY(may_be_unsafe());
   bool busy = stream->legacy ? undone_before(*stream) : undone(*stream, LATEST);
   return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 })
 
 CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), {
   STREAM(stream, handle);
+  TRY(may_ask(*stream));
   *flags = stream->flags;
 })
 CALL(cuStreamGetPriority, (CUstream handle, int *priority), {
@@ -44,27 +49,32 @@ CALL(cuStreamGetCtx, (CUstream handle, CUcontext *out), {
   STREAM(stream, handle);
   *out = stream->ctx->handle;
 })
-CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), {
-  STREAM(stream, handle);
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-})
-
-API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *,
-                              CUgraph *, const CUgraphNode **, size_t *) {
-  return cuStreamIsCapturing(handle, status);
+// A wait for what is captured draws the stream into the capture.
+static CUresult wait_in_graph(Stream &s, const Event &event) {
+  CHECK(event.graph->open, CUDA_ERROR_CAPTURED_EVENT);
+  if (s.legacy) return spoil(event.graph, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  if (s.graph && s.graph != event.graph)
+    return spoil(s.graph, spoil(event.graph, CUDA_ERROR_STREAM_CAPTURE_MERGE));
+  s.graph = event.graph;
+  s.last.insert(event.last.begin(), event.last.end());
+  return CUDA_SUCCESS;
 }
 
 CALL(cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned), {
   STREAM(stream, handle);
   Event *event = lookup(events, event_handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  TRY(may_queue(*stream));
+  if (event->graph) return wait_in_graph(*stream, *event);
+  if (stream->graph && event->stream)
+    return spoil(stream->graph, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   if (event->stream && undone(*event->stream, event->seq))
     enqueue(*stream, [] {}, event->stream, event->seq);
 })
 
 CALL_IN_CONTEXT(cuEventCreate, (CUevent *out, unsigned flags), {
   *out = new_handle<CUevent>();
-  events[*out] = Event{ctx, flags, nullptr, 0, nullptr};
+  events[*out] = Event{ctx, flags};
 })
 CALL(cuEventDestroy_v2, (CUevent handle),
      { return events.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
@@ -74,6 +84,12 @@ CALL(cuEventRecord, (CUevent handle, CUstream stream_handle), {
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   STREAM(stream, stream_handle);
   CHECK(stream->ctx == event->ctx, CUDA_ERROR_INVALID_HANDLE);
+  TRY(may_queue(*stream));
+  event->graph = stream->graph, event->last = stream->last;
+  if (event->graph) {
+    event->stream = nullptr;
+    return CUDA_SUCCESS;
+  }
   auto when = std::make_shared<double>(0);
   event->stream = stream;
   event->milliseconds = when;
@@ -86,12 +102,16 @@ CALL(cuEventRecord, (CUevent handle, CUstream stream_handle), {
 CALL(cuEventQuery, (CUevent handle), {
   Event *event = lookup(events, handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
+  TRY(may_be_unsafe());
   return event->stream && undone(*event->stream, event->seq) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 })
 
 CALL(cuEventSynchronize, (CUevent handle), {
   Event *event = lookup(events, handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
+  TRY(may_be_unsafe());
   if (!event->stream) return CUDA_SUCCESS;
   shared_ptr<Stream> stream = event->stream;
   host_waits += undone(*stream, event->seq);

@@ -166,6 +166,103 @@ def test_free_waits_for_the_work_of_the_context(fill):
     assert not hostcuda.damaged()
 
 
+# --- captures ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def streams():
+    return cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+
+
+def on(stream, array, value):
+    """Queue ``array[...] = value``, all bytes of it."""
+    cupy.cuda.runtime.memsetAsync(array.data.ptr, value, array.nbytes, stream.ptr)
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_graph_runs_what_was_captured_last_first_unless_ordered(streams, fenced):
+    one, other = streams
+    x = cupy.zeros(8, np.uint8)
+    cupy.cuda.Device().synchronize()
+    one.begin_capture()
+    other.wait_event(one.record())
+    on(one, x, 1)
+    if fenced:
+        other.wait_event(one.record())
+    on(other, x, 2)
+    one.wait_event(other.record())
+    graph = one.end_capture()
+    assert x.get()[0] == 0
+    for _ in range(2):
+        graph.launch(one)
+        one.synchronize()
+        assert x.get()[0] == (2 if fenced else 1)
+        x.fill(0)
+        cupy.cuda.Device().synchronize()
+
+
+RELAXED, GLOBAL = 2, 0
+ALLOCATE = [lambda: cupy.cuda.runtime.malloc(8), lambda: drv.mem_alloc(8)]
+SPOILING = {
+    "wait for the rest": ("Isolation", lambda one, other: one.wait_event(other.record())),
+    "default stream waits": (
+        "Implicit",
+        lambda one, other: cupy.cuda.Stream.null.wait_event(one.record()),
+    ),
+    "flags": ("Unsupported", lambda one, other: cupy.cuda.runtime.streamGetFlags(one.ptr)),
+    "host waits": ("Unsupported", lambda one, other: one.synchronize()),
+}
+
+
+@pytest.mark.parametrize(("error", "act"), SPOILING.values(), ids=SPOILING)
+def test_what_spoils_a_graph(streams, error, act):
+    """As seen on an H200, driver 580."""
+    one = streams[0]
+    one.begin_capture()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match=error):
+        act(*streams)
+    with pytest.raises(RuntimeError, match="an error has invalidated the capture sequence"):
+        one.is_capturing()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+        one.end_capture()
+    assert not one.is_capturing()
+
+
+@pytest.mark.parametrize("allocate", ALLOCATE, ids=["CuPy", "PyCUDA"])
+def test_only_a_relaxed_capture_allocates(streams, allocate):
+    stream = streams[0]
+    stream.begin_capture(RELAXED)
+    allocate()
+    stream.end_capture()
+    stream.begin_capture(GLOBAL)
+    with pytest.raises((cupy.cuda.runtime.CUDARuntimeError, drv.Error), match="not permitted"):
+        allocate()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+        stream.end_capture()
+
+
+def test_the_default_stream_spoils_the_capture_of_a_blocking_one():
+    stream, x = cupy.cuda.Stream(), cupy.zeros(8, np.uint8)
+    cupy.cuda.Device().synchronize()
+    stream.begin_capture()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Implicit"):
+        on(cupy.cuda.Stream.null, x, 1)
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+        stream.end_capture()
+
+
+def test_a_fork_must_be_joined(streams):
+    one, other = streams
+    one.begin_capture()
+    other.wait_event(one.record())
+    on(other, cupy.zeros(8, np.uint8), 1)
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Unjoined"):
+        one.end_capture()
+
+
+# --- streams that go --------------------------------------------------------------------------
+
+
 def test_a_destroyed_stream_still_runs_its_work(fill):
     array, stream = zeros(), drv.Stream(1)
     fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)

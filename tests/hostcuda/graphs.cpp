@@ -1,0 +1,94 @@
+// Stream capture and the launch of graphs. What a capture forbids is in core.h.
+#include "core.h"
+
+namespace {
+
+std::map<CUgraph, shared_ptr<Graph>> graphs;
+std::map<CUgraphExec, shared_ptr<Graph>> executables;
+
+std::set<size_t> all_before(const Graph &graph, std::set<size_t> nodes) {
+  for (size_t i = graph.nodes.size(); i-- > 0;)
+    if (nodes.count(i)) nodes.insert(graph.nodes[i].after.begin(), graph.nodes[i].after.end());
+  return nodes;
+}
+
+// What was captured last runs first, where nothing orders it: the worst case for a missing fence.
+void run(const Graph &graph) {
+  std::set<size_t> done;
+  while (done.size() < graph.nodes.size())
+    for (size_t i = graph.nodes.size(); i-- > 0;) {
+      const auto &after = graph.nodes[i].after;
+      if (done.count(i) || !std::includes(done.begin(), done.end(), after.begin(), after.end()))
+        continue;
+      graph.nodes[i].work();
+      done.insert(i);
+      break;
+    }
+}
+
+}  // namespace
+
+CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), {
+  STREAM(stream, handle);
+  CHECK(!stream->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(!stream->graph, CUDA_ERROR_ILLEGAL_STATE);
+  CHECK(mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CUDA_ERROR_NOT_SUPPORTED);
+  stream->graph = std::make_shared<Graph>();
+  stream->began_here = true;
+  stream->graph->mode = mode;
+})
+
+CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
+  STREAM(stream, handle);
+  shared_ptr<Graph> graph = stream->graph;
+  CHECK(graph, CUDA_ERROR_ILLEGAL_STATE);
+  CHECK(stream->began_here, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+  bool joined = true;
+  auto inside = all_before(*graph, stream->last);
+  for (auto &t : stream->ctx->streams)
+    if (t->graph == graph) {
+      joined &= std::includes(inside.begin(), inside.end(), t->last.begin(), t->last.end());
+      t->graph = nullptr, t->began_here = false;
+      t->last.clear();
+    }
+  graph->open = false;
+  *out = nullptr;
+  CHECK(!graph->spoilt, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  CHECK(joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+  *out = new_handle<CUgraph>();
+  graphs[*out] = graph;
+})
+
+CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), {
+  STREAM(stream, handle);
+  *status = !stream->graph          ? CU_STREAM_CAPTURE_STATUS_NONE
+            : stream->graph->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+})
+
+API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *,
+                              CUgraph *, const CUgraphNode **, size_t *) {
+  return cuStreamIsCapturing(handle, status);
+}
+
+CALL(cuGraphInstantiateWithFlags, (CUgraphExec *out, CUgraph handle, unsigned long long), {
+  auto *graph = lookup(graphs, handle);
+  CHECK(graph, CUDA_ERROR_INVALID_HANDLE);
+  *out = new_handle<CUgraphExec>();
+  executables[*out] = *graph;
+})
+
+CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
+  auto *found = lookup(executables, handle);
+  CHECK(found, CUDA_ERROR_INVALID_HANDLE);
+  STREAM(stream, stream_handle);
+  CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
+  TRY(may_queue(*stream));
+  shared_ptr<Graph> graph = *found;
+  enqueue(*stream, [=] { run(*graph); });
+})
+
+CALL(cuGraphDestroy, (CUgraph handle),
+     { return graphs.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+CALL(cuGraphExecDestroy, (CUgraphExec handle),
+     { return executables.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
