@@ -27,7 +27,7 @@ ONE = {"block": (32, 1, 1), "grid": (1, 1, 1)}
 
 @pytest.fixture(autouse=True)
 def _nothing_is_collected():
-    """CUDA frees no memory while it captures: what earlier tests left goes before."""
+    """Under compute-sanitizer nothing is freed in a capture: what earlier tests left goes first."""
     gc.collect()
     gc.disable()
     yield
@@ -329,6 +329,7 @@ def test_a_block_dropped_in_a_capture_is_not_reused_early(
     outside = cupy.cuda.Stream(non_blocking=True).record()
     with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
         x = cupy.zeros(N, np.int32)
+        x[...] = 0  # loads the kernel, for which the host waits
         pointer = x.data.ptr
         with latch.hold(stream):
             a = bridge.as_pycuda(x, stream=stream)
@@ -359,6 +360,7 @@ def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
     captured, stream, pool = cupy.cuda.Stream(), drv.Stream(1), cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
         x = cupy.zeros(N, np.int32)
+        x[...] = 0
         with latch.hold(stream):
             a = bridge.as_pycuda(x, stream=stream)
             put(a.gpudata, N, 7, stream)

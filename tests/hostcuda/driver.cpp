@@ -270,7 +270,10 @@ CALL(cuCtxGetCurrent, (CUcontext *out),
 CALL_IN_CONTEXT(cuCtxGetDevice, (CUdevice *device), { *device = ctx->device; })
 CALL_IN_CONTEXT(cuCtxGetFlags, (unsigned *flags), { *flags = ctx->flags; })
 CALL(cuCtxGetApiVersion, (CUcontext, unsigned *version), { *version = 3020; })
-CALL_IN_CONTEXT(cuCtxSynchronize, (), { settle_context(ctx); })
+CALL_IN_CONTEXT(cuCtxSynchronize, (), {
+  for (auto &stream : ctx->streams) TRY(may_ask(*stream));
+  settle_context(ctx);
+})
 CALL_IN_CONTEXT(cuCtxGetLimit, (size_t *value, CUlimit), { *value = 8 << 20; })
 CALL_IN_CONTEXT(cuCtxSetLimit, (CUlimit, size_t), {})
 CALL_IN_CONTEXT(cuCtxGetCacheConfig, (CUfunc_cache * value),

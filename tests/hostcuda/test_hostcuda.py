@@ -211,6 +211,7 @@ SPOILING = {
     ),
     "flags": ("Unsupported", lambda one, other: cupy.cuda.runtime.streamGetFlags(one.ptr)),
     "host waits": ("Unsupported", lambda one, other: one.synchronize()),
+    "host waits for all": ("Unsupported", lambda one, other: cupy.cuda.Device().synchronize()),
 }
 
 
