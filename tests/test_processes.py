@@ -498,7 +498,7 @@ started.wait()
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python lets such threads be")
-def test_a_daemon_thread_that_never_leaves_makes_pycuda_abort(python):
+def test_a_daemon_thread_that_never_leaves_ends_the_process(python):
     """A control of what README's limits say: Python ends the thread in the midst of C++."""
     done = python(
         USE
@@ -515,9 +515,9 @@ threading.Thread(target=work, daemon=True).start()
 started.wait()
 """
     )
-    assert done.returncode == -6
     said = ("The context stack was not empty", "FATAL: exception not rethrown", "terminate called")
-    assert any(text in done.stderr for text in said)
+    aborted = done.returncode == -6 and any(text in done.stderr for text in said)
+    assert aborted or done.returncode == -11
 
 
 LEAVING = {
