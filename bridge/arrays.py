@@ -23,7 +23,16 @@ from .interface import (
     read_interface,
     refuse,
 )
-from .streams import PER_THREAD, UNORDERED, Lease, fence, handle_of, needs_lease, order
+from .streams import (
+    PER_THREAD,
+    UNORDERED,
+    Lease,
+    end_waiting_leases,
+    fence,
+    handle_of,
+    needs_lease,
+    order,
+)
 
 _current_stream = cupy.cuda.get_current_stream
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
@@ -97,6 +106,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
 
     leased = False
     if waiter or awaited:
+        end_waiting_leases()
         order(waiter, awaited, context.current_device())
         leased = needs_lease(waiter, awaited)
     if array.base is not None:
@@ -180,6 +190,7 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
 
     leased = False
     if waiter or awaited:
+        end_waiting_leases()
         order(waiter, awaited, context.current_device())
         leased = needs_lease(waiter, awaited)
     if type(data.mem) is UnownedMemory:

@@ -183,6 +183,8 @@ class SourceModule:
                 try:
                     module.load(image)
                 except cupy.cuda.driver.CUDADriverError as error:
+                    if failure := context.failure():
+                        raise drv.LaunchError(f"SourceModule: {failure}") from error
                     raise drv.LogicError(
                         f"SourceModule: the code cannot be loaded on device {device_id}, whose own "
                         f"architecture is {default}: {error}"

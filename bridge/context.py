@@ -66,7 +66,30 @@ inspect_pointers = False
 
 
 class ContextError(RuntimeError):
-    """No CUDA context, not the primary one, or one of another device."""
+    """No CUDA context, not the primary one, one of another device, or one that a kernel ended."""
+
+
+# What CUDA answers to every call after a kernel has failed: illegal address, timeout, assertion,
+# hardware stack error, illegal instruction, misaligned address, invalid address space or program
+# counter, launch failure.  (CUDA Driver API, CUresult: "the process must be terminated".)
+_FATAL = frozenset((700, 702, 710, *range(714, 720)))
+
+
+def failure() -> str:
+    """Say that an earlier kernel has failed, and where to look; '' if none has.
+
+    Asks CUDA, which works also in a stream capture.
+    """
+    try:
+        cupy.cuda.runtime.memGetInfo()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status in _FATAL:
+            return (
+                f"an earlier kernel has failed ({error}), and this process cannot use the GPU any "
+                "more. Start a new one, with CUDA_LAUNCH_BLOCKING=1 in its environment to have the "
+                "error where it arises, or under compute-sanitizer, which names kernel and line"
+            )
+    return ""
 
 
 def current_device() -> int:
@@ -214,6 +237,16 @@ class Keeper:
             _after_collecting.append((device_id, memory))
         else:
             _let_go(device_id, memory)
+
+
+def keep_again(source: Any, device_id: int) -> None:
+    """Renew the keeper of a GPUArray that a finalizer has saved.
+
+    If it was part of a garbage cycle, the old one's finalizer has run, and runs but once.
+    """
+    array = source[0] if type(source) is tuple else source
+    if hasattr(array, "_bridge_keeper"):
+        array._bridge_keeper = Keeper(array.gpudata, array.base, device_id)
 
 
 _collecting = 0  # the thread on which the garbage collector is at work

@@ -9,10 +9,12 @@ import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import runtime
 
+from . import context
 from .streams import is_capturing, order
 from .words import named
 
 _INTEGERS = (int, np.integer)
+_OUT_OF_RESOURCES = 701  # CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
 
 
 def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
@@ -112,9 +114,6 @@ def refuse_outside_of_capture(here: int, there: int, handlers: Sequence[Any], ca
         )
 
 
-_LAUNCH_ERRORS = (700, 701, 702, 719)  # illegal address, out of resources, timeout, failed
-
-
 def explain(
     error: Exception,
     function: Any,
@@ -139,10 +138,13 @@ def explain(
     caller : str
     """
     kind: Any = type(error)
-    if not isinstance(error, drv.Error):
-        status = getattr(error, "status", 0)
-        kind = drv.LaunchError if status in _LAUNCH_ERRORS else drv.LogicError
-    found: Exception = kind(f"{caller}: {_reason(error, function, grid, block, shared, device_id)}")
+    reason = context.failure()
+    if reason or getattr(error, "status", 0) == _OUT_OF_RESOURCES:
+        kind = drv.LaunchError
+    elif not isinstance(error, drv.Error):
+        kind = drv.LogicError
+    reason = reason or _reason(error, function, grid, block, shared, device_id)
+    found: Exception = kind(f"{caller}: {reason}")
     return found
 
 
@@ -155,15 +157,16 @@ def _reason(
     device_id: int,
 ) -> str:
     text = str(error)
+    if "previous error during capture" in text:
+        return (
+            "the stream is being captured into a graph, which an earlier call has spoilt; end the "
+            f"capture, and begin anew ({text})"
+        )
     if "captur" in text.lower():
         return (
             "a stream is being captured into a graph, and the launch went to another, which CUDA "
             "does not allow (the default stream waits for captured ones); launch on the captured "
             f"stream, or capture a non-blocking one ({text})"
-        )
-    if getattr(error, "status", 0) in (700, 719) or "illegal" in text:
-        return (
-            f"an earlier kernel has failed, and this process cannot use the GPU any more ({text})"
         )
     threads = block[0] * block[1] * block[2]
     if threads > function.max_threads_per_block:

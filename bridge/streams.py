@@ -23,6 +23,7 @@ Dependencies and Events".
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -123,14 +124,18 @@ def is_capturing(handle: int) -> bool:
     try:
         return handle != 0 and bool(_stream_is_capturing(handle))
     except _CUDA_ERRORS as error:
-        _explain_unknown(error, handle)
+        if error.status == _INVALID_HANDLE:
+            return False  # what is done with it next says so
+        _explain(error)
         raise
     except RuntimeError:  # CuPy: it is, but an error has spoilt the graph
         return True
 
 
-def _explain_unknown(error: Any, *handles: int) -> None:
-    """Raise ValueError if CUDA does not know one of the streams."""
+def _explain(error: Any, *handles: int) -> None:
+    """Raise what says more than CUDA's error: of a dead context, or an unknown stream."""
+    if failure := context.failure():
+        raise context.ContextError(failure) from error
     if error.status != _INVALID_HANDLE:
         return
     found = " or ".join(f"0x{handle:x}" for handle in handles if handle)
@@ -184,7 +189,7 @@ def order(waiter: int, awaited: int, device_id: int) -> None:
             raise _outside_of_capture(waiter, awaited)
         fence(waiter, awaited, device_id)
     except _CUDA_ERRORS as error:
-        _explain_unknown(error, waiter, awaited)
+        _explain(error, waiter, awaited)
         raise
 
 
@@ -212,23 +217,15 @@ def needs_lease(user: int, owner: int) -> bool:
 # garbage cycle holds both, the collector may run the stream's finalizer before the lease's.
 _leased: dict[int, tuple[Any, ...]] = {}
 
-# Leases that could not end because of a capture.  To drop one is to try again: if it still cannot,
-# it puts another like it here.
-_waiting: list[Lease] = []
-
-
-def end_waiting_leases() -> None:
-    """Let go of the memory that could not be ordered while a stream was being captured."""
-    _waiting.clear()
-
 
 class Lease:
     """Keep `source` alive; when let go, order its owner's stream after its user's first.
 
+    Where a capture forbids that, another one waits for the end of the capture in its place.
+
     Sits in the keep-alive slot of the view (``GPUArray.base``, ``UnownedMemory``'s owner).
     Without it a pool would hand the block out again while the other library's stream still
-    works on it, because pools order by their own stream only.  Where a capture forbids the order,
-    it waits in `_waiting` until the next one ends.
+    works on it, because pools order by their own stream only.
 
     Parameters
     ----------
@@ -258,15 +255,14 @@ class Lease:
         _leased[id(self)] = streams
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing() or context.forked:
-            return  # nobody allocates any more
         try:
             device_id = self.device_id
         except AttributeError:  # a signal's handler raised before `__init__`
             return
         try:
-            context.at_home(device_id, self._end)
-        except drv.Error:
+            if not is_finalizing() and not context.forked:  # else nobody allocates any more
+                context.at_home(device_id, self._end)
+        except (drv.Error, context.ContextError):
             pass  # the context is dead: no later work can run
         except KeyboardInterrupt:  # Python prints and forgets it; the order must be kept
             context.at_home(device_id, self._end)
@@ -275,48 +271,78 @@ class Lease:
             _leased.pop(id(self), None)
 
     def _end(self) -> None:
+        user, owner = self.user_stream, self.owner_stream
+        streams = _leased.get(id(self), (None, None))
+        # While a blocking stream is being captured, a wait of the default one spoils the graph.
+        # The current stream can be asked, and the one that was when this was tried first.
+        others = (*streams[2:], _current_stream(self.device_id))
+        captured = {
+            handle: is_capturing(handle)
+            for handle in {user, owner, *(stream.ptr for stream in others)}
+        }
         try:
-            if self._order():
+            if not any(captured.values()):
+                self._order()
                 self.source = None
-                _leased.pop(id(self), None)
-                end_waiting_leases()
+                _leased.pop(id(self), None)  # here, where PyCUDA can let go of its stream
                 return
+            if user != owner and captured[user] and captured[owner]:
+                fence(owner, user, self.device_id)  # within the graph
         except _CUDA_ERRORS as error:
-            # An invalid handle is another matter than a dead context: the streams are kept so
-            # that they are valid.
+            # A dead context, again.  An invalid handle is another matter: the streams are kept
+            # so that they are valid.
             if error.status == _INVALID_HANDLE:
                 raise
             if error.status not in _CAPTURE_ERRORS:
                 return
-        streams = _leased.get(id(self), ())
-        _waiting.append(
-            Lease(self.source, self.owner_stream, self.user_stream, streams, self.device_id)
-        )
+        context.keep_again(self.source, self.device_id)
+        streams = (*streams[:2], others[0])
+        _waiting.append(Lease(self.source, owner, user, streams, self.device_id))
 
-    def _order(self) -> bool:
-        """Order the owner's stream after the user's; tell whether that could be done."""
+    def _order(self) -> None:
         user, owner = self.user_stream, self.owner_stream
-        if is_capturing(user):  # the work goes into a graph, and so must its order
-            if is_capturing(owner):
-                order(owner, user, self.device_id)
-            return True
-        # While a blocking stream is being captured, a wait of the default one spoils the graph.
-        # The current stream is the one that can be asked.
-        current = _current_stream(self.device_id).ptr
-        if is_capturing(owner) or is_capturing(current):
-            return False
         if PER_THREAD in (owner, user):
             # Here that handle may name another thread's stream.  The default stream stands in:
             # an event on it covers the work of every thread's, and what waits behind it holds
             # up every thread's (both seen on an H200, driver 580).
             owner = 0 if owner == PER_THREAD else owner
             fence(owner, 0 if user == PER_THREAD else user, self.device_id)
-            return True
-        if owner:
-            order(owner, user, self.device_id)
+            return
+        if owner and not ordered_by_cuda(owner, user):
+            fence(owner, user, self.device_id)
         # The block may have been allocated before its user switched streams.
-        order(0, user, self.device_id)
-        return True
+        if not ordered_by_cuda(0, user):
+            fence(0, user, self.device_id)
+
+
+# Those that could not end because of a capture.  To drop one is to try again: if it still cannot
+# end, it puts itself back, as another object, since Python finalizes an object but once.
+_waiting: list[Lease] = []
+
+
+def end_waiting_leases(all_of_them: bool = False) -> None:
+    """Let go of memory that could not be ordered while a stream was being captured.
+
+    Stops at the first lease that still cannot end, unless `all_of_them` are to be tried.
+    """
+    for _ in range(len(_waiting)):
+        before = len(_waiting)
+        del _waiting[:1]
+        if len(_waiting) >= before and not all_of_them:
+            return
+
+
+def waiting_leases() -> int:
+    """Return how many views' memory waits for the end of a capture."""
+    return len(_waiting)
+
+
+def _watch_collector(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop":  # a full collection is what both libraries' pools try where memory runs out
+        end_waiting_leases(all_of_them=info["generation"] == 2)
+
+
+gc.callbacks.append(_watch_collector)
 
 
 def wait_stream(waiter: Any, awaited: Any, /) -> None:
@@ -334,13 +360,15 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     TypeError
         If an argument is no stream.
     ValueError
-        If CUDA does not know one of the streams; or one is being captured into a graph, and the
-        other is the default one, or `awaited` is not being captured.
+        If CUDA does not know one of the streams; or `waiter` is being captured into a graph and
+        `awaited` is not; or one is being captured and the other is the default one.
 
     Notes
     -----
     *Ownership:* none. *Ordering:* `waiter` after `awaited`, on the device; the host does not
-    block. *Cost:* an event recorded and waited for, 0.5 us; nothing where CUDA orders the two.
+    block.  If `awaited` is being captured, `waiter` becomes part of the capture, and is to be
+    waited for in turn before that ends. *Cost:* an event recorded and waited for, 0.5 us; nothing
+    where CUDA orders the two.
     """
     device_id = context.current_device()
     first = handle_of(waiter, "wait_stream", "waiter", False)

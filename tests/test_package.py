@@ -48,7 +48,7 @@ MAY_IMPORT = {
     },
     "interface": {"words"},
     "kernels": {"arguments", "context", "function", "launching", "streams", "words"},
-    "launching": {"streams", "words"},
+    "launching": {"context", "streams", "words"},
     "memory": {"arrays", "context", "interface", "streams", "words"},
     "nvrtc": set(),
     "parameters": {"arguments", "interface", "signature"},

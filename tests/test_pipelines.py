@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
+import threading
+import weakref
 
 import cupy
 import numpy as np
@@ -13,6 +16,7 @@ from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 
 import bridge
+from bridge import streams
 
 N = 1000
 SOURCE = """
@@ -211,6 +215,8 @@ def test_a_capture_allocates_from_a_pool_of_pycudas(ours):
         graph.launch()
     stream.synchronize()
     assert (y.get() == 7).all()
+    assert pool.active_bytes > 0  # of the graph, while it was being captured
+    end_another_lease(drv.Stream(1))
     assert pool.active_bytes == 0
 
 
@@ -379,6 +385,191 @@ def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
         assert (y.get() == 1).all()
 
 
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_work_from_before_the_capture_of_its_user_is_waited_for(latch, put, spoilt):
+    """Also if the lease waited for another capture first."""
+    stream, pool = drv.Stream(1), cupy.cuda.MemoryPool()
+    user, owner = bridge.as_cupy_stream(stream), cupy.cuda.Stream(non_blocking=True)
+    outside = cupy.cuda.Stream(non_blocking=True).record()
+    with cupy.cuda.using_allocator(pool.malloc), owner:
+        x = cupy.zeros(N, np.int32)
+        x[...] = 0
+        pointer = x.data.ptr
+        with latch.hold(stream):
+            a = bridge.as_pycuda(x, stream=stream)
+            put(a.gpudata, N, 7, stream)
+            owner.begin_capture()
+            del a, x
+            owner.end_capture()
+            user.begin_capture()
+            if spoilt:
+                with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
+                    user.wait_event(outside)
+            end_another_lease(drv.Stream(1))
+            assert pool.used_bytes() == 4096
+            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+                user.end_capture()
+            end_another_lease(stream)
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y[...] = 1
+        assert (y.get() == 1).all()
+
+
+def test_a_block_of_pycudas_pool_goes_to_one_stream_of_a_capture_only(ours):
+    """It knows no streams, and nothing would order the two."""
+    one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    allocate = bridge.cupy_allocator(DeviceMemoryPool())
+    x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
+
+    def use(stream, value, out):
+        with stream:
+            temporary = cupy.empty(N, np.int32)
+            ours("fill")(temporary, N, value, **ONE)
+            used = stream.record(cupy.cuda.Event(disable_timing=True)) if stream is one else None
+            ours("copy")(out, temporary, N, **ONE)
+        return used
+
+    cupy.cuda.Device().synchronize()
+    with captured(one), cupy.cuda.using_allocator(allocate):
+        other.wait_event(use(one, 1, x))
+        use(other, 2, y)
+        one.wait_event(other.record(cupy.cuda.Event(disable_timing=True)))
+    assert (x.get() == 1).all()
+    assert (y.get() == 2).all()
+
+
+def test_a_current_stream_that_is_gone_does_not_matter(latch, put):
+    stream, pool = drv.Stream(1), cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        x = cupy.zeros(N, np.int32)
+        x[...] = 0
+        with latch.hold(stream):
+            a = bridge.as_pycuda(x, stream=stream)
+            put(a.gpudata, N, 7, stream)
+            gone = drv.Stream(1)
+            handle = gone.handle
+            del gone
+            with use_handle(handle):
+                del a, x
+            y = cupy.empty(N, np.int32)
+            y[...] = 1
+        assert (y.get() == 1).all()
+
+
+class use_handle:  # noqa: N801
+    """Make a raw handle CuPy's current stream; nothing keeps it valid."""
+
+    def __init__(self, handle):
+        self.handle = handle
+        self.stream = cupy.cuda.Stream.from_external(self)
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+    def __enter__(self):
+        self.stream.use()
+
+    def __exit__(self, *error):
+        cupy.cuda.Stream.null.use()
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_cycle_collected_in_a_capture_and_again_on_another_thread(pool):
+    """Finalizers run once; yet the memory goes where PyCUDA can let go of it."""
+    allocate = DeviceMemoryPool().allocate if pool else drv.mem_alloc
+    a = gpuarray.GPUArray(N, np.int32, allocator=allocate)
+    gone = weakref.finalize(a, int)
+    with cupy.cuda.Stream(non_blocking=True):
+        a.view = bridge.as_cupy(a)
+    del a
+    cupy.cuda.Device().synchronize()
+    with captured(cupy.cuda.Stream(non_blocking=True)):
+        gc.collect()
+    end_another_lease(drv.Stream(1))
+    thread = threading.Thread(target=gc.collect)  # PyCUDA would warn, or abort
+    thread.start()
+    thread.join()
+    assert not gone.alive
+
+
+@pytest.mark.parametrize("how", ["conversion", "gc.collect"])
+def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long(how):
+    pool, x = cupy.cuda.MemoryPool(), cupy.zeros(1)
+    with cupy.cuda.using_allocator(pool.malloc):
+        drop_in_a_capture(1 << 20, 3)
+    assert pool.used_bytes() == 3 << 20
+    if how == "conversion":
+        view = bridge.as_pycuda(x, stream=drv.Stream(1))
+        del view
+    else:
+        gc.collect()
+    assert pool.used_bytes() == 0
+
+
+def test_a_lease_that_cannot_end_yet_does_not_keep_others(capsys):
+    inside, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    bridge.show_memory()
+    with cupy.cuda.using_allocator(pool.malloc):
+        with inside:
+            stays = bridge.as_pycuda(cupy.zeros(1), stream=drv.Stream(1))
+        inside.begin_capture()
+        try:
+            del stays
+            drop_in_a_capture(1 << 20)
+            assert pool.used_bytes() == (1 << 20) + 512
+            bridge.show_memory()
+            assert pool.used_bytes() == 512
+        finally:
+            inside.end_capture()
+
+
+def test_what_waits_is_not_tried_beside_the_capture_that_made_it_wait(capsys):
+    """Of a blocking stream, which was the current one; it is not any more."""
+    a = bridge.as_pycuda(cupy.zeros(1), stream=drv.Stream(1))
+    cupy.cuda.Device().synchronize()
+    with captured(cupy.cuda.Stream()):
+        del a
+        for _ in range(2):
+            with cupy.cuda.Stream(non_blocking=True):
+                bridge.show_memory()
+
+
+def test_what_cannot_end_yet_is_not_tried_over_and_over(monkeypatch):
+    inside, user = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    x = cupy.zeros(1)
+    bridge.as_pycuda(x, stream=drv.Stream(1))
+    with inside:
+        views = [bridge.as_pycuda(cupy.zeros(1), stream=user) for _ in range(20)]
+    cupy.cuda.Device().synchronize()
+    with captured(inside):
+        views.clear()
+    end = streams.Lease._end
+    asked = []
+    inside.begin_capture()
+    monkeypatch.setattr(streams.Lease, "_end", lambda lease: asked.append(1) or end(lease))
+    for _ in range(5):
+        bridge.as_pycuda(x, stream=drv.Stream(1))
+    inside.end_capture()
+    assert len(asked) <= 5 * 3
+
+
+def test_a_launch_in_a_spoilt_capture_says_so(ours, theirs):
+    stream = cupy.cuda.Stream(non_blocking=True)
+    outside = cupy.cuda.Stream(non_blocking=True).record()
+    x = cupy.zeros(N, np.int32)
+    ours("fill")(x, N, 1, **ONE)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
+            stream.wait_event(outside)
+        with pytest.raises(drv.Error, match="fill: the stream is being captured into a graph, whi"):
+            ours("fill")(x, N, 1, **ONE)
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+            stream.end_capture()
+
+
 def test_a_view_that_goes_in_the_capture_of_its_user_draws_nothing_in():
     """The graph is its user's; the owner's stream is not to wait for it."""
     inside, owner = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
@@ -415,12 +606,12 @@ def test_a_block_of_others_dropped_in_a_capture(latch, put, non_blocking):
         assert pool.used_bytes() == 4096
 
 
-def drop_in_a_capture(size):
-    """Allocate, and drop where the block must wait."""
-    a = bridge.as_pycuda(cupy.empty(size, np.int8), stream=drv.Stream(1))
-    cupy.cuda.Device().synchronize()
+def drop_in_a_capture(size, times=1):
+    """Allocate, and drop where the blocks must wait."""
+    stream = drv.Stream(1)
+    views = [bridge.as_pycuda(cupy.empty(size, np.int8), stream=stream) for _ in range(times)]
     with captured(cupy.cuda.Stream(non_blocking=True)):
-        del a
+        views.clear()
 
 
 def test_what_a_capture_held_back_is_let_go_and_shown(capsys):
@@ -428,9 +619,14 @@ def test_what_a_capture_held_back_is_let_go_and_shown(capsys):
     with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
         drop_in_a_capture(1 << 20)
     assert pool.active_bytes == 1 << 20
+    inside = cupy.cuda.Stream(non_blocking=True)
+    with captured(inside):
+        bridge.show_memory()
+    assert re.search(r"\ngone, but kept until a capture ends +1\n", capsys.readouterr().out)
+    assert pool.active_bytes == 1 << 20
     bridge.show_memory()
+    assert "gone, but kept" not in capsys.readouterr().out
     assert pool.active_bytes == 0
-    assert f"PyCUDA's DeviceMemoryPool 0x{id(pool):x} " in capsys.readouterr().out
 
 
 @pytest.mark.alone

@@ -112,6 +112,7 @@ struct Context {
   unsigned flags = 0;
   int references = 0;  // primary contexts count retains; others are 1 until destroyed
   bool primary = false;
+  CUresult dead = CUDA_SUCCESS;  // what every call answers after a kernel has failed
   shared_ptr<Stream> legacy;
   std::vector<shared_ptr<Stream>> streams;  // the legacy one too
   std::vector<CUcontext> peers;             // contexts whose memory this one may reach
@@ -214,7 +215,15 @@ inline double wall_ms() {
   CALL(name, params, {                      \
     Context *ctx = current();               \
     CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT); \
+    CHECK(!ctx->dead, ctx->dead);           \
     __VA_ARGS__                             \
+    return ctx->dead;                       \
+  })
+#define CALL_ABOUT_CONTEXT(name, params, ...) \
+  CALL(name, params, {                        \
+    Context *ctx = current();                 \
+    CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT);   \
+    __VA_ARGS__                               \
   })
 
 // ---- streams: what waits for what ---------------------------------------------------------------
@@ -242,7 +251,8 @@ inline shared_ptr<Stream> find_stream(CUstream handle) {
 }
 #define STREAM(name, handle)                     \
   shared_ptr<Stream> name = find_stream(handle); \
-  if (!name) return uintptr_t(handle) > 2 ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT
+  if (!name) return uintptr_t(handle) > 2 ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT; \
+  CHECK(!name->ctx->dead, name->ctx->dead)
 
 // Does new work on `a` wait for earlier work on `b`? The legacy default stream and the blocking
 // streams of its context wait for each other; every other pair is independent.
@@ -270,7 +280,7 @@ inline void run(Stream &s, uint64_t upto) {
     for (auto &t : s.ctx->streams)
       if (t.get() != &s && ordered(s, *t)) run(*t, op.seq - 1);
     if (op.after) run(*op.after, op.after_seq);
-    op.work();
+    if (!s.ctx->dead) op.work();
   }
 }
 

@@ -69,6 +69,7 @@ extern const dim3 blockDim, gridDim;
 }
 static const int warpSize = 32;
 
+static inline void __trap() { hostcuda_trap(); }
 static inline void __syncthreads() { hostcuda_barrier(hostcuda_block_barrier); }
 static inline void __syncwarp(unsigned = ~0u) { hostcuda_barrier(hostcuda_warp_barrier); }
 static inline void __threadfence() {}

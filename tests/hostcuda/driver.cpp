@@ -173,7 +173,7 @@ CALL(cuDeviceCanAccessPeer, (int *yes, CUdevice device, CUdevice peer), {
   *yes = device != peer;
 })
 
-CALL_IN_CONTEXT(cuCtxEnablePeerAccess, (CUcontext peer, unsigned), {
+CALL_ABOUT_CONTEXT(cuCtxEnablePeerAccess, (CUcontext peer, unsigned), {
   Context *other = lookup(contexts, peer);
   CHECK(other && other->references && other->device != ctx->device, CUDA_ERROR_INVALID_CONTEXT);
   bool known = std::count(ctx->peers.begin(), ctx->peers.end(), peer);
@@ -181,7 +181,7 @@ CALL_IN_CONTEXT(cuCtxEnablePeerAccess, (CUcontext peer, unsigned), {
   ctx->peers.push_back(peer);
 })
 
-CALL_IN_CONTEXT(cuCtxDisablePeerAccess, (CUcontext peer), {
+CALL_ABOUT_CONTEXT(cuCtxDisablePeerAccess, (CUcontext peer), {
   auto it = std::find(ctx->peers.begin(), ctx->peers.end(), peer);
   CHECK(it != ctx->peers.end(), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
   ctx->peers.erase(it);
@@ -231,7 +231,7 @@ CALL(cuCtxDestroy_v2, (CUcontext handle), {
   if (!context_stack.empty() && context_stack.back() == handle) context_stack.pop_back();
 })
 
-CALL_IN_CONTEXT(cuCtxAttach, (CUcontext *out, unsigned flags), {
+CALL_ABOUT_CONTEXT(cuCtxAttach, (CUcontext *out, unsigned flags), {
   CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
   ++ctx->references;
   *out = ctx->handle;
@@ -267,17 +267,17 @@ CALL(cuCtxSetCurrent, (CUcontext handle), {
 
 CALL(cuCtxGetCurrent, (CUcontext *out),
      { *out = context_stack.empty() ? nullptr : context_stack.back(); })
-CALL_IN_CONTEXT(cuCtxGetDevice, (CUdevice *device), { *device = ctx->device; })
-CALL_IN_CONTEXT(cuCtxGetFlags, (unsigned *flags), { *flags = ctx->flags; })
+CALL_ABOUT_CONTEXT(cuCtxGetDevice, (CUdevice *device), { *device = ctx->device; })
+CALL_ABOUT_CONTEXT(cuCtxGetFlags, (unsigned *flags), { *flags = ctx->flags; })
 CALL(cuCtxGetApiVersion, (CUcontext, unsigned *version), { *version = 3020; })
 CALL_IN_CONTEXT(cuCtxSynchronize, (), {
   for (auto &stream : ctx->streams) TRY(may_ask(*stream));
   settle_context(ctx);
 })
-CALL_IN_CONTEXT(cuCtxGetLimit, (size_t *value, CUlimit), { *value = 8 << 20; })
-CALL_IN_CONTEXT(cuCtxSetLimit, (CUlimit, size_t), {})
-CALL_IN_CONTEXT(cuCtxGetCacheConfig, (CUfunc_cache * value),
+CALL_ABOUT_CONTEXT(cuCtxGetLimit, (size_t *value, CUlimit), { *value = 8 << 20; })
+CALL_ABOUT_CONTEXT(cuCtxSetLimit, (CUlimit, size_t), {})
+CALL_ABOUT_CONTEXT(cuCtxGetCacheConfig, (CUfunc_cache * value),
                 { *value = CU_FUNC_CACHE_PREFER_NONE; })
-CALL_IN_CONTEXT(cuCtxSetCacheConfig, (CUfunc_cache), {})
-CALL_IN_CONTEXT(cuCtxGetStreamPriorityRange, (int *least, int *greatest),
+CALL_ABOUT_CONTEXT(cuCtxSetCacheConfig, (CUfunc_cache), {})
+CALL_ABOUT_CONTEXT(cuCtxGetStreamPriorityRange, (int *least, int *greatest),
                 { *least = 0, *greatest = -5; })

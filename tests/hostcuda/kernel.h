@@ -29,5 +29,6 @@ extern unsigned long long hostcuda_slots[];  // one word per thread, for warp sh
 // Wait for the other threads of the block, or of the warp.
 enum hostcuda_barrier_kind { hostcuda_block_barrier, hostcuda_warp_barrier };
 void hostcuda_barrier(hostcuda_barrier_kind);
+void hostcuda_trap();  // end the kernel, and with it the context
 }
 #pragma GCC visibility pop

@@ -45,6 +45,7 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
     TRY(may_ask(*stream));
     TRY(may_be_unsafe());
     settle(*stream);
+    CHECK(!stream->ctx->dead, stream->ctx->dead);
     copy_box(to, from, width, height, depth);
   } else if (source) {
     enqueue(*stream, [=] { copy_box(to, from, width, height, depth); });

@@ -1,7 +1,7 @@
 // Modules, functions and launches.
 #include "core.h"
 
-void hostcuda_run(const hostcuda_kernel *, void **arguments, hostcuda_size grid,
+bool hostcuda_run(const hostcuda_kernel *, void **arguments, hostcuda_size grid,
                   hostcuda_size block);  // threads.cpp
 
 namespace {
@@ -22,6 +22,7 @@ CUresult load_library(const char *image, size_t size, void **library) {
 CUresult load(const void *image, CUmodule *out) {
   Context *ctx = current();
   CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(!ctx->dead, ctx->dead);
   CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
   Module module;
   module.ctx = ctx;
@@ -100,11 +101,12 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
   TRY(may_queue(*stream));
   hostcuda_size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
   const hostcuda_kernel *kernel = f->kernel;
+  Context *ctx = stream->ctx;
   enqueue(*stream, [=] {
     if (!kernel) return;
     std::vector<void *> arguments(kernel->count);
     for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
-    hostcuda_run(kernel, arguments.data(), g, b);
+    if (!hostcuda_run(kernel, arguments.data(), g, b)) ctx->dead = CUDA_ERROR_LAUNCH_FAILED;
   });
   return CUDA_SUCCESS;
 }

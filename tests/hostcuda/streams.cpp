@@ -23,9 +23,10 @@ CALL(cuStreamSynchronize, (CUstream handle), {
   STREAM(stream, handle);
   TRY(may_ask(*stream));
   TRY(may_be_unsafe());
-  if (stream->legacy) return settle(*stream), CUDA_SUCCESS;
+  if (stream->legacy) return settle(*stream), stream->ctx->dead;
   host_waits += undone(*stream, LATEST);
   run(*stream, LATEST);
+  return stream->ctx->dead;
 })
 
 CALL(cuStreamQuery, (CUstream handle), {
@@ -116,6 +117,7 @@ CALL(cuEventSynchronize, (CUevent handle), {
   shared_ptr<Stream> stream = event->stream;
   host_waits += undone(*stream, event->seq);
   run(*stream, event->seq);
+  return stream->ctx->dead;
 })
 
 CALL(cuEventElapsedTime, (float *milliseconds, CUevent first, CUevent second), {

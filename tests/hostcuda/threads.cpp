@@ -38,6 +38,7 @@ Fiber *active;
 const hostcuda_kernel *kernel;
 void **arguments;
 unsigned next_thread, thread_count;
+bool trapped;
 
 void select(unsigned thread) {
   hostcuda_thread = thread;
@@ -72,6 +73,7 @@ void run_block() {
     fiber.context.uc_link = &scheduler;
     makecontext(&fiber.context, work, 0);
     resume(fiber);
+    if (trapped) return;
   }
   // Every thread has ended or waits. A warp's barrier is met first: its threads may be on their way
   // to the block's barrier, where the others are already.
@@ -84,7 +86,10 @@ void run_block() {
     std::vector<Fiber *> released;
     for (size_t i = 0; i < used; ++i)
       if (fibers[i]->waiting && fibers[i]->barrier == met) released.push_back(fibers[i].get());
-    for (Fiber *fiber : released) resume(*fiber);
+    for (Fiber *fiber : released) {
+      resume(*fiber);
+      if (trapped) return;
+    }
   }
 }
 
@@ -96,7 +101,13 @@ void hostcuda_barrier(hostcuda_barrier_kind kind) {
   swapcontext(&active->context, &scheduler);
 }
 
-void hostcuda_run(const hostcuda_kernel *k, void **args, hostcuda_size grid, hostcuda_size block) {
+void hostcuda_trap() {
+  trapped = true;
+  swapcontext(&active->context, &scheduler);  // and never back
+}
+
+bool hostcuda_run(const hostcuda_kernel *k, void **args, hostcuda_size grid, hostcuda_size block) {
+  trapped = false;
   kernel = k, arguments = args, gridDim = grid, blockDim = block;
   thread_count = block.x * block.y * block.z;
   for (unsigned z = 0; z < grid.z; ++z)
@@ -104,5 +115,7 @@ void hostcuda_run(const hostcuda_kernel *k, void **args, hostcuda_size grid, hos
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
         run_block();
+        if (trapped) return false;
       }
+  return true;
 }

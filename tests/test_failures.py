@@ -1,0 +1,131 @@
+"""After a kernel has failed, CUDA answers every call with its error: what the bridge then says."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import ON_GPU
+
+KERNELS = {"trap": ("__trap();", "cudaErrorLaunchFailure: unspecified launch failure")}
+if ON_GPU:
+    KERNELS["illegal address"] = (
+        "*(int *)64 = 1;",
+        "cudaErrorIllegalAddress: an illegal memory access was encountered",
+    )
+    KERNELS["assertion"] = ("assert(!p);", "cudaErrorAssert: device-side assert triggered")
+
+BEFORE = """
+import gc, threading
+import cupy, numpy as np, pycuda.driver as drv
+import bridge, bridge.autoinit
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+
+module = bridge.SourceModule('''
+#include <assert.h>
+__global__ void fail(int *p) { %s }
+''')
+fail = module.get_function("fail")
+image = cupy.cuda.compiler.compile_using_nvrtc('extern "C" __global__ void f(int *p) {}')[0]
+fail.prepare("P")
+f = drv.module_from_buffer(image).get_function("f")
+stream, other = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+pool = DeviceMemoryPool()
+ours, theirs = bridge.pycuda_allocator(), bridge.cupy_allocator(pool)
+x = cupy.arange(8, dtype=np.int32)
+a = gpuarray.GPUArray(8, np.int32, allocator=ours)
+views = [
+    bridge.as_pycuda(x, stream=stream),
+    bridge.as_cupy(a),
+    bridge.as_cupy(a, stream=stream)[::2],
+    bridge.as_pycuda(bridge.as_cupy(a)[1:], stream=stream)[1:],
+]
+
+def under(stream, work):
+    with stream:
+        work()
+
+fail(x, block=1)
+try:
+    drv.Context.synchronize()
+except drv.Error:
+    pass
+else:
+    raise AssertionError
+"""
+
+OF_BRIDGE, OF_PYCUDA = "ContextError", "LaunchError"
+ACTIONS = {  # code, the error's type, who it says was called
+    "bridge.as_cupy(a, stream=stream)": (OF_BRIDGE, ""),
+    "under(other, lambda: bridge.as_cupy(a))": (OF_BRIDGE, ""),
+    "bridge.as_pycuda(x, stream=stream)": (OF_BRIDGE, ""),
+    "bridge.wait_stream(stream, other)": (OF_BRIDGE, ""),
+    "under(other, lambda: bridge.wrap_pycuda(lambda x: x)(x))": (OF_BRIDGE, ""),
+    "ours(1 << 24)": (OF_BRIDGE, "pycuda_allocator: "),
+    "theirs(1 << 24)": (OF_BRIDGE, "cupy_allocator: "),
+    "bridge.show_memory()": (OF_BRIDGE, "show_memory: "),
+    "bridge.SourceModule('__global__ void g() {}').get_function('g')": (
+        OF_PYCUDA,
+        "SourceModule: ",
+    ),
+    "fail(x, block=1)": (OF_PYCUDA, "fail: "),
+    "under(other, lambda: fail(x, block=1))": (OF_PYCUDA, "fail: "),
+    "fail.prepared_call((1, 1), (1, 1, 1), x.data.ptr)": (OF_PYCUDA, "fail: "),
+    "fail(x, block=1, stream=stream)": (OF_BRIDGE, ""),
+    "under(other, lambda: fail(x, block=1, stream=stream))": (OF_BRIDGE, ""),
+    "bridge.launch(f, x, grid=1, block=1)": (OF_PYCUDA, "launch: "),
+}
+MESSAGE = (
+    "an earlier kernel has failed ({}), and this process cannot use the GPU any more. Start a new "
+    "one, with CUDA_LAUNCH_BLOCKING=1 in its environment to have the error where it arises, or "
+    "under compute-sanitizer, which names kernel and line"
+)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_every_call_says_that_a_kernel_has_failed(kernel, python):
+    source, error = kernel
+    done = python(
+        BEFORE % source
+        + f"""
+for code in {list(ACTIONS)}:
+    try:
+        exec(code)
+    except Exception as error:
+        print(code, type(error).__name__, error, sep="|")
+"""
+    )
+    expected = [
+        f"{code}|{kind}|{caller}{MESSAGE.format(error)}" for code, (kind, caller) in ACTIONS.items()
+    ]
+    assert done.stdout.splitlines() == expected
+
+
+DROPS = {
+    "here": "views.clear()",
+    "on a thread": "t = threading.Thread(target=views.clear); t.start(); t.join()",
+    "in a cycle": "views.append(views); del views; gc.collect()",
+    "at exit": "",
+}
+
+
+@pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_views_go_in_silence(kernel, drop, python):
+    """What PyCUDA allocated itself is another matter: it warns of each that it cannot free."""
+    done = python(BEFORE % kernel[0] + drop)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_views_can_be_made_all_the_same(python):
+    """On the default streams nothing is asked of CUDA; what is done with the view tells."""
+    done = python(
+        BEFORE % "__trap();"
+        + """
+bridge.as_cupy(a), bridge.as_pycuda(x)
+try:
+    bridge.as_cupy(a).get()
+except cupy.cuda.runtime.CUDARuntimeError as error:
+    print(error)
+"""
+    )
+    assert done.stdout == "cudaErrorLaunchFailure: unspecified launch failure\n"
