@@ -207,3 +207,12 @@ def test_without_a_gpu_and_a_checkout_the_self_check_says_so(tmp_path):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert done.stdout.startswith("No GPU found, so there is nothing to bridge")
+
+
+def test_what_the_page_on_trust_names_is_there():
+    page = (ROOT / "docs" / "trust.md").read_text()
+    named = re.findall(r"`(?:tests/)?(?:hostcuda/)?(\w+\.py)(?:::(\w+))?", page)
+    files = {path.name: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    assert len(named) > 20
+    for file, test in named:
+        assert f"def {test}(" in files[file] if test else file in files
