@@ -55,10 +55,13 @@ class Global(tuple[int, int]):
 
 
 class _Module(cupy.cuda.function.Module):  # type: ignore[misc]
-    """A loaded module, which a forked child does not unload: CUDA would refuse, and CuPy say so."""
+    """A loaded module.
+
+    Not unloaded where CUDA would refuse, and CuPy say so: in a forked child, after a failure.
+    """
 
     def __del__(self) -> None:
-        if context.forked:
+        if context.forked or context.failure():
             context.keep_for_ever(self)
 
 
@@ -183,11 +186,10 @@ class SourceModule:
                 try:
                     module.load(image)
                 except cupy.cuda.driver.CUDADriverError as error:
-                    if failure := context.failure():
-                        raise drv.LaunchError(f"SourceModule: {failure}") from error
-                    raise drv.LogicError(
-                        f"SourceModule: the code cannot be loaded on device {device_id}, whose own "
-                        f"architecture is {default}: {error}"
+                    raise _refused(
+                        "SourceModule",
+                        f"the code cannot be loaded on device {device_id}, whose own architecture "
+                        f"is {default}: {error}",
                     ) from error
                 self._modules[device_id] = module
         return module
@@ -210,10 +212,10 @@ class SourceModule:
             except cupy.cuda.driver.CUDADriverError as error:
                 names = ", ".join(kernel_names(self._request.source))
                 known = f"its source has {names}; " if names else ""
-                raise drv.LogicError(
-                    f"SourceModule.get_function: there is no kernel {name!r} in the module "
-                    f'({error}); {known}the names of C++ are mangled unless extern "C" '
-                    "stands before the kernel"
+                raise _refused(
+                    "SourceModule.get_function",
+                    f"there is no kernel {name!r} in the module ({error}); {known}the names of C++ "
+                    'are mangled unless extern "C" stands before the kernel',
                 ) from None
 
         return Function(
@@ -242,10 +244,11 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            raise drv.LogicError(
-                f"SourceModule.get_global: there is no variable {name!r} in the module; a "
-                "__constant__ or __device__ variable of the source is accepted (the names of C++ "
-                'are mangled unless extern "C" stands before it)'
+            raise _refused(
+                "SourceModule.get_global",
+                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
+                "variable of the source is accepted (the names of C++ are mangled unless extern "
+                '"C" stands before it)',
             )
         found = Global((pointer.value, size.value))
         found._module = module
@@ -273,6 +276,13 @@ def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | Non
         if not isinstance(item, kinds):
             raise TypeError(f"SourceModule: {name}[{index}] is {named(item)}, no str{hint}")
     return items
+
+
+def _refused(caller: str, reason: str) -> Any:
+    """Return the error for what CUDA has refused: that a kernel has failed before, or else why."""
+    failure = context.failure()
+    kind = drv.LaunchError if failure else drv.LogicError
+    return kind(f"{caller}: {failure or reason}")
 
 
 def _check_name(name: Any, caller: str, what: str) -> None:

@@ -132,6 +132,7 @@ CALL(cuModuleLoad, (CUmodule *out, const char *path), {
 CALL(cuModuleUnload, (CUmodule handle), {
   Module *module = lookup(modules, handle);
   CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(!module->ctx->dead, module->ctx->dead);
   if (module->ctx->references) settle_context(module->ctx);  // its kernels may be queued
   for (auto &item : module->functions) functions.erase(item.second);
   for (uintptr_t address : module->variables) blocks.erase(address);
@@ -142,6 +143,7 @@ CALL(cuModuleUnload, (CUmodule handle), {
 CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), {
   Module *module = lookup(modules, handle);
   CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(!module->ctx->dead, module->ctx->dead);
   CUfunction &known = module->functions[name];
   if (!known) {
     const hostcuda_kernel *kernel = nullptr;
@@ -164,6 +166,7 @@ CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), 
 CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, const char *name), {
   Module *module = lookup(modules, handle);
   CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(!module->ctx->dead, module->ctx->dead);
   void *address = module->library ? dlsym(module->library, name) : nullptr;
   Dl_info info;
   ElfW(Sym) *symbol = nullptr;

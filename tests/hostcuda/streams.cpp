@@ -15,6 +15,7 @@ API cuStreamCreate(CUstream *out, unsigned flags) {
 CALL(cuStreamDestroy_v2, (CUstream handle), {
   auto *found = lookup(streams, handle);
   CHECK(found, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(!(*found)->ctx->dead, (*found)->ctx->dead);
   (*found)->destroyed = true;  // its queued work still runs, as documented
   streams.erase(handle);
 })
