@@ -14,7 +14,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import address_of, as_cupy
-from .interface import PLAIN_DTYPES, pointer_device
+from .interface import PLAIN_DTYPES, check_device, elsewhere
 from .signature import Parameter
 from .words import named
 
@@ -144,7 +144,7 @@ def pointer_of(
             raise type(error)(text.replace(f"{caller}: argument", caller, 1)) from None
         contiguous, pointer = array.flags.forc, int(array.data.ptr)
         if array.size and array.data.device_id != device_id:
-            raise _elsewhere(caller, array.data.device_id, device_id)
+            raise elsewhere(caller, array.data.device_id, device_id)
     if not (contiguous or strided):
         raise ValueError(
             f"{caller} is not contiguous (shape {value.shape}, strides {value.strides}); pass a "
@@ -155,18 +155,9 @@ def pointer_of(
 
 def _checked(pointer: int, caller: str, device_id: int) -> int:
     """Return a pointer, looked up where there is more than one device."""
-    if context.inspect_pointers and pointer:
-        found = pointer_device(pointer, caller)
-        if found != device_id:
-            raise _elsewhere(caller, found, device_id)
+    if context.inspect_pointers:
+        check_device(pointer, caller, device_id)
     return pointer
-
-
-def _elsewhere(caller: str, found: int, device_id: int) -> context.ContextError:
-    return context.ContextError(
-        f"{caller} is on device {found}, but device {device_id} is current; work under "
-        f"`with bridge.primary_context({found}):`, or copy the array to device {device_id}"
-    )
 
 
 def _by_value(value: Any) -> Any:

@@ -16,9 +16,10 @@ from . import context
 from .context import Keeper, accepted, pycuda_current
 from .interface import (
     PLAIN_DTYPES,
+    check_device,
     check_dtype,
     dlpack_device,
-    pointer_device,
+    elsewhere,
     read_dlpack,
     read_interface,
     refuse,
@@ -32,6 +33,7 @@ from .streams import (
     handle_of,
     needs_lease,
     order,
+    source_of,
 )
 
 _current_stream = cupy.cuda.get_current_stream
@@ -102,7 +104,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     gpudata = array.gpudata
     pointer = address_of(array, "as_cupy") if gpudata is None else gpudata.__int__()
     if context.inspect_pointers:
-        _check_device(pointer, context.current_device(), "as_cupy")
+        check_device(pointer, "as_cupy: the array", context.current_device())
 
     leased = False
     if waiter or awaited:
@@ -110,7 +112,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         order(waiter, awaited, context.current_device())
         leased = needs_lease(waiter, awaited)
     if array.base is not None:
-        source = array.base.source if type(array.base) is Lease else array.base
+        source = source_of(array.base)
         if isinstance(source, cupy.ndarray) and _same_view(source, array):
             return source
     keeper = getattr(array, "_bridge_keeper", None)
@@ -183,7 +185,7 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if array.dtype not in PLAIN_DTYPES:
         check_dtype(array.dtype, "as_pycuda")
     if context.inspect_pointers:
-        _check_device(array.size and data.ptr, context.current_device(), "as_pycuda")
+        check_device(array.size and data.ptr, "as_pycuda: the array", context.current_device())
 
     if 0 in array.strides:
         _refuse_repeats(array)
@@ -227,8 +229,7 @@ def address_of(array: Any, caller: str) -> int:
 
 def viewed(owner: Any) -> Any:
     """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None."""
-    if type(owner) is Lease:
-        owner = owner.source
+    owner = source_of(owner)
     is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Keeper
     return owner[0] if is_ours else None
 
@@ -249,7 +250,7 @@ def _other_as_cupy(array: Any, stream: Any) -> Any:
     if not isinstance(array, cupy.ndarray):
         return _import(array, stream, waiter, device_id, "as_cupy")
     if array.data.device_id != device_id:
-        raise _other_device(array.data.device_id, device_id, "as_cupy")
+        raise elsewhere("as_cupy: the array", array.data.device_id, device_id)
     if stream is not None:
         order(waiter, handle_of(stream, "as_cupy"), device_id)
     return array
@@ -265,7 +266,7 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
         return _new_gpuarray(source, source.data.ptr, source, device_id)
     pointer = address_of(array, "as_pycuda")
     if context.inspect_pointers:
-        _check_device(pointer, device_id, "as_pycuda")
+        check_device(pointer, "as_pycuda: the array", device_id)
     current = _current_stream(device_id)
     order(waiter, current.ptr, device_id)
     order(waiter, 0, device_id)
@@ -342,7 +343,7 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         holder = dlpack_device(array, caller)
         if holder is not None and holder != device_id:
-            raise _other_device(holder, device_id, caller)
+            raise elsewhere(f"{caller}: the array", holder, device_id)
         if stream is not None:
             order(waiter, handle_of(stream, caller), device_id)
             waiter = UNORDERED
@@ -353,28 +354,15 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
         else:
             result = read_dlpack(array, waiter, caller)
         if holder is None:
-            _check_device(result.size and result.data.ptr, device_id, caller)
+            check_device(result.size and result.data.ptr, f"{caller}: the array", device_id)
         return result
     if not hasattr(array, "__cuda_array_interface__"):
         raise refuse(array, caller)
     found = read_interface(array, caller)
-    _check_device(found.pointer, device_id, caller)
+    check_device(found.pointer, f"{caller}: the array", device_id)
     awaited = found.stream if stream is None else handle_of(stream, caller)
     if awaited is not None:
         order(waiter, awaited, device_id)
     nbytes = prod(found.shape) * found.dtype.itemsize
     memory = MemoryPointer(UnownedMemory(found.pointer, nbytes, array, device_id), 0)
     return cupy.ndarray(found.shape, found.dtype, memory, found.strides)
-
-
-def _check_device(pointer: int, device_id: int, caller: str) -> None:
-    found = pointer_device(pointer, caller) if pointer else device_id
-    if found != device_id:
-        raise _other_device(found, device_id, caller)
-
-
-def _other_device(found: int, device_id: int, caller: str) -> context.ContextError:
-    return context.ContextError(
-        f"{caller}: the array is on device {found}, but device {device_id} is current; "
-        f"work under `with bridge.primary_context({found}):`"
-    )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from .context import ContextError
 from .words import kind, named
 
 _CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
@@ -65,7 +66,7 @@ def _is_held(dtype: np.dtype[Any]) -> bool:
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
 
 
-def pointer_device(pointer: int, caller: str) -> int:
+def pointer_device(pointer: int, subject: str) -> int:
     """Return the id of the device that a pointer belongs to.
 
     Raises
@@ -76,10 +77,26 @@ def pointer_device(pointer: int, caller: str) -> int:
     attributes = cupy.cuda.runtime.pointerGetAttributes(pointer)
     if attributes.type == 0:  # cudaMemoryTypeUnregistered; page-locked memory is the GPU's too
         raise ValueError(
-            f"{caller}: the array's pointer 0x{pointer:x} is unknown to CUDA; device memory that "
-            "has not been freed is accepted"
+            f"{subject} has the pointer 0x{pointer:x}, which is unknown to CUDA; device memory "
+            "that has not been freed is accepted"
         )
     return int(attributes.device)
+
+
+def check_device(pointer: int, subject: str, device_id: int) -> None:
+    """Raise ContextError for memory of another device; a null pointer has none."""
+    if pointer:
+        found = pointer_device(pointer, subject)
+        if found != device_id:
+            raise elsewhere(subject, found, device_id)
+
+
+def elsewhere(subject: str, found: int, device_id: int) -> ContextError:
+    """Return the error for memory of another device than the current one."""
+    return ContextError(
+        f"{subject} is on device {found}, but device {device_id} is current; work under "
+        f"`with bridge.primary_context({found}):`, or copy it to device {device_id}"
+    )
 
 
 def refuse(array: Any, caller: str, host: bool = False) -> TypeError:

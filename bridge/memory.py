@@ -22,7 +22,14 @@ from . import context
 from .arrays import viewed
 from .context import Keeper
 from .interface import pointer_device
-from .streams import Lease, end_waiting_leases, fence, is_capturing, waiting_leases
+from .streams import (
+    Lease,
+    end_waiting_leases,
+    fence,
+    is_capturing,
+    source_of,
+    waiting_leases,
+)
 from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
@@ -277,7 +284,7 @@ def _take(pool: Any, size: int, device_id: int, caller: str) -> Any:
     except Exception as error:
         block = _allocate_again(malloc, size, error, caller)
     if context.inspect_pointers:
-        found = pointer_device(int(block), caller)
+        found = pointer_device(int(block), f"{caller}: the block")
         if found != device_id:
             raise context.ContextError(
                 f"{caller}: the pool is on device {found}, but device {device_id} is current; make "
@@ -404,8 +411,7 @@ def _views() -> dict[str, list[int]]:
                 of_pycuda.append(int(found.size))
         else:
             base = getattr(found, "base", None)  # not there yet in one that is being allocated
-            source = base.source if type(base) is Lease else base
-            if isinstance(source, cupy.ndarray):
+            if isinstance(source_of(base), cupy.ndarray):
                 of_cupy.append(int(found.nbytes))
     return {"as_cupy, of PyCUDA's arrays": of_pycuda, "as_pycuda, of CuPy's arrays": of_cupy}
 

@@ -315,6 +315,11 @@ class Lease:
             fence(0, user, self.device_id)
 
 
+def source_of(owner: Any) -> Any:
+    """Return what the keep-alive slot of a view keeps, whether there is a lease or not."""
+    return owner.source if type(owner) is Lease else owner
+
+
 # Those that could not end because of a capture.  To drop one is to try again: if it still cannot
 # end, it puts itself back, as another object, since Python finalizes an object but once.
 _waiting: list[Lease] = []

@@ -365,8 +365,8 @@ CONVERSIONS = {
     "as_cupy, a freed pointer": (
         lambda w: bridge.as_cupy(freed(w)),
         ValueError,
-        "as_cupy: the array's pointer 0x... is unknown to CUDA; device memory that has not been "
-        "freed is accepted",
+        "as_cupy: the array has the pointer 0x..., which is unknown to CUDA; device memory that "
+        "has not been freed is accepted",
     ),
     "as_cupy, an exporter's stream 0": (
         lambda w: bridge.as_cupy(Interface(w, stream=0)),
@@ -1488,8 +1488,10 @@ with bridge.primary_context(1):
 print(json.dumps(found))
 """
 
-ELSEWHERE = "is on device 1, but device 0 is current; work under `with bridge.primary_context(1):`"
-OR_COPY = f"{ELSEWHERE}, or copy the array to device 0"
+ELSEWHERE = (
+    "is on device 1, but device 0 is current; work under `with bridge.primary_context(1):`, or "
+    "copy it to device 0"
+)
 OWN_POOL = (
     "the pool is on device 1, but device 0 is current; make a pool for each device, under `with "
     "bridge.primary_context(0):`"
@@ -1504,10 +1506,10 @@ ON_TWO_DEVICES = {
     "as_cupy": (ERROR, f"as_cupy: the array {ELSEWHERE}"),
     "as_cupy of CuPy's": (ERROR, f"as_cupy: the array {ELSEWHERE}"),
     "as_pycuda": (ERROR, f"as_pycuda: the array {ELSEWHERE}"),
-    "a function": (ERROR, f"fill: argument 0 (`float *x`) {OR_COPY}"),
-    "a function of CuPy's": (ERROR, f"fill: argument 0 (`float *x`) {OR_COPY}"),
-    "launch": (ERROR, f"launch: argument 0 {OR_COPY}"),
-    "launch of CuPy's": (ERROR, f"launch: argument 0 {OR_COPY}"),
+    "a function": (ERROR, f"fill: argument 0 (`float *x`) {ELSEWHERE}"),
+    "a function of CuPy's": (ERROR, f"fill: argument 0 (`float *x`) {ELSEWHERE}"),
+    "launch": (ERROR, f"launch: argument 0 {ELSEWHERE}"),
+    "launch of CuPy's": (ERROR, f"launch: argument 0 {ELSEWHERE}"),
     "cupy_allocator": (ERROR, f"cupy_allocator: {OWN_POOL}"),
     "pycuda_allocator": (ERROR, f"pycuda_allocator: {OWN_POOL}"),
     "CuPy elsewhere": (ERROR, SWITCHED),

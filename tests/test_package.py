@@ -46,7 +46,7 @@ MAY_IMPORT = {
         "streams",
         "words",
     },
-    "interface": {"words"},
+    "interface": {"context", "words"},
     "kernels": {"arguments", "context", "function", "launching", "streams", "words"},
     "launching": {"context", "streams", "words"},
     "memory": {"arrays", "context", "interface", "streams", "words"},
