@@ -18,16 +18,17 @@ SHARE = 0.55  # of the GPU's memory, for each library in turn
 
 def allocations():
     """Compare the ways to allocate and to let go, of a small block and of a large one."""
-    default, theirs = cupy.get_default_memory_pool(), DeviceMemoryPool()
-    ours, for_cupy = bridge.pycuda_allocator(), bridge.cupy_allocator(theirs)
+    theirs = DeviceMemoryPool()
+    for_cupy = bridge.cupy_allocator(theirs)
     text = ""
     for nbytes in (4 << 10, 4 << 20):
         for larger in (0, 64 << 20):  # CuPy's pool then cuts it and joins it again each time
-            default.free_all_blocks()
-            cupy.cuda.alloc(larger)
+            cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)
+            ours = bridge.pycuda_allocator()
+            cupy.cuda.alloc(larger or nbytes)
             timings = measure(
                 {
-                    "pycuda_allocator()(n)": lambda n=nbytes: ours(n),
+                    "pycuda_allocator()(n)": lambda n=nbytes, ours=ours: ours(n),
                     "cupy.cuda.alloc(n)": lambda n=nbytes: cupy.cuda.alloc(n),
                     "DeviceMemoryPool.allocate(n)": lambda n=nbytes: theirs.allocate(n),
                     "cupy_allocator(pool)(n)": lambda n=nbytes: for_cupy(n),
@@ -41,6 +42,7 @@ def allocations():
             title = f"Allocate {nbytes:,} bytes and let go, where CuPy's pool has {free}"
             goals = {"pycuda.driver.mem_alloc(n)": 0.6, "cupy.cuda.alloc(n)": 1.3}
             text += table(title, timings, "pycuda_allocator()(n)", goals) + "\n"
+    cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
     return text
 
 
