@@ -18,9 +18,7 @@ from .words import kind, named
 
 _CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
-_CUPY_IS_13 = cupy.__version__.startswith("13.")
-# CuPy 13 cannot read versioned capsules; exporters of read-only data then refuse themselves.
-_DLPACK_VERSION = {} if _CUPY_IS_13 else {"max_version": (1, 0)}
+_NO_BFLOAT16 = cupy.__version__.startswith("13.")
 _VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
 _HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
 _DLPACK_MAJOR = 1
@@ -62,7 +60,7 @@ def _is_held(dtype: np.dtype[Any]) -> bool:
         return all(_is_held(field[0]) for field in dtype.fields.values())
     # Plain bytes: what a structured dtype becomes on the way through other libraries.
     if dtype.name == "bfloat16":  # of ml_dtypes
-        return not _CUPY_IS_13
+        return not _NO_BFLOAT16
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
 
 
@@ -262,7 +260,7 @@ def read_dlpack(array: Any, stream: int, caller: str) -> Any:
     """
     handle = stream if stream else 1  # DLPack: 0 is forbidden, 1 is the legacy default stream
     try:
-        capsule = array.__dlpack__(stream=handle, **_DLPACK_VERSION)
+        capsule = array.__dlpack__(stream=handle, max_version=(_DLPACK_MAJOR, 0))
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(stream=handle)
     _check_capsule(capsule, caller)

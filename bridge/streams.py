@@ -23,6 +23,7 @@ Dependencies and Events".
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 from collections import defaultdict
@@ -47,10 +48,21 @@ _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverE
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
 _CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported and what follows
 _stream_is_capturing = cupy.cuda.runtime.streamIsCapturing
-_get_flags = cupy.cuda.runtime.streamGetFlags
 _current_stream = cupy.cuda.get_current_stream
 _record = cupy.cuda.runtime.eventRecord
 _wait = cupy.cuda.runtime.streamWaitEvent
+_libcuda = ctypes.CDLL("libcuda.so.1")
+
+
+def _ask_for_flags(handle: int) -> int:
+    flags = ctypes.c_uint()
+    status = _libcuda.cuStreamGetFlags(ctypes.c_void_p(handle), ctypes.byref(flags))
+    cupy.cuda.runtime.check_status(status)  # the driver and the runtime share their numbers
+    return flags.value
+
+
+# CuPy 13 has no such function; asking the driver takes 0.7 us in place of 0.1 (seen on an H200).
+_get_flags = getattr(cupy.cuda.runtime, "streamGetFlags", _ask_for_flags)
 
 # Idle events of each device.  An event is taken off the list for the two calls of a fence and
 # put back after: a fence of another thread, or of a finalizer that the garbage collector runs

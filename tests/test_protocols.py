@@ -45,10 +45,6 @@ from test_interface import BOTH, Exporter, pointer_of
 
 import bridge
 
-VERSIONED = pytest.mark.skipif(
-    int(cupy.__version__.split(".")[0]) < 14,
-    reason="not installed: CuPy 14, the first with versioned capsules",
-)
 CUDA, CUDA_MANAGED, ROCM = 2, 13, 10
 READ_ONLY, IS_COPIED, IS_PADDED = 1, 2, 4
 
@@ -78,9 +74,7 @@ Versioned = structure(
     tensor=Tensor,
 )
 Old.name, Versioned.name = b"dltensor", b"dltensor_versioned"
-KINDS = pytest.mark.parametrize(
-    "kind", [Old, pytest.param(Versioned, marks=VERSIONED)], ids=["old", "versioned"]
-)
+KINDS = pytest.mark.parametrize("kind", [Old, Versioned], ids=["old", "versioned"])
 
 
 def python_api(name, result, *arguments):
@@ -367,7 +361,7 @@ REFUSED = {
     "vectors": ({"lanes": 4}, ValueError, "lanes=4"),
     "vectors, old": ({"lanes": 4, "kind": Old}, ValueError, "lanes=4"),
     "host data": ({"device_type": 1}, RuntimeError, "CUDA"),
-    "read-only": ({"flags": READ_ONLY}, BufferError, "exported as read-only"),
+    "read-only": ({"flags": READ_ONLY}, BufferError, "a view is refused: hand over a copy"),
     "a copy": ({"flags": IS_COPIED}, BufferError, "exports a copy of it"),
     # What would be refused for other reasons, too, if it were read.
     "version 0": ({"major": 0, "flags": READ_ONLY, "device_type": 1}, BufferError, "DLPack 0; ver"),
@@ -376,7 +370,6 @@ REFUSED = {
 
 
 @BOTH
-@VERSIONED
 @pytest.mark.parametrize(("changes", "error", "message"), REFUSED.values(), ids=REFUSED)
 def test_dlpack_what_is_refused_is_deleted_once(convert, changes, error, message):
     """Header, DLDataType: unexpected codes, bits, lanes; DLPackVersion: of another major version
@@ -394,17 +387,20 @@ def test_dlpack_what_is_refused_is_deleted_once(convert, changes, error, message
 
 
 @BOTH
-@VERSIONED
 def test_dlpack_bfloat16(convert, package):
     """Header, DLDataTypeCode, `kDLBfloat`: CuPy reads it as the dtype of ml_dtypes."""
     bfloat16 = np.dtype(package("ml_dtypes").bfloat16)
-    view = convert(Producer(cupy.asarray(np.full(4, 0x3F80, np.uint16)), code=4))
+    producer = Producer(cupy.asarray(np.full(4, 0x3F80, np.uint16)), code=4)
+    if cupy.__version__.startswith("13."):
+        with pytest.raises(NotImplementedError, match="CuPy does not support bfloat16"):
+            convert(producer)
+        return
+    view = convert(producer)
     assert view.dtype == bfloat16
     assert (bridge.as_cupy(bridge.as_pycuda(bridge.as_cupy(view))).get().astype(float) == 1).all()
 
 
 @BOTH
-@VERSIONED
 def test_dlpack_of_a_newer_minor_version_is_read(convert):
     """Header, DLPackVersion: the layout is the same; a flag of narrow types does not concern us."""
     producer = Producer(floats(4), minor=9, flags=IS_PADDED)
@@ -510,7 +506,6 @@ def test_dlpack_minus_1_asks_for_no_synchronisation():
     assert producer.asked[-1][0] == -1
 
 
-@VERSIONED
 @KINDS
 def test_dlpack_the_consumers_version_is_told_and_not_trusted(kind):
     """API, `max_version`: the consumer's highest; the capsule may be of another version.
@@ -548,7 +543,6 @@ def contents(capsule, kind=Versioned):
     return found
 
 
-@VERSIONED
 @pytest.mark.parametrize(
     ("asked", "kind"),
     [(None, Old), ((0, 8), Old), ((1, 0), Versioned), ((1, 9), Versioned), ((2, 0), Versioned)],
@@ -562,7 +556,6 @@ def test_dlpack_produced_name(asked, kind):
         assert contents(capsule).major == 1
 
 
-@VERSIONED
 @pytest.mark.parametrize("view", [np.s_[:, :], np.s_[1::2, ::3], np.s_[1, 1]], ids=str)
 def test_dlpack_produced_tensor(view):
     """Header, DLTensor: pointer, device, dtype, shape, and strides in elements; no flag is set."""
@@ -577,14 +570,12 @@ def test_dlpack_produced_tensor(view):
     assert managed.flags == 0
 
 
-@VERSIONED
 def test_dlpack_produced_data_is_null_for_zero_size_arrays():
     """Header, DLTensor, `data`: no pointer where there are no elements."""
     capsule = bridge.as_cupy(gpuarray.empty((0, 3), np.float32)).__dlpack__(max_version=(1, 0))
     assert contents(capsule).tensor.data is None
 
 
-@VERSIONED
 @KINDS
 @pytest.mark.parametrize("consumed", [True, False], ids=["consumed", "dropped"])
 def test_dlpack_produced_tensor_keeps_the_gpuarray(kind, consumed):
@@ -632,7 +623,6 @@ def test_dlpack_produced_for_a_stream(stream):
         assert name_of(x.__dlpack__(stream=stream)) == b"dltensor"
 
 
-@VERSIONED
 def test_dlpack_produced_for_another_device():
     """API, `dl_device`, `copy`: its own, not copied; the host, by a flagged copy; no other."""
     x = as_cupy(floats(3))
@@ -658,8 +648,7 @@ def stretched(x, stride):
     return bridge.as_cupy(gpuarray.GPUArray((2,), np.float64, **where, strides=(stride,)))
 
 
-@VERSIONED
-@pytest.mark.xfail(reason="CuPy 14.2 departs from the sentence; the bridge cannot help")
+@pytest.mark.xfail(reason="CuPy 13.6 to 14.2 departs from the sentence; the bridge cannot help")
 @pytest.mark.parametrize("case", ["12 bytes apart", "negative", "copied to the host", "copied"])
 def test_dlpack_produced_where_cupy_departs(case):
     """API, `__dlpack__`, Raises: BufferError for strides that DLPack has not; Header, DLTensor,
