@@ -460,7 +460,7 @@ class use_handle:  # noqa: N801
 
     def __init__(self, handle):
         self.handle = handle
-        self.stream = cupy.cuda.Stream.from_external(self)
+        self.stream = bridge.as_cupy_stream(self)
 
     def __cuda_stream__(self):
         return 0, self.handle

@@ -175,6 +175,7 @@ def reuse_of_cupys_pool(
 
     Return what CuPy reads, and whether PyCUDA is given the same block again.
     """
+    pool.free_all_blocks()  # of several blocks CuPy 13 hands out any
     ones = cupy.asarray(np.ones(N, np.int32))
     with cupy_stream:
         with latch.hold(pycuda_stream):

@@ -3,7 +3,6 @@
 // __global__ and __shared__ are left alone here: _build.py reads them in the preprocessed source.
 #pragma once
 #include <assert.h>
-#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 // CuPy's side. CuPy links the CUDA runtime statically, but its modules bind one another's C
 // functions by name and signature when they are imported (Cython's `__pyx_capi__`). Each ENTRY
 // below stands in for one function of `cupy_backends.cuda.api.runtime`, over the driver of this
-// folder; __init__.py puts them in place and refuses a CuPy whose names or signatures differ.
-// Written for CuPy 14.
+// folder; _cupy.py puts them in place and refuses a CuPy whose names or signatures differ.
+// Written for CuPy 13.6 and 14; _cupy.py names what only the latter has.
 #include "core.h"
 
 // The few Python functions needed, declared here: the process has them, its headers may be absent.

@@ -80,22 +80,13 @@ def test_an_unfenced_read_is_right_only_where_streams_are_ordered(reader, writer
     assert seen == (7 if (reader, writer) in ORDERED else 0)
 
 
-class External:
-    """A PyCUDA stream in the CUDA stream protocol."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __cuda_stream__(self):
-        return 0, self.stream.handle if self.stream else 0
-
-
 @pytest.mark.parametrize("writer", PYCUDA_STREAMS)
 @pytest.mark.parametrize("reader", CUPY_STREAMS)
 def test_a_fence_makes_every_read_right(reader, writer, fill):
     array, stream = zeros(), PYCUDA_STREAMS[writer]()
     fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
-    event = cupy.cuda.Stream.from_external(External(stream)).record()
+    event = cupy.cuda.Event(disable_timing=True)
+    cupy.cuda.runtime.eventRecord(event.ptr, stream.handle if stream else 0)
     with CUPY_STREAMS[reader]() as current:
         current.wait_event(event)
         assert cupy.asarray(array).get()[0] == 7
@@ -213,6 +204,8 @@ SPOILING = {
     "host waits": ("Unsupported", lambda one, other: one.synchronize()),
     "host waits for all": ("Unsupported", lambda one, other: cupy.cuda.Device().synchronize()),
 }
+if not hasattr(cupy.cuda.runtime, "streamGetFlags"):  # CuPy 13
+    del SPOILING["flags"]
 
 
 @pytest.mark.parametrize(("error", "act"), SPOILING.values(), ids=SPOILING)

@@ -40,6 +40,7 @@ static inline half __ushort_as_half(unsigned short bits) { return half(__half_ra
 
 static inline float __half2float(half value) { return value; }
 static inline half __float2half(float value) { return half(value); }
+static inline half __float2half_rn(float value) { return half(value); }
 static inline half __hadd(half a, half b) { return half(float(a) + float(b)); }
 static inline half __hsub(half a, half b) { return half(float(a) - float(b)); }
 static inline half __hmul(half a, half b) { return half(float(a) * float(b)); }
