@@ -4,6 +4,10 @@
 CUDA   = 12
 PYTHON = python3
 ARGS   =
+# Versions other than the newest, such as '==13.6.*', and for PyCUDA its number.
+CUPY   =
+NUMPY  =
+PYCUDA =
 
 venv := .venv/cuda$(CUDA)
 bin  := $(venv)/bin
@@ -16,7 +20,7 @@ ctk   := $(shell $(PYTHON) -c 'import ctypes; \
 	cuda, n = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \
 	failed = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(n)); \
 	print("ctk" if n.value and not failed else "")' 2>/dev/null)
-cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])
+cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])$(CUPY)
 ready := $(venv)/.installed$(if $(ctk),-$(ctk))
 
 # Another PyCUDA or bridge on the caller's path is not the one to test.
@@ -24,13 +28,14 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest bench clean
+.PHONY: help demo test lint types wheel pytest versions bench clean
 
 help:
-	@echo 'make demo    show what is installed, then bridge real buffers where there is a GPU'
-	@echo 'make test    lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
-	@echo 'make bench   run the benchmarks (needs a GPU)'
-	@echo 'make clean   remove the environments'
+	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
+	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
+	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
+	@echo 'make bench      run the benchmarks (needs a GPU)'
+	@echo 'make clean      remove the environments'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
 demo: $(ready)
@@ -48,6 +53,11 @@ types: $(ready)
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 pytest: $(ready)
 	$(bin)/python -m pytest $(if $(ctk),,-n auto) $(ARGS)
+
+# Each row's Python must be on PATH. Made anew each time: the newest versions change.
+versions: $(venv)/pyvenv.cfg
+	@$(pip) tox
+	$(bin)/tox run --recreate $(ARGS)
 
 bench: $(ready)
 	$(bin)/python -m benchmarks $(ARGS)
@@ -70,11 +80,11 @@ $(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* bridge/include/* R
 # The environment: PyCUDA built, then CuPy and the package itself.
 $(ready): $(venv)/.pycuda setup.cfg pyproject.toml
 	@echo 'Installing $(cupy), the tools for tests, and the package'
-	@$(pip) -e '.[cuda$(CUDA),test]' '$(cupy)'
+	@$(pip) -e '.[cuda$(CUDA),test]' '$(cupy)' 'numpy$(NUMPY)'
 	@touch $@
 
 $(venv)/.pycuda: tools/build_pycuda.py | $(venv)/pyvenv.cfg
-	@$(bin)/python $< --cuda $(CUDA)
+	@$(bin)/python $< --cuda $(CUDA) $(if $(PYCUDA),--version $(PYCUDA))
 	@touch $@
 
 $(venv)/pyvenv.cfg:
