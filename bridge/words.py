@@ -26,5 +26,7 @@ def named(value: Any) -> str:
     items = value if type(value) in (tuple, list) else (value,)
     if all(isinstance(item, _PLAIN) for item in items):
         text = repr(value)
+        if isinstance(value, np.generic) and not text.startswith("np."):  # NumPy 1
+            text = f"np.{type(value).__name__}({text})"
         return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
     return f"a {kind(value)}"

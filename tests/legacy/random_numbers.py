@@ -54,4 +54,4 @@ def expected():
         x ^= x >> 17
         x ^= x << 5
         numbers[k] = x
-    return {"numbers": numbers, "uniform": (numbers >> 8).astype(np.float32) / 2**24}
+    return {"numbers": numbers, "uniform": (numbers >> 8).astype(np.float32) / np.float32(2**24)}
