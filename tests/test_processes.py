@@ -719,6 +719,7 @@ def test_ctrl_c_ends_a_process_as_python_does(python):
 import signal, bridge.autoinit
 pool = DeviceMemoryPool()
 views = make()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
 with bridge.primary_context():
     views += make()
     signal.raise_signal(signal.SIGINT)
