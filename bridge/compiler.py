@@ -19,7 +19,6 @@ from pytools.prefork import ExecError
 from . import context, nvrtc
 from .function import Function
 from .launching import no_texture_references
-from .parameters import libcuda
 from .signature import kernel_names, read_parameters
 from .words import named
 
@@ -240,7 +239,7 @@ class SourceModule:
         _check_name(name, "get_global", "variable")
         module = self._module(context.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
-        status = libcuda.cuModuleGetGlobal_v2(
+        status = context.libcuda.cuModuleGetGlobal_v2(
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:

@@ -35,6 +35,7 @@ import pycuda.driver as drv
 
 from .words import named
 
+libcuda = ctypes.CDLL("libcuda.so.1")  # for what neither library offers
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
 pycuda_current = drv.Context.get_current

@@ -34,7 +34,6 @@ from .parameters import (
     Buffer,
     Layout,
     fit,
-    libcuda,
     make_packer,
     natural_slots,
     slots_of,
@@ -536,7 +535,7 @@ class Function:
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
         number = self._number(config, "config", "func_cache.PREFER_L1")
         handle = ctypes.c_void_p(self._current_handle())
-        status = libcuda.cuFuncSetCacheConfig(handle, number)
+        status = context.libcuda.cuFuncSetCacheConfig(handle, number)
         try:
             driver.check_status(status)
         except driver.CUDADriverError as error:

@@ -12,10 +12,10 @@ import numpy as np
 from pycuda.gpuarray import GPUArray
 
 from .arguments import code_of
+from .context import libcuda
 from .interface import PLAIN_DTYPES
 from .signature import Parameter
 
-libcuda = ctypes.CDLL("libcuda.so.1")
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_... (cuda.h)
 _INVALID_VALUE = 1  # CUDA_ERROR_INVALID_VALUE
 

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "arguments": {"arrays", "context", "interface", "signature", "words"},
     "arrays": {"context", "interface", "streams"},
     "autoinit": {"context"},
-    "compiler": {"context", "function", "launching", "nvrtc", "parameters", "signature", "words"},
+    "compiler": {"context", "function", "launching", "nvrtc", "signature", "words"},
     "config": {"__init__", "context"},
     "context": {"words"},
     "function": {
@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "launching": {"context", "streams", "words"},
     "memory": {"arrays", "context", "interface", "streams", "words"},
     "nvrtc": set(),
-    "parameters": {"arguments", "interface", "signature"},
+    "parameters": {"arguments", "context", "interface", "signature"},
     "selfcheck": {"__init__", "autoinit"},
     "signature": set(),
     "streams": {"context", "words"},
