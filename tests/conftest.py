@@ -199,7 +199,7 @@ def run_python(script: str, devices: int = 1, **environment: str) -> Any:
         [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,  # most take a few seconds, on a busy machine some a hundred
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
     )
