@@ -1120,7 +1120,7 @@ CALLS = {
     "a function, an unknown keyword": (
         called(x, n, v, blocks=1),
         TypeError,
-        "Function.__call__() got an unexpected keyword argument 'blocks'",
+        "Function.__call__() got an unexpected keyword argument 'blocks'...",  # 3.13 suggests
     ),
     "prepare, a number": (
         lambda w: w.f.prepare(3),

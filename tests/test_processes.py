@@ -610,6 +610,10 @@ def state():
         "CuPy's pool": cupy.get_default_memory_pool().used_bytes(),
     }
 
+def until_interrupted(work):
+    while armed:
+        work()
+
 def interrupt(work, longest, seconds=1.0):
     global armed
     work()
@@ -619,8 +623,7 @@ def interrupt(work, longest, seconds=1.0):
         try:
             armed = True
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest))
-            while armed:
-                work()
+            until_interrupted(work)  # Python 3.13.0's `try` misses what comes as a loop jumps back
         except Interrupt:
             armed = False
             hits += 1
