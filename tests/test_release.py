@@ -811,6 +811,25 @@ def test_a_stream_named_later_orders_the_release_too(latch, put):
     assert read == {1}
 
 
+@pytest.mark.parametrize("told", ["by nobody", "by another view"])
+def test_a_slice_of_another_streams_view_orders_the_release_too(told, latch, put):
+    """The round trip ends at the slice, whose end orders the stream that the view was made under."""
+    cupy_stream, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+
+    def convert(x, _):
+        with other:
+            whole = bridge.as_pycuda(x, stream=-1 if told == "by nobody" else None)[:]
+        return bridge.as_pycuda(bridge.as_cupy(whole, stream=-1))
+
+    assert reuse_cupys_block(convert, cupy_stream, None, latch, put) == {1}
+
+
+def test_a_slice_of_the_same_streams_view_comes_back():
+    with cupy.cuda.Stream(non_blocking=True):
+        part = bridge.as_pycuda(cupy.zeros(4))[1:]
+        assert bridge.as_pycuda(bridge.as_cupy(part)) is part
+
+
 def test_leases_leave_no_streams_behind():
     from bridge import streams
 
