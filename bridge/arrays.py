@@ -197,9 +197,9 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
         leased = needs_lease(waiter, awaited)
     if type(data.mem) is UnownedMemory:
         source = viewed(data.mem._owner)
-        if source is not None and waiter <= 0 and _same_view(array, source):
-            if not (leased and _ends_elsewhere(source, awaited)):
-                return source
+        comes_back = source is not None and waiter <= 0 and _same_view(array, source)
+        if comes_back and not (leased and _ends_elsewhere(source, awaited)):
+            return source
     owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
     return _new_gpuarray(array, data.ptr, owner, device_id)
 

@@ -11,12 +11,14 @@ what it is if everything runs in the order in which it was queued.
 from __future__ import annotations
 
 import argparse
+import gc
 import queue
 import random
 import sys
 import threading
 import weakref
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import cupy
 import numpy as np
@@ -29,21 +31,38 @@ import bridge.autoinit
 
 SOURCE = """
 static __device__ void wait(int us) { while (us-- > 0) __nanosleep(1000); }
+#define KERNEL(name, second, result) \\
+extern "C" __global__ void name(int *p, second, int n, int pause) \\
+{ wait(pause); for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = result; }
 
-extern "C" __global__ void start(int *p, int n, int value, int pause)
-{ wait(pause); for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = value + i; }
-
-extern "C" __global__ void step(int *p, int n, int value, int pause)
-{ wait(pause); for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = 3 * p[i] + value; }
-
-extern "C" __global__ void read(const int *p, int n, int *to, int pause)
-{ wait(pause); for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = p[i]; }
+KERNEL(start, int value, value + i)
+KERNEL(step, int value, 3 * p[i] + value)
+KERNEL(copy, const int *q, q[i])
+KERNEL(mix, const int *q, 3 * p[i] + q[i])
 """
+CODES = {"start": "Piii", "step": "Piii", "copy": "PPii", "mix": "PPii"}
+GRID, BLOCK = (1, 1), (32, 1, 1)
+# How the bridge launches: on CuPy's current stream, on the stream given, and PyCUDA's functions.
+FORMS: dict[str, Callable[..., Any]] = {
+    "f": lambda ours, theirs, args, stream: ours(*args, block=32),
+    "f, stream=": lambda ours, theirs, args, stream: ours(*args, block=32, stream=stream),
+    "launch": lambda ours, theirs, args, stream: bridge.launch(theirs, *args, grid=1, block=32),
+    "launch, stream=": lambda ours, theirs, args, stream: bridge.launch(
+        theirs, *args, grid=1, block=32, stream=stream
+    ),
+    "prepared_call": lambda ours, theirs, args, stream: ours.prepared_call(GRID, BLOCK, *args),
+    "prepared_async_call": lambda ours, theirs, args, stream: ours.prepared_async_call(
+        GRID, BLOCK, stream, *args
+    ),
+}
+WITH_HOST = [form for form in FORMS if not form.startswith("prepared")]  # which take no In and Out
+
 N = 16
 STEPS = 40
 THREADS = 3
-STREAMS = 6
+STREAMS = 4  # of each schedule: few, so that its steps meet
 PAUSES = [0, 0, 20, 100]  # microseconds; the host driver is lazy by itself
+PER_THREAD = cupy.cuda.Stream.ptds
 
 
 class Place(NamedTuple):
@@ -54,53 +73,75 @@ class Place(NamedTuple):
     handle: int
     thread: int | None = None  # the per-thread default stream is another one on each
 
-    def is_on(self, other: Place) -> bool:
-        """Tell whether this is the same stream."""
-        return (self.handle, self.thread) == (other.handle, other.thread)
+    @property
+    def key(self) -> tuple[int, int | None]:
+        """Which stream it is, in whatever library's words."""
+        return self.handle, self.thread
+
+    @property
+    def of_cupy(self) -> Place:
+        """The same stream as CuPy's."""
+        return Place("cupy", bridge.as_cupy_stream(self.stream), *self.key)
+
+
+DEFAULT = Place("pycuda", None, 0)
 
 
 class Buffer:
     """Memory, the array through which it is used, and where work on it may be pending."""
 
-    def __init__(self, array: Any, place: Place, home: Place, user: Any = None) -> None:
-        self.array = array
+    def __init__(
+        self, kind: str, array: Any, place: Place, home: Place, user: Place | None = None
+    ) -> None:
+        self.number = 0
+        self.kind = kind
         self.place = place
         self.home = home  # the stream to which the block goes back
         self.model = np.zeros(N, np.int32)
         self.older: list[Any] = []
+        self.graphs: list[tuple[Any, list[Any]]] = []
         self.met: dict[int, Any] = {}
-        self.set_view(array, user, set())
+        self.set_view(array, user)
 
-    def set_view(self, array: Any, user: Any, covers: set[int]) -> None:
-        """Note an array: when it goes, `covers` wait for what is queued on `user`."""
+    def set_view(self, array: Any, user: Place | None, *covers: Place) -> None:
+        """Note an array: when it goes, `covers` and the default stream wait for `user`."""
         self.array = array
+        self.user = user
+        self.covers = {place.key for place in (DEFAULT, *covers) if user is not None}
+        self.meet(array)
+
+    def meet(self, array: Any) -> None:
+        """Note what is known of an array, for when a conversion gives it back."""
+        self.met[id(array)] = weakref.ref(array), self.user, self.covers
+
+    def set_again(self, array: Any) -> bool:
+        """Note an array that is known already; False if it is not."""
         found = self.met.get(id(array))
-        if found and found[0]() is array:  # a conversion that ended at its start
+        if found and found[0]() is array:
+            self.array = array
             _, self.user, self.covers = found
-        else:
-            self.user = user
-            self.covers = covers | {0} if user is not None else set()
-            self.met[id(array)] = weakref.ref(array), self.user, self.covers
+            return True
+        return False
+
+    @property
+    def is_on_default(self) -> bool:
+        """Whether it is a GPUArray that PyCUDA's default stream may be working on."""
+        return self.place.library == "pycuda" and self.place.handle == 0
 
 
 class Exporter:
     """An array of a third library, with work pending on a stream."""
 
-    def __init__(self, array: Any, stream: Any) -> None:
+    def __init__(self, array: Any, place: Place) -> None:
         self.array = array
-        self.stream = stream
+        self.place = place
 
 
 class ByInterface(Exporter):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {
-            "shape": self.array.shape,
-            "typestr": self.array.dtype.str,
-            "data": (self.array.data.ptr, False),
-            "version": 3,
-            "stream": self.stream.ptr or 1,
-        }
+        found: dict[str, Any] = dict(self.array.__cuda_array_interface__)
+        return {**found, "version": 3, "stream": self.place.handle or 1}
 
 
 class ByDlpack(Exporter):
@@ -108,15 +149,15 @@ class ByDlpack(Exporter):
         return self.array.__dlpack_device__()
 
     def __dlpack__(self, *, stream: Any = None, **keywords: Any) -> Any:
-        with self.stream:  # CuPy lets the consumer wait for its current stream
+        with self.place.of_cupy.stream:  # CuPy lets the consumer wait for its current stream
             return self.array.__dlpack__(stream=stream, **keywords)
 
 
 class Threads:
-    """Threads that do one thing at a time, in the order in which it comes."""
+    """Threads that do one thing at a time, in the order in which it comes; 0 is the caller's."""
 
     def __init__(self, count: int) -> None:
-        self.todo: list[Any] = [queue.SimpleQueue() for _ in range(count)]
+        self.todo: list[Any] = [queue.SimpleQueue() for _ in range(1, count)]
         self.done: Any = queue.SimpleQueue()
         self.threads = [
             threading.Thread(target=self._work, args=(todo,), daemon=True) for todo in self.todo
@@ -135,7 +176,9 @@ class Threads:
 
     def run(self, thread: int, action: Any) -> Any:
         """Let a thread do something, and wait for it."""
-        self.todo[thread].put(action)
+        if thread == 0:
+            return action()
+        self.todo[thread - 1].put(action)
         result, error = self.done.get()
         if error is not None:
             raise error
@@ -155,24 +198,47 @@ class Kernels:
         ours = bridge.SourceModule(SOURCE, no_extern_c=True)
         image, _ = cupy.cuda.compiler.compile_using_nvrtc(SOURCE)
         theirs = drv.module_from_buffer(image)
-        self.ours = {name: ours.get_function(name) for name in ("start", "step", "read")}
-        self.theirs = {name: theirs.get_function(name) for name in ("start", "step", "read")}
+        self.ours = {name: ours.get_function(name).prepare(CODES[name]) for name in CODES}
+        self.theirs = {name: theirs.get_function(name) for name in CODES}
 
 
 class Schedule:
     """One random schedule."""
 
-    MOVES = (
-        "to_the_other",
-        "to_the_other",
-        "wait",
-        "name_the_stream",
-        "view_on_a_stream",
-        "export",
-        "export_muted",
-    )
-    ON_CUPY = ("plain", "call_elsewhere", "launch", "wrapped", "ufunc")
-    ON_PYCUDA = ("plain", "of_pycuda")
+    # What a step is, and how often; a step that a buffer does not allow is none.
+    KINDS: ClassVar[dict[str, int]] = {"drop": 15, "move": 30, "work": 20, "read": 20}
+    MOVES: ClassVar[dict[str, int]] = {
+        "to_the_other": 4,
+        "convert_unordered": 1,
+        "wait": 2,
+        "name_the_stream": 2,
+        "view_on_a_stream": 2,
+        "export": 4,
+        "export_muted": 2,
+        "slice": 2,
+        "slice_wrapped": 1,
+        "slice_there_and_back": 2,
+    }
+    WORK: ClassVar[dict[str, int]] = {
+        "plain": 3,
+        "call": 6,
+        "mix": 3,
+        "mix_with_host": 1,
+        "wrapped": 2,
+        "ufunc": 2,
+    } | {
+        "on_a_view": 3,
+        "graph": 3,
+        "replay": 2,
+    }
+    READS: ClassVar[dict[str, int]] = {
+        "read_plain": 3,
+        "read_by_call": 3,
+        "read_to_host": 1,
+        "get": 1,
+    }
+    HOST_WAITS = ("mix_with_host", "read_to_host", "get")
+    ALLOCATIONS = ("cupy", "pool", "from cupy's", "from pool")
 
     def __init__(self, seed: int, kernels: Kernels, threads: Threads, pauses: list[int]) -> None:
         self.random = random.Random(seed)
@@ -188,62 +254,79 @@ class Schedule:
         self.results = cupy.zeros((STEPS * 2, N), np.int32)
         self.log: list[str] = []
         self.count = 0
+        # A schedule of fewer kinds of steps has more of each, and they hide less of each other:
+        # what makes the host wait hides most.
+        self.left_out = {
+            name
+            for name in [*self.MOVES, *self.WORK, *self.READS]
+            if self.random.random() < (0.8 if name in self.HOST_WAITS else 0.4)
+        }
+        self.captured = [drv.Stream(1), drv.Stream(1)]
+        pycudas = [drv.Stream(), *self.captured]
         places = [
-            ("cupy", cupy.cuda.Stream.null),
             ("cupy", cupy.cuda.Stream()),
             ("cupy", cupy.cuda.Stream(non_blocking=True)),
             ("cupy", cupy.cuda.Stream(non_blocking=True)),
-            ("cupy", cupy.cuda.Stream.ptds),
+            ("cupy", PER_THREAD),
+            ("cupy", bridge.as_cupy_stream(self.random.choice(pycudas))),
             ("pycuda", None),
-            ("pycuda", drv.Stream()),
-            ("pycuda", drv.Stream(1)),
+            ("pycuda", PER_THREAD),
+            *(("pycuda", stream) for stream in pycudas),
         ]
-        self.streams = [places[0], *self.random.sample(places[1:], STREAMS - 1)]
+        self.streams = [("cupy", cupy.cuda.Stream.null), *self.random.sample(places, STREAMS - 1)]
 
     def run(self) -> None:
         """Queue everything; AssertionError if a read is not what it should be."""
         drv.Context.synchronize()
         for _ in range(STEPS):
-            action = self.random.random()
-            if not self.buffers or (len(self.buffers) < 4 and action < 0.15):
-                self.allocate(self.random.choice(["cupy", "pool", "from cupy's", "from pool"]))
-            elif action < 0.3:
-                self.drop(self.random.choice(self.buffers))
-            elif action < 0.6:
-                getattr(self, self.random.choice(self.MOVES))(self.random.choice(self.buffers))
-            elif action < 0.8:
-                self.work(self.random.choice(self.buffers))
+            if not self.buffers or (len(self.buffers) < 4 and self.random.random() < 0.15):
+                self.allocate(self.random.choice(self.ALLOCATIONS))
             else:
-                self.read(self.random.choice(self.buffers))
+                getattr(self, self.choose(self.KINDS))(self.random.choice(self.buffers))
         for buffer in self.buffers:
             self.read(buffer)
         self.check()
 
     def check(self) -> None:
         """Let everything run, and compare the reads."""
-        streams = [s for _, s in self.streams if s is not None and s is not cupy.cuda.Stream.ptds]
+        streams = [s for _, s in self.streams if s is not None and s is not PER_THREAD]
         self.random.shuffle(streams)  # the host driver runs what is waited for first
         for stream in streams:
             stream.synchronize()
         drv.Context.synchronize()
-        for slot, model, text in self.reads:
-            np.testing.assert_array_equal(slot.get(), model, err_msg=text)
+        for found, model, text in self.reads:
+            got = found.get() if isinstance(found, cupy.ndarray) else found
+            np.testing.assert_array_equal(got[: model.size], model, err_msg=text)
 
     # ---- where and on which thread ---------------------------------------------------------------
 
-    def place(self, library: str) -> Place:
+    def choose(self, weights: dict[str, int]) -> str:
+        """Choose one of a table, as far as this schedule has it."""
+        drawn = [0 if name in self.left_out else weight for name, weight in weights.items()]
+        return self.random.choices(list(weights), drawn if any(drawn) else None)[0]
+
+    def place(self, library: str, per_thread: bool = True) -> Place:
         """Choose a stream of a library, and a thread where that matters."""
-        stream = self.random.choice([s for kind, s in self.streams if kind == library] or [None])
-        if library == "pycuda":
-            return Place(library, stream, stream.handle if stream else 0)
-        stream = stream or cupy.cuda.Stream.null
-        own = stream is cupy.cuda.Stream.ptds
-        return Place(library, stream, stream.ptr, self.random.randrange(THREADS) if own else None)
+        if library == "pycuda" and self.random.random() < 0.1:
+            stream: Any = drv.Stream(self.random.randrange(2))  # gone with what is done there
+        else:
+            known = [stream for kind, stream in self.streams if kind == library]
+            stream = self.random.choice(known or [None])
+        if stream is PER_THREAD:
+            if not per_thread:
+                return DEFAULT
+            return Place(library, stream, stream.ptr, self.random.randrange(THREADS))
+        handle = getattr(stream, "ptr", None) or getattr(stream, "handle", 0)
+        return Place(library, stream, handle)
+
+    def under(self, buffer: Buffer) -> Place:
+        """Choose what CuPy's current stream may be in a call on a buffer."""
+        return self.place("cupy") if buffer.is_on_default else buffer.place.of_cupy
 
     def run_on(self, *places: Place, action: Any) -> Any:
         """Do something under the first place's stream, on a thread that knows all of them."""
         known = {place.thread for place in places} - {None}
-        thread = known.pop() if known else self.random.randrange(THREADS)
+        thread = known.pop() if known else max(0, self.random.randrange(-6, THREADS))  # 0 is fast
         if known:
             return None  # two threads' default streams: nobody can name both
 
@@ -268,89 +351,134 @@ class Schedule:
 
     def allocate(self, kind: str, place: Place | None = None) -> None:
         """Make an array and write to it."""
-        null = Place("pycuda", None, 0)
-        if kind == "cupy":
+        if kind in ("cupy", "from pool"):
             place = place or self.place("cupy")
-            with_pool = self.cupys.malloc
-        elif kind == "from pool":
-            place = self.place("cupy")
-            with_pool = self.from_pool
+            malloc = self.cupys.malloc if kind == "cupy" else self.from_pool
+
+            def make() -> Any:
+                with cupy.cuda.using_allocator(malloc):
+                    return cupy.empty(N, np.int32)
+
+            array = self.run_on(place, action=make)
+            if kind == "cupy":
+                buffer = Buffer(kind, array, place, place)
+            else:
+                buffer = Buffer(kind, array, place, DEFAULT, place if place.handle else None)
         else:
             allocator = self.pool.allocate if kind == "pool" else self.from_cupys
             array = self.run_on(
-                null, action=lambda: gpuarray.GPUArray(N, np.int32, allocator=allocator)
+                DEFAULT, action=lambda: gpuarray.GPUArray(N, np.int32, allocator=allocator)
             )
-            return self._begin(Buffer(array, null, null), kind)
-
-        def make() -> Any:
-            with cupy.cuda.using_allocator(with_pool):
-                return cupy.empty(N, np.int32)
-
-        array = self.run_on(place, action=make)
-        home = place if kind == "cupy" else null
-        user = place.handle or None if kind != "cupy" else None
-        return self._begin(Buffer(array, place, home, user), kind)
-
-    def _begin(self, buffer: Buffer, kind: str) -> None:
-        buffer.kind = kind
+            buffer = Buffer(kind, array, DEFAULT, DEFAULT)
         buffer.number = self.count = self.count + 1
         if buffer.place.library == "pycuda" and self.random.random() < 0.5:
             self.to_the_other(buffer)  # nothing was queued on the default stream in between
-        value = self.random.randrange(1000)
-        self._queue(buffer, "start", value)
+        value = np.int32(self.random.randrange(1000))
+        self._plain(buffer, "start", buffer.array, value)
         buffer.model = np.arange(value, value + N, dtype=np.int32)
         self.buffers.append(buffer)
         self.note(f"allocate, {kind}", buffer)
 
     def drop(self, buffer: Buffer) -> None:
         """Let go of the memory; take as much again from where it goes."""
-        place, home = buffer.place, buffer.home
-        covered = buffer.user == place.handle and home.handle in buffer.covers
-        if not (place.is_on(home) or covered):  # CuPy's own rule
-            action = lambda: bridge.wait_stream(home.stream, place.stream)  # noqa: E731
-            if not self.run_on(home, place, action=action):
-                return
-        self.note("drop", buffer)
-        self.buffers.remove(buffer)
-        views = [*buffer.older, buffer.array]
-        kind = buffer.kind
-        del buffer.older, buffer.array
-        self.run_on(self.place("cupy"), action=views.clear)
+        kind, home, place = buffer.kind, buffer.home, self.place("cupy")
+        views = self._forget(buffer)
+        if views is None:
+            return
+        self.run_on(place, action=self._tie(views) if self.random.random() < 0.2 else views.clear)
         if self.random.random() < 0.8:
             if kind in ("pool", "from pool"):
                 kind = self.random.choice(["pool", "from pool"])
             self.allocate(kind, home if kind == "cupy" else None)
 
+    def _forget(self, buffer: Buffer) -> list[Any] | None:
+        """Return what keeps a buffer's memory, ready to be let go of."""
+        place, home = buffer.place, buffer.home
+        covered = buffer.user and buffer.user.key == place.key and home.key in buffer.covers
+        if not (place.key == home.key or covered):  # CuPy's own rule
+            action = lambda: bridge.wait_stream(home.stream, place.stream)  # noqa: E731
+            if not self.run_on(home, place, action=action):
+                return None
+        self.note("drop", buffer)
+        self.buffers.remove(buffer)
+        views = [buffer.graphs, *buffer.older, buffer.array]
+        vars(buffer).clear()
+        return views
+
+    def _tie(self, views: list[Any]) -> Callable[[], Any]:
+        """Return what makes garbage of arrays that only the collector finds, and runs it."""
+
+        def collect() -> None:
+            knot = views.copy()
+            for one in knot:
+                if hasattr(one, "__dict__"):
+                    one.knot = knot
+            knot.append(knot)
+            one = knot = None
+            views.clear()
+            gc.collect()
+
+        return collect
+
     # ---- moves -----------------------------------------------------------------------------------
 
+    def move(self, buffer: Buffer) -> None:
+        """Go elsewhere."""
+        getattr(self, self.choose(self.MOVES))(buffer)
+
     def _moved(
-        self, buffer: Buffer, place: Place, array: Any = None, user: Any = None, covers: Any = ()
+        self,
+        buffer: Buffer,
+        text: str,
+        place: Place,
+        array: Any = None,
+        user: Place | None = None,
+        *covers: Place,
     ) -> None:
         if array is not None and array is not buffer.array:
-            if self.random.random() < 0.7:  # to let go of it may order more than the move does
+            if self.random.random() < 0.7:  # letting go may order more than the move does
                 buffer.older.append(buffer.array)
-            buffer.set_view(array, user, set(covers))
+            # `as_cupy` gives back, and tells nothing of, what it has been given before.
+            if place.library == "pycuda" or not buffer.set_again(array):
+                buffer.set_view(array, user, *covers)
         buffer.place = place
+        self.note(text, buffer)
 
     def to_the_other(self, buffer: Buffer) -> None:
         """Convert, naming the stream."""
         old, array = buffer.place, buffer.array
         if old.library == "cupy":
             new = self.place("pycuda")
-            view = self.run_on(old, action=lambda: bridge.as_pycuda(array, stream=new.stream))
+            action = lambda: bridge.as_pycuda(array, stream=new.stream)  # noqa: E731
+            view = self.run_on(old, new, action=action)
         else:
-            new = self.place("cupy")
-            view = self.run_on(new, action=lambda: bridge.as_cupy(array, stream=old.stream))
-        self._moved(buffer, new, view, new.handle, {old.handle})
-        self.note("convert", buffer)
+            home = buffer.home.library == "cupy" and self.random.random() < 0.4
+            new = buffer.home if home else self.place("cupy")
+            action = lambda: bridge.as_cupy(array, stream=old.stream)  # noqa: E731
+            view = self.run_on(new, old, action=action)
+        if view is not None:
+            self._moved(buffer, "convert", new, view, new, old)
+
+    def convert_unordered(self, buffer: Buffer) -> None:
+        """Convert, and order the streams by hand."""
+        old, array = buffer.place, buffer.array
+        new = self.place("pycuda" if old.library == "cupy" else "cupy")
+        convert = bridge.as_pycuda if old.library == "cupy" else bridge.as_cupy
+
+        def action() -> Any:
+            bridge.wait_stream(new.stream, old.stream)
+            return convert(array, stream=-1)
+
+        view = self.run_on(new, old, action=action)
+        if view is not None:
+            self._moved(buffer, "convert, stream=-1", new, view)
 
     def wait(self, buffer: Buffer) -> None:
         """Go to another stream of the same library."""
         old, new = buffer.place, self.place(buffer.place.library)
         action = lambda: bridge.wait_stream(new.stream, old.stream)  # noqa: E731
         if self.run_on(new, old, action=action):
-            self._moved(buffer, new)
-            self.note("wait", buffer)
+            self._moved(buffer, "wait", new)
 
     def name_the_stream(self, buffer: Buffer) -> None:
         """Say of a CuPy array where work on it is pending."""
@@ -360,166 +488,316 @@ class Schedule:
             array = buffer.array
             action = lambda: bridge.as_cupy(array, stream=old.stream)  # noqa: E731
             if self.run_on(new, old, action=action) is not None:
-                self._moved(buffer, new)
-                self.note("as_cupy(x, stream=)", buffer)
+                self._moved(buffer, "as_cupy(x, stream=)", new)
 
     def view_on_a_stream(self, buffer: Buffer) -> None:
         """View a GPUArray for a stream: after the default one's work, and CuPy's current one's."""
-        array, here = buffer.array, buffer.place
-        if here.library == "cupy":
+        array, here = buffer.array, self.under(buffer)
+        if buffer.place.library == "cupy":
             known = [one for one in buffer.older if isinstance(one, gpuarray.GPUArray)]
             array = self.random.choice(known) if known else None
-        elif not here.handle:
-            here = self.place("cupy")
-        else:
-            return
-        if array is not None:
-            new = self.place("pycuda")
-            view = self.run_on(here, action=lambda: bridge.as_pycuda(array, stream=new.stream))
-            self._moved(buffer, new, view, new.handle, {here.handle})
-            self.note("as_pycuda(a, stream=)", buffer)
+            if array is None or array.size != buffer.array.size:
+                return
+        new = self.place("pycuda")
+        action = lambda: bridge.as_pycuda(array, stream=new.stream)  # noqa: E731
+        view = self.run_on(here, new, action=action)
+        if view is not None and not (view is array and buffer.set_again(view)):
+            self._moved(buffer, "as_pycuda(a, stream=)", new, view, new, here)
+        elif view is not None:
+            self._moved(buffer, "as_pycuda(a)", new)
 
-    def export(self, buffer: Buffer) -> None:
+    def export(self, buffer: Buffer, muted: bool = False) -> None:
         """Go through a third library, which says where its work is."""
         old = buffer.place
-        if old.library == "cupy":
-            new = self.place("cupy")
-            kind = self.random.choice([ByInterface, ByDlpack])
-            exporter = kind(buffer.array, old.stream)
-            view = self.run_on(new, old, action=lambda: bridge.as_cupy(exporter))
-            self._exported(buffer, new, view, kind.__name__)
+        kind = self.random.choice([ByInterface, ByDlpack]) if old.library == "cupy" else ByInterface
+        new = self.place("cupy" if muted else self.random.choice(["cupy", "pycuda"]))
+        said = self.place("cupy", per_thread=False) if muted else old
+        exporter = kind(buffer.array, said)
+
+        def action() -> Any:
+            if muted:
+                return bridge.as_cupy(exporter, stream=old.of_cupy.stream)  # None says nothing
+            if new.library == "cupy":
+                return bridge.as_cupy(exporter)
+            return bridge.as_pycuda(exporter, stream=new.stream)
+
+        view = self.run_on(new, old, action=action)
+        if view is not None:
+            self._moved(buffer, kind.__name__ + ", stream=" * muted, new, view)
+            if new.library == "pycuda":
+                buffer.meet(view.base)  # what `as_cupy` gives back
 
     def export_muted(self, buffer: Buffer) -> None:
         """Go through a third library, saying ourselves where its work is."""
-        old = buffer.place
-        if old.library == "cupy":
-            new = self.place("cupy")
-            kind = self.random.choice([ByInterface, ByDlpack])
-            exporter = kind(buffer.array, self.place("cupy").stream)
-            if exporter.stream is cupy.cuda.Stream.ptds:
-                return
-            view = self.run_on(new, old, action=lambda: bridge.as_cupy(exporter, stream=old.stream))
-            self._exported(buffer, new, view, f"{kind.__name__}, stream=")
+        self.export(buffer, muted=True)
 
-    def _exported(self, buffer: Buffer, new: Place, view: Any, text: str) -> None:
-        if view is not None:
+    def slice(self, buffer: Buffer) -> None:
+        """Go on with a part of the array, which keeps the whole."""
+        at = self.random.randrange(1, 4)
+        if buffer.model.size - at >= N // 2:
             buffer.older.append(buffer.array)
-            self._moved(buffer, new, view)
-            self.note(text, buffer)
+            buffer.array = buffer.array[at:]
+            buffer.meet(buffer.array)
+            buffer.model = buffer.model[at:]
+            self.note("slice", buffer)
 
-    # ---- work ------------------------------------------------------------------------------------
+    def slice_wrapped(self, buffer: Buffer) -> None:
+        """Let a function of GPUArrays make the slice."""
+        here, array, at = buffer.place, buffer.array, self.random.randrange(1, 4)
+        if here.library == "cupy" and buffer.model.size - at >= N // 2:
+            cut = bridge.wrap_pycuda(lambda a: a[at:])
+            self._moved(
+                buffer, "slice, wrapped", here, self.run_on(here, action=lambda: cut(array)), here
+            )
+            buffer.model = buffer.model[at:]
 
-    def _queue(self, buffer: Buffer, name: str, value: Any) -> None:
+    def slice_there_and_back(self, buffer: Buffer) -> None:
+        """Take a slice through CuPy, under the stream to which the block goes back."""
+        home, part = buffer.home, buffer.array[1:]
+        if buffer.is_on_default and home.library == "cupy" and part.size >= N // 2:
+            action = lambda: bridge.as_pycuda(bridge.as_cupy(part))  # noqa: E731
+            view = self.run_on(home, action=action)
+            self._moved(buffer, "slice, there and back", DEFAULT, view, DEFAULT, home)
+            buffer.model = buffer.model[1:]
+
+    # ---- kernels ---------------------------------------------------------------------------------
+
+    def _numbers(self, size: int) -> tuple[Any, Any]:
+        return np.int32(size), np.int32(self.random.choice(self.pauses))
+
+    def _plain(self, buffer: Buffer, name: str, *args: Any) -> None:
         """Run a kernel where the buffer is, by the library whose array it is."""
-        place, array = buffer.place, buffer.array
-        args = np.int32(N), value, np.int32(self.random.choice(self.pauses))
-        if name != "read":
-            args = args[0], np.int32(value), args[2]
-        if place.library == "cupy":
-            action = lambda: self.kernels.ours[name](array, *args, block=32)  # noqa: E731
+        place, args = buffer.place, (*args, *self._numbers(buffer.model.size))
+        ours, theirs = self.kernels.ours[name], self.kernels.theirs[name]
+        if place.library == "cupy" or place.stream is PER_THREAD:  # on which PyCUDA cannot launch
+            self.run_on(place.of_cupy, action=lambda: ours(*args, block=32))
         else:
-            pointers = [np.uintp(int(array.gpudata)), args[0], args[1], args[2]]
-            if name == "read":
-                pointers[2] = np.uintp(value.data.ptr)
-            function = self.kernels.theirs[name]
-            action = lambda: function(*pointers, block=(32, 1, 1), stream=place.stream)  # noqa: E731
-        self.run_on(place, action=action)
+            self.run_on(place, action=lambda: theirs(*args, block=BLOCK, stream=place.stream))
+
+    def _call(self, here: Place, name: str, *args: Any, forms: Any = tuple(FORMS)) -> bool:
+        """Run a kernel by the bridge, under a stream of CuPy's, on any stream."""
+        form = self.random.choice(forms)
+        if form.startswith("launch"):  # on PyCUDA's own streams only
+            there = self.place("pycuda", per_thread=False)
+        else:
+            there = self.place(self.random.choice(["cupy", "pycuda"]))
+        ours, theirs = self.kernels.ours[name], self.kernels.theirs[name]
+        action = lambda: FORMS[form](ours, theirs, args, there.stream)  # noqa: E731
+        return bool(self.run_on(here, there, action=action))
+
+    # ---- reads -----------------------------------------------------------------------------------
 
     def read(self, buffer: Buffer) -> None:
         """Copy the buffer, to be compared in the end."""
         slot = self.results[len(self.reads)]
-        self._queue(buffer, "read", slot)
-        self.note("read", buffer)
-        self.reads.append((slot, buffer.model.copy(), "\n".join(self.log)))
+        how = self.choose(self.READS)
+        found = getattr(self, how)(buffer, slot)
+        if found is None:
+            how, found = "read_plain", self.read_plain(buffer, slot)
+        self.note(how, buffer)
+        model = buffer.model.copy()
+        if how == "read_to_host":
+            model = 3 * np.arange(model.size, dtype=np.int32) + model
+        self.reads.append((found, model, "\n".join(self.log)))
+
+    def read_plain(self, buffer: Buffer, slot: Any) -> Any:
+        self._plain(buffer, "copy", slot, buffer.array)
+        return slot
+
+    def read_by_call(self, buffer: Buffer, slot: Any) -> Any:
+        args = slot, buffer.array, *self._numbers(buffer.model.size)
+        return slot if self._call(self.under(buffer), "copy", *args) else None
+
+    def read_to_host(self, buffer: Buffer, slot: Any) -> Any:
+        """Compute with an array of the host, which is there and back when the call returns."""
+        host = np.arange(buffer.model.size, dtype=np.int32)
+        args = drv.InOut(host), buffer.array, *self._numbers(host.size)
+        return host if self._call(self.under(buffer), "mix", *args, forms=WITH_HOST) else None
+
+    def get(self, buffer: Buffer, slot: Any) -> Any:
+        """Copy to the host as users do."""
+        at, array = buffer.place, buffer.array
+        if at.library == "cupy" or buffer.is_on_default:
+            return self.run_on(at, action=array.get)
+        return None
+
+    # ---- work ------------------------------------------------------------------------------------
 
     def work(self, buffer: Buffer) -> None:
         """Compute with the buffer, in a way in which the order matters."""
-        value = np.int32(self.random.randrange(1000))
-        on_cupy = buffer.place.library == "cupy"
-        how = self.random.choice(self.ON_CUPY if on_cupy else self.ON_PYCUDA)
-        if getattr(self, how)(buffer, value):
-            buffer.model = 3 * buffer.model + value
+        how = self.choose(self.WORK)
+        model = getattr(self, how)(buffer, np.int32(self.random.randrange(1000)))
+        if model is not None:
+            buffer.model = model
             self.note(how, buffer)
 
-    def _args(self, value: Any) -> tuple[Any, ...]:
-        return np.int32(N), value, np.int32(self.random.choice(self.pauses))
-
-    def plain(self, buffer: Buffer, value: Any) -> bool:
+    def plain(self, buffer: Buffer, value: Any) -> Any:
         """A function of the library whose array it is, on its stream."""
-        self._queue(buffer, "step", value)
-        return True
+        self._plain(buffer, "step", buffer.array, value)
+        return 3 * buffer.model + value
 
-    def of_pycuda(self, buffer: Buffer, value: Any) -> bool:
-        """A function on a GPUArray of the default stream, called under any stream of CuPy's."""
-        if buffer.place.handle:
-            return False
-        here, array, args = self.place("cupy"), buffer.array, self._args(value)
-        if self.random.random() < 0.5:
-            function = self.kernels.ours["step"]
-            action = lambda: function(array, *args, block=32)  # noqa: E731
-        else:
-            function = self.kernels.theirs["step"]
-            action = lambda: bridge.launch(function, array, *args, grid=1, block=32)  # noqa: E731
-        self.run_on(here, action=action)
-        return True
+    def call(self, buffer: Buffer, value: Any) -> Any:
+        """A function of either library, called through the bridge."""
+        args = buffer.array, value, *self._numbers(buffer.model.size)
+        done = self._call(self.under(buffer), "step", *args)
+        return 3 * buffer.model + value if done else None
 
-    def call_elsewhere(self, buffer: Buffer, value: Any) -> bool:
-        """A function launched on another stream than CuPy's."""
-        there = self.place(self.random.choice(["cupy", "pycuda"]))
-        array, args, function = buffer.array, self._args(value), self.kernels.ours["step"]
-        done = self.run_on(
-            buffer.place,
-            there,
-            action=lambda: function(array, *args, block=32, stream=there.stream),
-        )
-        return bool(done)
+    def mix(self, buffer: Buffer, value: Any) -> Any:
+        """A function of two arrays, of any library, whose work the call is in order with."""
+        here = self.under(buffer)
+        others = [
+            one
+            for one in self.buffers
+            if one is not buffer and (one.place.key == here.key or one.is_on_default)
+        ]
+        if not others:
+            return None
+        other = self.random.choice(others)
+        size = min(buffer.model.size, other.model.size)
+        if not self._call(here, "mix", buffer.array, other.array, *self._numbers(size)):
+            return None
+        model = buffer.model.copy()
+        model[:size] = 3 * model[:size] + other.model[:size]
+        self.note("(mixed in)", other)
+        return model
 
-    def launch(self, buffer: Buffer, value: Any) -> bool:
-        """A function of PyCUDA's, launched on its default stream or another of its."""
-        array, args, function = buffer.array, self._args(value), self.kernels.theirs["step"]
-        stream = self.place("pycuda").stream
-        self.run_on(
-            buffer.place,
-            action=lambda: bridge.launch(function, array, *args, grid=1, block=32, stream=stream),
-        )
-        return True
+    def mix_with_host(self, buffer: Buffer, value: Any) -> Any:
+        """A function of an array and one of the host."""
+        host = np.arange(value, value + buffer.model.size, dtype=np.int32)
+        args = buffer.array, drv.In(host), *self._numbers(host.size)
+        done = self._call(self.under(buffer), "mix", *args, forms=WITH_HOST)
+        return 3 * buffer.model + host if done else None
 
-    def wrapped(self, buffer: Buffer, value: Any) -> bool:
+    def wrapped(self, buffer: Buffer, value: Any) -> Any:
         """A function of GPUArrays, which works on PyCUDA's default stream."""
-        array, args, function = buffer.array, self._args(value), self.kernels.theirs["step"]
+        if buffer.place.library != "cupy":
+            return None
+        array, function = buffer.array, self.kernels.theirs["step"]
+        args = value, *self._numbers(buffer.model.size)
 
         def work(*arrays: Any) -> None:
-            pointer = int(arrays[0].gpudata) if arrays else array.data.ptr
-            function(np.uintp(pointer), *args, block=(32, 1, 1))
+            function(*(arrays or (array,)), *args, block=BLOCK)
 
         arrays = [array] * self.random.randrange(2)  # or it is known to the function anyway
         self.run_on(buffer.place, action=lambda: bridge.wrap_pycuda(work)(*arrays))
-        return True
+        return 3 * buffer.model + value
 
-    def ufunc(self, buffer: Buffer, value: Any) -> bool:
+    def ufunc(self, buffer: Buffer, value: Any) -> Any:
         """CuPy's own operations."""
-        array = buffer.array
+        if buffer.place.library != "cupy":
+            return None
+        self.run_on(buffer.place, action=lambda: compute(buffer.array, value))
+        return 3 * buffer.model + value
+
+    def on_a_view(self, buffer: Buffer, value: Any) -> Any:
+        """A function of PyCUDA's on a view, the end of which CuPy's stream waits for."""
+        place = buffer.place
+        if place.library != "cupy":
+            return None
+        there, theirs = self.place("pycuda", per_thread=False), self.kernels.theirs["step"]
+        args = value, *self._numbers(buffer.model.size)
 
         def work() -> None:
-            cupy.multiply(array, 3, out=array)
-            cupy.add(array, value, out=array)
+            view = bridge.as_pycuda(buffer.array, stream=there.stream)
+            theirs(view, *args, block=BLOCK, stream=there.stream)
+            same = weakref.ref(view)
+            del view
+            if same() is not None:  # the array was made from that one, which stays
+                bridge.as_cupy(same(), stream=there.stream)
 
-        self.run_on(buffer.place, action=work)
-        return True
+        self.run_on(place, action=work)
+        return 3 * buffer.model + value
+
+    # ---- graphs ----------------------------------------------------------------------------------
+
+    def graph(self, buffer: Buffer, value: Any) -> Any:
+        """Capture work on two streams, one of them CuPy's current one, and launch it."""
+        inside, other = self.random.sample(self.captured, 2)
+        array, numbers = buffer.array, self._numbers(buffer.model.size)
+        ours, theirs = self.kernels.ours["step"], self.kernels.theirs["step"]
+        kept = buffer.older if self.random.random() < 0.5 else []
+
+        def call(value: Any, form: str) -> None:
+            FORMS[form](ours, theirs, (array, value, *numbers), other)
+
+        def on_a_view(value: Any, form: str) -> None:
+            view = bridge.as_pycuda(array, stream=other)
+            theirs(view, value, *numbers, block=BLOCK, stream=other)
+            if value % 2:
+                kept.extend([view, bridge.as_cupy(view, stream=other)])
+
+        def on_a_plain_view(value: Any, form: str) -> None:
+            view = bridge.as_pycuda(array)
+            FORMS[form](ours, theirs, (view, value, *numbers), other)
+
+        def on_cupys(value: Any, form: str) -> None:
+            compute(bridge.as_cupy(array), value)
+
+        kinds = [call, on_a_view, on_a_plain_view, on_cupys]
+        steps = [
+            (self.random.choice(kinds), value, self.random.choice(list(FORMS)))
+            for value in range(value, value + self.random.randrange(1, 4))
+        ]
+        others = [one for one in self.buffers if one is not buffer]
+        views = self._forget(self.random.choice(others)) if len(others) > 1 else None
+
+        def capture() -> Any:
+            with bridge.use_stream(inside) as stream:
+                stream.begin_capture()
+                try:
+                    for work, value, form in steps:
+                        work(np.int32(value), form)
+                    if views:
+                        views.clear()
+                finally:
+                    graph = stream.end_capture()
+            return graph
+
+        graph = self.run_on(DEFAULT, action=capture)
+        buffer.graphs.append((graph, [value for _, value, _ in steps]))
+        return self.replay(buffer, value)
+
+    def replay(self, buffer: Buffer, value: Any) -> Any:
+        """Launch a graph where its buffer is now."""
+        if not buffer.graphs:
+            return None
+        graph, values = self.random.choice(buffer.graphs)
+        self.run_on(buffer.place, action=lambda: graph.launch(buffer.place.of_cupy.stream))
+        model = buffer.model
+        for one in values:
+            model = 3 * model + np.int32(one)
+        return model
+
+
+def compute(array: Any, value: Any) -> None:
+    """Do with CuPy what the kernel `step` does."""
+    cupy.multiply(array, 3, out=array)
+    cupy.add(array, value, out=array)
 
 
 def run(schedules: int, first: int = 0, pauses: list[int] | None = None) -> int:
     """Run schedules; return how many.  AssertionError at the first stale read."""
     kernels, threads = Kernels(), Threads(THREADS)
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # only where a schedule says so: it is then the same each time, and fast
+    lost: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lost.append
     try:
         for seed in range(first, first + schedules):
             try:
                 Schedule(seed, kernels, threads, pauses or PAUSES).run()
-            except AssertionError as error:
-                raise AssertionError(f"schedule {seed}: {error}") from None
+                gc.collect()
+                assert not lost, f"a finalizer raised {lost[0].exc_value!r}"
+            except Exception as error:
+                raise AssertionError(f"schedule {seed}: {error}") from error
             finally:
                 drv.Context.synchronize()
     finally:
+        sys.unraisablehook = hook
+        lost.clear()
+        gc.enable()
+        gc.unfreeze()
         threads.close()
     return schedules
 

@@ -813,7 +813,7 @@ def test_a_stream_named_later_orders_the_release_too(latch, put):
 
 @pytest.mark.parametrize("told", ["by nobody", "by another view"])
 def test_a_slice_of_another_streams_view_orders_the_release_too(told, latch, put):
-    """The round trip ends at the slice, whose end orders the stream that the view was made under."""
+    """The slice alone would order, at its end, the stream that the first view was made under."""
     cupy_stream, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
 
     def convert(x, _):
