@@ -409,12 +409,10 @@ class Schedule:
         """Return what makes garbage of arrays that only the collector finds, and runs it."""
 
         def collect() -> None:
-            knot = views.copy()
-            for one in knot:
-                if hasattr(one, "__dict__"):
-                    one.knot = knot
-            knot.append(knot)
-            one = knot = None
+            knot, last = views.copy(), views[-1]
+            if isinstance(last, gpuarray.GPUArray):  # the collector does not look into CuPy's
+                last.knot = knot
+            knot = last = None
             views.clear()
             gc.collect()
 
