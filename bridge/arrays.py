@@ -144,8 +144,8 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     pycuda.gpuarray.GPUArray
         A view with the shape, strides (bytes) and dtype of `array`; where `array` is contiguous,
         with the strides that PyCUDA gives such arrays, also to axes of length 1.  If `array` is
-        itself a whole view made by `as_cupy`, and no `stream` is given, the `GPUArray` it was made
-        from; but not a slice of a view that was made under another stream, which has to wait, too.
+        itself a whole view made by `as_cupy`, and the release is to order no streams, the
+        `GPUArray` it was made from.
 
     Raises
     ------
@@ -195,10 +195,9 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
         end_waiting_leases()
         order(waiter, awaited, context.current_device())
         leased = needs_lease(waiter, awaited)
-    if type(data.mem) is UnownedMemory:
+    if type(data.mem) is UnownedMemory and not leased:
         source = viewed(data.mem._owner)
-        comes_back = source is not None and waiter <= 0 and _same_view(array, source)
-        if comes_back and not (leased and _ends_elsewhere(source, awaited)):
+        if source is not None and _same_view(array, source):
             return source
     owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
     return _new_gpuarray(array, data.ptr, owner, device_id)
@@ -231,19 +230,6 @@ def viewed(owner: Any) -> Any:
     owner = source_of(owner)
     is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Keeper
     return owner[0] if is_ours else None
-
-
-def _ends_elsewhere(array: Any, owner: int) -> bool:
-    """Tell whether a GPUArray is on CuPy's memory and `owner` is not told when it goes.
-
-    A slice of a view is: its end is the view's, which was made under another stream.
-    """
-    base = array.base
-    while isinstance(base, GPUArray):
-        base = base.base
-    if type(base) is Lease:
-        return (base.owner_stream, base.user_stream) != (owner, 0)
-    return isinstance(base, _ndarray)
 
 
 def _keep(array: Any, device_id: int) -> Keeper:

@@ -132,11 +132,6 @@ DECISIONS = {
         ),
     ),
     "unordered views need a lease": (arrays, "needs_lease", lambda right: lambda user, owner: True),
-    "a slice of a view ends with its whole": (
-        arrays,
-        "_ends_elsewhere",
-        lambda right: lambda array, owner: False,
-    ),
     "nothing stands in for the per-thread stream": (streams, "PER_THREAD", lambda right: -2),
 }
 

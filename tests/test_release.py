@@ -824,12 +824,6 @@ def test_a_slice_of_another_streams_view_orders_the_release_too(told, latch, put
     assert reuse_cupys_block(convert, cupy_stream, None, latch, put) == {1}
 
 
-def test_a_slice_of_the_same_streams_view_comes_back():
-    with cupy.cuda.Stream(non_blocking=True):
-        part = bridge.as_pycuda(cupy.zeros(4))[1:]
-        assert bridge.as_pycuda(bridge.as_cupy(part)) is part
-
-
 def test_leases_leave_no_streams_behind():
     from bridge import streams
 
