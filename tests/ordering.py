@@ -159,6 +159,7 @@ class Threads:
     def __init__(self, count: int) -> None:
         self.todo: list[Any] = [queue.SimpleQueue() for _ in range(1, count)]
         self.done: Any = queue.SimpleQueue()
+        self.answers: list[Any] = []
         self.threads = [
             threading.Thread(target=self._work, args=(todo,), daemon=True) for todo in self.todo
         ]
@@ -169,17 +170,19 @@ class Threads:
         with bridge.primary_context():
             for action in iter(todo.get, None):
                 try:
-                    self.done.put((action(), None))
+                    self.answers.append((action(), None))
                 except BaseException as error:
-                    self.done.put((None, error))
-                del action
+                    self.answers.append((None, error))
+                del action  # before the other thread goes on: it may drop what this one holds
+                self.done.put(None)
 
     def run(self, thread: int, action: Any) -> Any:
         """Let a thread do something, and wait for it."""
         if thread == 0:
             return action()
         self.todo[thread - 1].put(action)
-        result, error = self.done.get()
+        self.done.get()
+        result, error = self.answers.pop()
         if error is not None:
             raise error
         return result
@@ -212,12 +215,12 @@ class Schedule:
         "convert_unordered": 1,
         "wait": 2,
         "name_the_stream": 2,
-        "view_on_a_stream": 2,
+        "view_on_a_stream": 4,
         "export": 4,
         "export_muted": 2,
         "slice": 2,
         "slice_wrapped": 1,
-        "slice_there_and_back": 2,
+        "slice_there_and_back": 4,
     }
     WORK: ClassVar[dict[str, int]] = {
         "plain": 3,

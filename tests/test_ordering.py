@@ -81,7 +81,8 @@ def is_blocking(handle):
 
 
 # Wrong answers to the questions that decide if something is queued: module, name, and the wrong
-# function, given the right one.
+# function, given the right one.  (To ask too often is no mistake: it queues more, and no less.
+# What needs a slice of another stream's view is too rare here: see test_release.py.)
 DECISIONS = {
     "the default stream follows blocking ones by itself": (
         streams,
