@@ -739,8 +739,8 @@ class Schedule:
             (self.random.choice(kinds), value, self.random.choice(list(FORMS)))
             for value in range(value, value + self.random.randrange(1, 4))
         ]
-        others = [one for one in self.buffers if one is not buffer]
-        views = self._forget(self.random.choice(others)) if len(others) > 1 else None
+        others = [one for one in self.buffers if one is not buffer and one.user]  # which wait
+        views = self._forget(self.random.choice(others)) if others else None
 
         def capture() -> Any:
             with bridge.use_stream(inside) as stream:
