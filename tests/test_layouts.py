@@ -259,9 +259,16 @@ BROKEN = {
         strides=gpuarray.strides[::-1]
     ),
     "a copy is made": lambda gpuarray: gpuarray.__dict__.update(
-        gpudata=gpuarray.gpudata and drv.mem_alloc(gpuarray.nbytes)
+        gpudata=gpuarray.gpudata and other_memory(gpuarray.nbytes)
     ),
 }
+
+
+def other_memory(nbytes):
+    """Allocate, and fill with what no case has: what was there before would differ."""
+    block = drv.mem_alloc(nbytes)
+    drv.memset_d8(block, 0xA5, nbytes)
+    return block
 
 
 @pytest.mark.parametrize("fault", BROKEN.values(), ids=BROKEN)

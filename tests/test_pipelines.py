@@ -437,41 +437,6 @@ def test_a_block_of_pycudas_pool_goes_to_one_stream_of_a_capture_only(ours):
     assert (y.get() == 2).all()
 
 
-def test_a_current_stream_that_is_gone_does_not_matter(latch, put):
-    stream, pool = drv.Stream(1), cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        x = cupy.zeros(N, np.int32)
-        x[...] = 2
-        with latch.hold(stream):
-            a = bridge.as_pycuda(x, stream=stream)
-            put(a.gpudata, N, 7, stream)
-            gone = drv.Stream(1)
-            handle = gone.handle
-            del gone
-            with use_handle(handle):
-                del a, x
-            y = cupy.empty(N, np.int32)
-            y[...] = 1
-        assert (y.get() == 1).all()
-
-
-class use_handle:  # noqa: N801
-    """Make a raw handle CuPy's current stream; nothing keeps it valid."""
-
-    def __init__(self, handle):
-        self.handle = handle
-        self.stream = bridge.as_cupy_stream(self)
-
-    def __cuda_stream__(self):
-        return 0, self.handle
-
-    def __enter__(self):
-        self.stream.use()
-
-    def __exit__(self, *error):
-        cupy.cuda.Stream.null.use()
-
-
 @pytest.mark.parametrize("pool", [False, True])
 def test_a_cycle_collected_in_a_capture_and_again_on_another_thread(pool):
     """Finalizers run once; yet the memory goes where PyCUDA can let go of it."""
