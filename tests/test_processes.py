@@ -619,7 +619,7 @@ def interrupt(work, longest, seconds=1.0):
     work()
     before, leases = state(), len(streams._leased)
     hits, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    while hits < 4 or time.monotonic() < end:  # longer where the machine is busy
         try:
             armed = True
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, longest))
@@ -627,7 +627,6 @@ def interrupt(work, longest, seconds=1.0):
         except Interrupt:
             armed = False
             hits += 1
-    assert hits > 3, hits
     assert set(ignored) <= {Interrupt}
     assert state() == before, (before, state())
     # A finalizer that is interrupted before its first line does nothing.
