@@ -18,7 +18,10 @@ from .words import kind, named
 
 _CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
-_NO_BFLOAT16 = cupy.__version__.startswith("13.")
+# CuPy 13 has none; CuPy 14 does not say that it wants NumPy 2.1.2 for it (seen).
+HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
+    np.lib.NumpyVersion(np.__version__) >= "2.1.2"
+)
 _VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
 _HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
 _DLPACK_MAJOR = 1
@@ -49,7 +52,7 @@ def check_dtype(dtype: np.dtype[Any], caller: str) -> None:
         problem = "is not one that both PyCUDA and CuPy hold"
     raise TypeError(
         f"{caller}: dtype {dtype} {problem} (accepted: bool, integers, float16/32/64, "
-        "bfloat16 with CuPy 14, complex64/128 and structured dtypes of these)"
+        "bfloat16 with CuPy 14 and NumPy 2.1.2, complex64/128 and structured dtypes of these)"
     )
 
 
@@ -60,7 +63,7 @@ def _is_held(dtype: np.dtype[Any]) -> bool:
         return all(_is_held(field[0]) for field in dtype.fields.values())
     # Plain bytes: what a structured dtype becomes on the way through other libraries.
     if dtype.name == "bfloat16":  # of ml_dtypes
-        return not _NO_BFLOAT16
+        return HOLDS_BFLOAT16
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
 
 

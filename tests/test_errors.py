@@ -205,8 +205,8 @@ ARRAYS = (
 )
 HOST = "; move it to the device first, e.g. cupy.asarray(a)"
 HELD = (
-    "(accepted: bool, integers, float16/32/64, bfloat16 with CuPy 14, complex64/128 and structured "
-    "dtypes of these)"
+    "(accepted: bool, integers, float16/32/64, bfloat16 with CuPy 14 and NumPy 2.1.2, "
+    "complex64/128 and structured dtypes of these)"
 )
 CAI = "as_cupy: the argument's __cuda_array_interface__"
 READ_ONLY = (

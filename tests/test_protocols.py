@@ -44,6 +44,7 @@ from pycuda import gpuarray
 from test_interface import BOTH, Exporter, pointer_of
 
 import bridge
+from bridge.interface import HOLDS_BFLOAT16
 
 CUDA, CUDA_MANAGED, ROCM = 2, 13, 10
 READ_ONLY, IS_COPIED, IS_PADDED = 1, 2, 4
@@ -391,9 +392,11 @@ def test_dlpack_bfloat16(convert, package):
     """Header, DLDataTypeCode, `kDLBfloat`: CuPy reads it as the dtype of ml_dtypes."""
     bfloat16 = np.dtype(package("ml_dtypes").bfloat16)
     producer = Producer(cupy.asarray(np.full(4, 0x3F80, np.uint16)), code=4)
-    if cupy.__version__.startswith("13."):
+    if not HOLDS_BFLOAT16:
         with pytest.raises(NotImplementedError, match="CuPy does not support bfloat16"):
             convert(producer)
+        with pytest.raises(TypeError, match="bfloat16 is not one that both PyCUDA and CuPy hold"):
+            bridge.as_cupy(gpuarray.GPUArray((4,), bfloat16))
         return
     view = convert(producer)
     assert view.dtype == bfloat16
