@@ -682,7 +682,8 @@ add(x, 2, block=8)
 assert (x == 2).all()
 """,
     "compilations": """
-import itertools, pathlib, tempfile
+import itertools, pathlib, tempfile, warnings
+warnings.simplefilter("ignore", ResourceWarning)  # of g++, where that is in NVRTC's place
 numbers, x = itertools.count(), cupy.empty(1, np.float32)
 with tempfile.TemporaryDirectory() as folder:
     def work():
