@@ -265,7 +265,7 @@ def test_numba_names_its_stream(numba_cuda, latch):
     seven = numba_cuda.pinned_array(N, np.int32)
     seven[...] = 7
     copied = cupy.zeros(N, np.int32)
-    held = cupy.cuda.Stream.from_external(array_stream(array))
+    held = bridge.as_cupy_stream(array_stream(array))
     cupy.cuda.Device().synchronize()
     with latch.hold(held), reader:
         array.copy_to_device(seven, stream=writer)
