@@ -108,33 +108,38 @@ def test_pytorch_refuses(torch, convert, make, error, message):
         convert(make(torch))
 
 
-def test_pytorch_is_ordered_on_its_own_stream(torch, latch, put):
-    tensor = torch.zeros(N, dtype=torch.int32, device="cuda")
-    writer, reader = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
-    copied = cupy.zeros(N, np.int32)
-    tensor.fill_(0)
-    torch.cuda.synchronize()
-    with latch.hold(bridge.as_cupy_stream(writer)), torch.cuda.stream(writer), reader:
-        tensor.fill_(7)
-        view = bridge.as_cupy(tensor)
-        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
-    assert (copied.get() == 7).all()
+@pytest.fixture
+def written_late(torch, latch):
+    """Write 7 on a held stream of PyTorch; return what a stream of CuPy's then reads of a view."""
+
+    def read(view, current):
+        tensor = torch.zeros(N, dtype=torch.int32, device="cuda")
+        writer, reader = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
+        copied = cupy.zeros(N, np.int32)
+        tensor.fill_(0)  # loads the kernel, which would wait for the held stream
+        torch.cuda.synchronize()
+        with latch.hold(bridge.as_cupy_stream(writer)), reader:
+            with torch.cuda.stream(writer):
+                tensor.fill_(7)
+            with torch.cuda.stream(writer if current else None):
+                source = view(tensor, writer)
+            copied.data.copy_from_device_async(source.data, source.nbytes, reader)
+        return set(copied.get().tolist())
+
+    return read
 
 
-@pytest.mark.parametrize("unordered", [False, True])
-def test_pytorch_on_a_stream_that_is_named(torch, latch, unordered):
-    """The writer is not PyTorch's current stream when it is converted; -1 is the control."""
-    tensor = torch.zeros(N, dtype=torch.int32, device="cuda")
-    writer, reader = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
-    copied = cupy.zeros(N, np.int32)
-    tensor.fill_(0)
-    torch.cuda.synchronize()
-    with latch.hold(bridge.as_cupy_stream(writer)), reader:
-        with torch.cuda.stream(writer):
-            tensor.fill_(7)
-        view = bridge.as_cupy(tensor, stream=-1 if unordered else writer)
-        copied.data.copy_from_device_async(view.data, view.nbytes, reader)
-    assert (copied.get() == (0 if unordered else 7)).all()
+def test_pytorch_is_ordered_on_its_current_stream(written_late):
+    assert written_late(lambda tensor, _: bridge.as_cupy(tensor), current=True) == {7}
+
+
+def test_pytorch_on_a_stream_that_is_named(written_late):
+    assert written_late(lambda tensor, s: bridge.as_cupy(tensor, stream=s), current=False) == {7}
+
+
+def test_pytorch_unordered(written_late):
+    """The control of the two above."""
+    assert written_late(lambda tensor, _: bridge.as_cupy(tensor, stream=-1), current=True) == {0}
 
 
 @BOTH

@@ -277,7 +277,7 @@ CALL_IN_CONTEXT(cuCtxSynchronize, (), {
 CALL_ABOUT_CONTEXT(cuCtxGetLimit, (size_t *value, CUlimit), { *value = 8 << 20; })
 CALL_ABOUT_CONTEXT(cuCtxSetLimit, (CUlimit, size_t), {})
 CALL_ABOUT_CONTEXT(cuCtxGetCacheConfig, (CUfunc_cache * value),
-                { *value = CU_FUNC_CACHE_PREFER_NONE; })
+                   { *value = CU_FUNC_CACHE_PREFER_NONE; })
 CALL_ABOUT_CONTEXT(cuCtxSetCacheConfig, (CUfunc_cache), {})
 CALL_ABOUT_CONTEXT(cuCtxGetStreamPriorityRange, (int *least, int *greatest),
-                { *least = 0, *greatest = -5; })
+                   { *least = 0, *greatest = -5; })
