@@ -225,11 +225,16 @@ def test_a_part_on_the_way_back_is_a_part():
     y = bridge.as_cupy(bridge.as_pycuda(x)[2:])
     assert y.data.ptr == x[2:].data.ptr
     assert np.array_equal(y.get(), np.arange(2, 6))
+    a = gpuarray.to_gpu(np.arange(6))
+    b = bridge.as_pycuda(bridge.as_cupy(a)[:2])
+    assert int(b.gpudata) == int(a.gpudata)
+    assert np.array_equal(b.get(), np.arange(2))
 
 
 PARTS = {
     "later": (lambda x: x.data.ptr + 8, (12,), np.float32, None),
     "shorter": (lambda x: x.data.ptr, (6,), np.float32, None),
+    "longer": (lambda x: x.data.ptr, (24,), np.float32, None),
     "of another dtype": (lambda x: x.data.ptr, (12,), np.int32, None),
     "with other strides": (lambda x: x.data.ptr, (12,), np.float32, (0,)),
 }
@@ -273,6 +278,13 @@ def test_an_array_that_repeats_elements_is_refused(shape):
     x = cupy.broadcast_to(cupy.arange(8)[:1], shape)
     with pytest.raises(ValueError, match=r"repeats elements.*pass cupy.ascontiguousarray\(a\)"):
         bridge.as_pycuda(x)
+
+
+def test_a_step_of_no_bytes_along_one_element_repeats_nothing():
+    x = cupy.ndarray((1, 3), np.float32, cupy.arange(3, dtype=np.float32).data, (0, 4))
+    a = bridge.as_pycuda(x)
+    assert a.strides == (12, 4)
+    assert np.array_equal(a.get(), [[0, 1, 2]])
 
 
 def test_as_cupy_keeps_the_source_alive():

@@ -159,6 +159,11 @@ def test_dlpack_is_told_the_current_stream(stream, asked):
     assert exporter.asked[0]["stream"] == (asked or stream.ptr)
 
 
+def test_the_memory_of_another_library_is_as_large_as_the_array():
+    x = cupy.zeros((3, 4), np.float64)
+    assert bridge.as_cupy(Exporter(x)).data.mem.size == x.nbytes
+
+
 def test_dlpack_is_never_told_the_per_thread_stream():
     """PyTorch refuses it; a stream in between does the same."""
     exporter = DLPackExporter(cupy.arange(3))
