@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import cupy
+import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, UnownedMemory
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
@@ -237,8 +238,10 @@ def _keep(array: Any, device_id: int) -> Keeper:
 
     It stays with the array, since making one and letting it go takes 0.3 us.
     """
-    keeper = Keeper(array.gpudata, array.base, device_id)
-    array._bridge_keeper = keeper
+    memory, base = array.gpudata, array.base
+    while base is not None and (type(memory) is int or isinstance(memory, np.integer)):  # a slice
+        memory, base = (base.gpudata, base.base) if isinstance(base, GPUArray) else (base, None)
+    array._bridge_keeper = keeper = Keeper(memory, device_id, array.gpudata)
     return keeper
 
 

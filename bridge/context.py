@@ -200,18 +200,18 @@ class Keeper:
 
     Parameters
     ----------
-    gpudata : object
-        A ``DeviceAllocation``, a ``PooledDeviceAllocation``, or an address inside of one.
-    base : object
-        What keeps the memory if `gpudata` does not.
+    memory : object
+        A ``DeviceAllocation`` or ``PooledDeviceAllocation``, or what keeps one.
     device_id : int
+    gpudata : object, optional
+        The ``gpudata`` of the array whose memory it is, if that is something else.
     """
 
-    __slots__ = ("base", "device_id", "gpudata")
+    __slots__ = ("device_id", "gpudata", "memory")
 
-    def __init__(self, gpudata: Any, base: Any, device_id: int) -> None:
+    def __init__(self, memory: Any, device_id: int, gpudata: Any = None) -> None:
+        self.memory = memory
         self.gpudata = gpudata
-        self.base = base
         self.device_id = device_id
 
     def __del__(
@@ -226,32 +226,32 @@ class Keeper:
         if is_finalizing() or forked:
             # The process takes it along.  PyCUDA would free it only on the thread where the
             # bridge met the device, and in a forked child nowhere.
-            keep((self.base, self.gpudata))
+            keep((self.memory, self.gpudata))
+            return
+        if _collecting == get_ident():
+            # What the garbage collector has found lets go of its own references after its
+            # finalizers ran, and ours must be the last.  Or another finalizer saves it, and then
+            # this one does not run again.  Hence another keeper.
+            if isinstance(self.memory, _ALLOCATIONS):  # not what may be part of the cycle
+                self.memory = Keeper(self.memory, device_id)
+                _after_collecting.append(self.memory)
             return
         if pycuda_current() is _contexts.get(device_id):
             return
-        memory = [self.base, self.gpudata]
-        self.base = self.gpudata = None
-        if _collecting == get_ident():
-            # What the garbage collector has found lets go of its own references to the memory
-            # after its finalizers ran.  Ours must be the last.
-            _after_collecting.append((device_id, memory))
-        else:
-            _let_go(device_id, memory)
+        memory = [self.memory, self.gpudata]
+        self.memory = self.gpudata = None
+        with suppress(drv.Error):  # the context is dead, and its memory with it
+            at_home(device_id, memory.clear)
 
 
-def keep_again(source: Any, device_id: int) -> None:
-    """Renew the keeper of a GPUArray that a finalizer has saved.
-
-    If it was part of a garbage cycle, the old one's finalizer has run, and runs but once.
-    """
-    array = source[0] if type(source) is tuple else source
-    if hasattr(array, "_bridge_keeper"):
-        array._bridge_keeper = Keeper(array.gpudata, array.base, device_id)
-
-
+_ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, Keeper)
 _collecting = 0  # the thread on which the garbage collector is at work
-_after_collecting: list[tuple[int, list[Any]]] = []
+_after_collecting: list[Keeper] = []
+
+
+def is_collecting() -> bool:
+    """Tell whether the garbage collector is at work on this thread: what it finalizes may live."""
+    return _collecting == get_ident()
 
 
 def _watch_collector(phase: str, _: object) -> None:
@@ -261,15 +261,10 @@ def _watch_collector(phase: str, _: object) -> None:
         return
     _collecting = 0
     while _after_collecting:
-        _let_go(*_after_collecting.pop())
+        _after_collecting.pop()
 
 
 gc.callbacks.append(_watch_collector)
-
-
-def _let_go(device_id: int, memory: list[Any]) -> None:
-    with suppress(drv.Error):  # the context is dead, and its memory with it
-        at_home(device_id, memory.clear)
 
 
 def _accept_or_explain() -> int:

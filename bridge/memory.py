@@ -175,7 +175,7 @@ def _pycuda_from_pycuda(pool: Any) -> Callable[[int], Any]:
         device_id = context.current_device()
         block = _take(pool, size, device_id, "pycuda_allocator")
         allocation = Allocation(block)
-        allocation.memory = Keeper(block, None, device_id)
+        allocation.memory = Keeper(block, device_id)
         return allocation
 
     return allocate
@@ -247,7 +247,7 @@ def _cupy_from_pycuda(pool: Any) -> Callable[[int], Any]:
             return MemoryPointer(UnownedMemory(0, 0, None, device_id), 0)
         block = _take(pool, size, device_id, "cupy_allocator")
         pointer = int(block)
-        owner: Any = Keeper(block, None, device_id)
+        owner: Any = Keeper(block, device_id)
         current = _current_stream(device_id)
         stream = current.ptr
         if stream:

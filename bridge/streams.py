@@ -26,8 +26,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from operator import index
 from typing import Any
 
@@ -249,7 +251,7 @@ class Lease:
     device_id : int
     """
 
-    __slots__ = ("device_id", "owner_stream", "source", "user_stream")
+    __slots__ = ("__weakref__", "device_id", "owner_stream", "source", "user_stream")
 
     def __init__(
         self,
@@ -284,6 +286,8 @@ class Lease:
     def _end(self) -> None:
         user, owner = self.user_stream, self.owner_stream
         streams = _leased.get(id(self), (None, None))
+        if context.is_collecting():
+            _collected.append((weakref.ref(self), self.device_id, [*streams]))
         # While a blocking stream is being captured, a wait of the default one spoils the graph.
         # The current stream can be asked, and the one that was when this was tried first.
         others = (*streams[2:], _current_stream(self.device_id))
@@ -294,7 +298,6 @@ class Lease:
         try:
             if not any(captured.values()):
                 self._order()
-                self.source = None
                 _leased.pop(id(self), None)  # here, where PyCUDA can let go of its stream
                 return
             if user != owner and captured[user] and captured[owner]:
@@ -306,7 +309,6 @@ class Lease:
                 raise
             if error.status not in _CAPTURE_ERRORS:
                 return
-        context.keep_again(self.source, self.device_id)
         streams = (*streams[:2], others[0])
         _waiting.append(Lease(self.source, owner, user, streams, self.device_id))
 
@@ -327,8 +329,10 @@ class Lease:
 
 
 def source_of(owner: Any) -> Any:
-    """Return what the keep-alive slot of a view keeps, whether there is a lease or not."""
-    return owner.source if type(owner) is Lease else owner
+    """Return what the keep-alive slot of a view keeps, whether there are leases or not."""
+    while type(owner) is Lease:
+        owner = owner.source
+    return owner
 
 
 # Those that could not end because of a capture.  To drop one is to try again: if it still cannot
@@ -353,9 +357,24 @@ def waiting_leases() -> int:
     return len(_waiting)
 
 
+# What the garbage collector has finalized: the lease if it lives, its device and its streams.
+_collected: list[tuple[weakref.ref[Lease], int, list[Any]]] = []
+
+
 def _watch_collector(phase: str, info: dict[str, int]) -> None:
-    if phase == "stop":  # a full collection is what both libraries' pools try where memory runs out
-        end_waiting_leases(all_of_them=info["generation"] == 2)
+    if phase != "stop":
+        return
+    while _collected:
+        reference, device_id, streams = _collected.pop()
+        lease = reference()
+        if lease is None:
+            with suppress(drv.Error, context.ContextError):
+                context.at_home(device_id, streams.clear)
+        else:  # another finalizer saved it, and its own does not run again
+            user, owner = lease.user_stream, lease.owner_stream
+            lease.source = Lease(lease.source, owner, user, tuple(streams), device_id)
+    # A full collection is what both libraries' pools try where memory runs out.
+    end_waiting_leases(all_of_them=info["generation"] == 2)
 
 
 gc.callbacks.append(_watch_collector)

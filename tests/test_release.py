@@ -800,6 +800,84 @@ def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
     assert len(keep) == kept
 
 
+class Recycled:
+    """A garbage cycle whose finalizer saves what is in it."""
+
+    saved: list
+
+    def __init__(self, array):
+        self.array, self.itself = array, self
+
+    def __del__(self):
+        self.saved.append(self.array)
+
+
+@pytest.fixture(params=["here", "on another thread"])
+def recycle(request, monkeypatch):
+    """Let the garbage collector find an array, and a finalizer save it; return it."""
+
+    def recycle(arrays):
+        monkeypatch.setattr(Recycled, "saved", [], raising=False)
+        Recycled(arrays.pop())
+        if request.param == "here":
+            gc.collect()
+        else:
+            thread = threading.Thread(target=gc.collect)
+            thread.start()
+            thread.join()
+        return Recycled.saved.pop()
+
+    gc.collect()
+    return recycle
+
+
+def cupy_array(allocate):
+    with cupy.cuda.using_allocator(allocate):
+        return cupy.zeros(N, np.int32)
+
+
+SAVED = {
+    "as_cupy": lambda pool: bridge.as_cupy(gpuarray.GPUArray(N, np.int32, allocator=pool.allocate)),
+    "as_cupy of a slice": lambda pool: bridge.as_cupy(
+        gpuarray.GPUArray(N, np.int32, allocator=pool.allocate)[1:]
+    ),
+    "pycuda_allocator": lambda pool: gpuarray.GPUArray(
+        N, np.int32, allocator=bridge.pycuda_allocator(pool)
+    ),
+    "cupy_allocator": lambda pool: cupy_array(bridge.cupy_allocator(pool)),
+}
+
+
+@pytest.mark.parametrize("make", SAVED.values(), ids=SAVED)
+def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(make, recycle):
+    pool = DeviceMemoryPool()
+    array = recycle([make(pool)])
+    assert pool.active_blocks == 1
+    arrays = [array]
+    del array
+    thread = threading.Thread(target=arrays.clear)  # PyCUDA would warn, or abort
+    thread.start()
+    thread.join()
+    assert pool.active_blocks == 0
+
+
+def test_the_release_of_what_another_finalizer_saved_is_ordered(recycle, latch, put):
+    pool = cupy.cuda.MemoryPool()
+    ones = cupy.asarray(np.ones(N, np.int32))
+    stream = drv.Stream(1)
+    with cupy.cuda.using_allocator(pool.malloc):
+        a = recycle([bridge.as_pycuda(cupy.empty(N, np.int32), stream=stream)])
+        assert pool.used_bytes() > 0
+        pointer = int(a.gpudata)
+        with latch.hold(stream):
+            put(pointer, N, 7, stream)
+            del a
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
+        assert (y.get() == 1).all()
+
+
 def test_a_stream_named_later_orders_the_release_too(latch, put):
     read = reuse_cupys_block(
         lambda x, stream: bridge.as_pycuda(bridge.as_pycuda(x), stream=stream),
