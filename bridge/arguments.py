@@ -57,7 +57,7 @@ def pack_arguments(
     for index, value in enumerate(args):
         kind = type(value)
         if kind is np.ndarray:
-            value = _by_value(value)
+            value = by_value(value)
             kind = type(value)
         if kind is usual and value._c_contiguous:
             layout += "P"
@@ -160,7 +160,7 @@ def _checked(pointer: int, caller: str, device_id: int) -> int:
     return pointer
 
 
-def _by_value(value: Any) -> Any:
+def by_value(value: Any) -> Any:
     """Return what a host array of no dimensions holds, as of ``pycuda.gpuarray.vec``."""
     if type(value) is np.ndarray and not value.shape:
         of_objects = value.dtype.hasobject  # which are on the host, None included
@@ -194,7 +194,7 @@ def convert(
         If a Python int does not fit.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
-    value = _by_value(value)
+    value = by_value(value)
     if parameter.is_pointer:
         return _as_pointer(value, parameter, caller, device_id, strided)
     if parameter.dtype is not None:

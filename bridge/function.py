@@ -17,7 +17,7 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from . import context
-from .arguments import code_of, convert, is_of_pycuda, pack_arguments
+from .arguments import by_value, code_of, convert, is_of_pycuda, pack_arguments
 from .context import device_ids
 from .interface import PLAIN_DTYPES
 from .launching import (
@@ -53,6 +53,9 @@ _limit_lock = threading.Lock()  # the limit is the CUfunction's, of which there 
 _UNKNOWN = Parameter("", None, None)
 _COMPLEX = {"F": np.complex64, "D": np.complex128}
 _PACKED = {"F": "0f8s", "D": "0d16s"}  # aligned as their parts
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+# What `struct` packs as the number it is.  (Bytes are no such: it cuts them, or fills them up.)
+_PACKABLE = frozenset({bool, int, float, *(dtype.type for dtype in PLAIN_DTYPES)})
 # Codes under which a number of a dtype may be prepared.
 _KINDS = {dtype: "efd" if dtype.kind == "f" else "?cbBhHiIlLqQnNPe" for dtype in PLAIN_DTYPES}
 
@@ -436,7 +439,8 @@ class Function:
             except (LookupError, driver.CUDADriverError):
                 device_id = context.cuda_device()
                 buffer = layout.take()
-            if not _current_stream(device_id).ptr:  # CUDA orders PyCUDA's work with it itself
+            # On the default stream CUDA orders PyCUDA's work with it itself.
+            if not _current_stream(device_id).ptr and _PACKABLE.issuperset(map(type, args)):
                 try:
                     layout.pack_into(buffer[0], 0, *args)
                 except (TypeError, struct.error):  # looked into below
@@ -496,22 +500,36 @@ class Function:
         return ""
 
     def _prepared_value(self, index: int, value: Any, device_id: int) -> Any:
-        code = self._codes[index] if index < len(self._codes) else ""
+        if index >= len(self._codes):
+            return value  # too many, which `struct` will say
         if isinstance(value, drv.ArgumentHandler):
             raise TypeError(
                 f"{self.name}: argument {index} is a pycuda.driver.{type(value).__name__}, which "
                 "prepared calls do not take; call the function itself"
             )
-        if code in _COMPLEX:
+        code, parameter = self._codes[index], _UNKNOWN
+        if self._parameters and len(self._parameters) == len(self._codes):
+            parameter = self._parameters[index]
+        value, accepted = by_value(value), "a number"
+        is_number = isinstance(value, _NUMBERS)
+        if code in _COMPLEX and is_number:
             return _COMPLEX[code](value).tobytes()
-        if code.endswith("s") and isinstance(value, np.generic | np.ndarray):
-            return value.tobytes()
-        is_number = hasattr(value, "__index__") and not hasattr(value, "shape")
-        if code not in tuple("PnNlLqQ") or is_number or isinstance(value, np.integer):
+        if code in _COMPLEX or code.endswith("s"):
+            size = struct.calcsize(_PACKED.get(code, code))
+            data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
+            if isinstance(data, bytes) and len(data) == size:
+                return data
+            accepted = f"{size} bytes"
+        # A device array's __index__ would make the host wait for its value.
+        elif is_number or (hasattr(value, "__index__") and not hasattr(value, "shape")):
             return value
-        parameter = self._parameters[index] if self._parameters else _UNKNOWN
-        caller = f"{self.name}: argument {index}"
-        return convert(value, parameter._replace(is_pointer=True), 8, caller, device_id, False)
+        elif code in tuple("PnNlLqQ") and (parameter.is_pointer or parameter.dtype is None):
+            caller = f"{self.name}: argument {index}"
+            return convert(value, parameter._replace(is_pointer=True), 8, caller, device_id, False)
+        raise TypeError(
+            f"{self.name}: argument {index} is {named(value)}, but {code!r} is prepared: "
+            f"{accepted} is accepted"
+        )
 
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""

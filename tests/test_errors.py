@@ -1165,14 +1165,17 @@ CALLS = {
     "prepared_call, a list for an int": (
         prepared(x, this([1]), this(1.0)),
         TypeError,
-        "fill: prepared for P, i, f, but called with ndarray, list, float: argument 1 is [1], no "
-        "'i': ...",
+        "fill: argument 1 is [1], but 'i' is prepared: a number is accepted",
     ),
     "prepared_call, a host array for an int": (
         prepared(x, this(np.zeros(3)), this(1.0)),
         TypeError,
-        "fill: prepared for P, i, f, but called with ndarray, ndarray, float: argument 1 is a "
-        "numpy.ndarray, no 'i': ...",
+        "fill: argument 1 is a numpy.ndarray, but 'i' is prepared: a number is accepted",
+    ),
+    "prepared_call, a device array for an int": (
+        prepared(x, this(cupy.zeros(1, np.int32)), this(1.0)),
+        TypeError,
+        "fill: argument 1 is a cupy.ndarray, but 'i' is prepared: a number is accepted",
     ),
     "prepared_call, an int that does not fit": (
         prepared(x, this(1 << 40), this(1.0)),

@@ -823,6 +823,45 @@ def test_a_prepared_call_that_does_not_fit_is_refused(known, args, error, messag
     assert (a.get() == 0).all()
 
 
+class OneNumber:
+    """A device array of one integer, as PyTorch has it: an index, for which the host waits."""
+
+    def __init__(self, array):
+        self.array, self.shape = array, array.shape
+        self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    def __index__(self):
+        raise AssertionError("the host waits")
+
+
+def test_a_device_array_of_one_number_is_prepared_as_a_pointer(known):
+    x = cupy.zeros(1, np.int32)
+    fill = known("fill").prepare("Pii")
+    fill.prepared_call((1, 1), (1, 1, 1), OneNumber(x), 1, 7)
+    assert x.get() == 7
+    with pytest.raises(TypeError, match=r"argument 1 is a .*OneNumber, but 'i' is prepared: a num"):
+        fill.prepared_call((1, 1), (1, 1, 1), x, OneNumber(x), 7)
+
+
+@pytest.mark.parametrize(
+    ("types", "value"),
+    [
+        ("8s", np.zeros(2, PAIR)),
+        ("8s", np.int32(7)),
+        ("8s", b"1"),
+        ("8s", None),
+        (np.complex64, [1, 2]),
+        (np.complex64, None),
+        (np.complex64, "1j"),
+    ],
+    ids=repr,
+)
+def test_a_struct_of_another_size_is_refused(function, types, value):
+    named = function("named").prepare(["P", "f", types, "b"])
+    with pytest.raises(TypeError, match="named: argument 2 is .*, but '.*' is prepared: 8 bytes"):
+        named.prepared_call((1, 1), (1, 1, 1), cupy.zeros(4, np.float32), 1.0, value, 4)
+
+
 def test_a_call_that_was_not_prepared_is_refused(known):
     with pytest.raises(
         TypeError, match=r"fill: it is not prepared; call prepare\(arg_types\) before"
