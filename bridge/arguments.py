@@ -95,7 +95,7 @@ def _alignment(dtype: np.dtype[Any]) -> int:
         return _alignment(dtype.subdtype[0])
     if dtype.fields is None:
         return dtype.alignment
-    return max(_alignment(field[0]) for field in dtype.fields.values())
+    return max((_alignment(field[0]) for field in dtype.fields.values()), default=1)
 
 
 def pointer_of(
@@ -265,6 +265,15 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
 
 
+def _may_be_passed_as(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Tell whether a value is passed as its bits: of integers, of bytes, and of the old halves."""
+    if given.itemsize != wanted.itemsize:
+        return False
+    if given.kind in "iub":
+        return wanted.kind in "iub"
+    return given.kind in "SV" or (given == np.float16 and wanted.kind == "u")
+
+
 def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
@@ -273,7 +282,7 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
             return value
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return bool(value)
-        if _same_bits(value.dtype, wanted):
+        if _may_be_passed_as(value.dtype, wanted):
             return value.view(wanted)
     elif type(value) in (bool, int, float):
         # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.

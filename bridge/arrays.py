@@ -217,7 +217,10 @@ def _refuse_repeats(array: Any) -> None:
 def address_of(array: Any, caller: str) -> int:
     """Return the address of a GPUArray's memory: 0, if it has neither memory nor elements."""
     if array.gpudata is not None:
-        return int(array.gpudata)
+        pointer = int(array.gpudata)
+        if not 0 <= pointer < 1 << 64:
+            raise ValueError(f"{caller}: the array's gpudata is {pointer}, which is no address")
+        return pointer
     if array.size:
         raise ValueError(
             f"{caller}: the array has no memory: its gpudata is None, its shape {array.shape}; a "
@@ -285,7 +288,8 @@ def _same_view(array: Any, gpuarray: Any) -> bool:
         return False
     if not array.size:
         return True
-    if array.data.ptr != int(gpuarray.gpudata):
+    gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
+    if gpudata is None or array.data.ptr != int(gpudata):
         return False
     if array.strides == gpuarray.strides:
         return True

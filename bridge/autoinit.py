@@ -33,7 +33,7 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import clear_context_caches, make_default_context
 
-from .context import ContextError, autoinit_ran, current_device, primary_context
+from .context import ContextError, autoinit_ran, current_device, push
 
 __all__ = ["context", "device"]
 
@@ -56,10 +56,7 @@ def _start() -> Any:
         current_device()
         return drv.Context.get_current()
     drv.init()
-    if cupy.cuda.driver.ctxGetCurrent():
-        started = primary_context().__enter__()
-    else:
-        started = make_default_context(lambda device: primary_context(device).__enter__())
+    started = push() if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
     atexit.register(_finish)
     return started
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+_NOT_INITIALIZED, _NO_DEVICE = 3, 100  # CUDA_ERROR_...
 _DISTRIBUTIONS = ("numpy", "torch", "jax", "numba", "rmm", "cuda-core", "cuda-python")
 
 
@@ -42,14 +43,23 @@ def show_config() -> None:
 
 def count_gpus() -> int:
     """Return the number of GPUs that CUDA sees; 0 also where there is no driver."""
+    return _gpus()[0]
+
+
+def _gpus() -> tuple[int, str]:
+    """Return the number of GPUs; where there are none, why."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return 0
-    count = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return 0
-    return count.value
+        return 0, "there is no libcuda.so.1: install NVIDIA's driver"
+    count, name = ctypes.c_int(), ctypes.c_char_p()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status == _NOT_INITIALIZED:  # what cuInit answers there
+        return 0, "CUDA does not survive fork(): start processes with the 'spawn' method"
+    if status in (0, _NO_DEVICE):
+        return count.value, "it sees no GPU; CUDA_VISIBLE_DEVICES may hide them"
+    driver.cuGetErrorName(status, ctypes.byref(name))
+    return 0, f"cuInit fails: {(name.value or b'error').decode()} ({status})"
 
 
 def _rows() -> Iterator[tuple[str, str]]:
@@ -57,9 +67,9 @@ def _rows() -> Iterator[tuple[str, str]]:
 
     yield "bridge", __version__
     yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    gpus = count_gpus()
+    gpus, why = _gpus()
     if not gpus:
-        yield "CUDA driver", "no GPU, or no libcuda.so.1: install NVIDIA's driver"
+        yield "CUDA driver", why
     yield from _guarded("CuPy", _cupy_row)
     yield from _guarded("PyCUDA", _pycuda_row)
     for name in _DISTRIBUTIONS:

@@ -453,7 +453,8 @@ class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
     Raises
     ------
     ContextError
-        In a process forked from one that had used CUDA.
+        In a process forked from one that had used CUDA.  On leaving, if PyCUDA's current context
+        is not the one that was entered.
     TypeError
         If `device` is not a device.
     ValueError
@@ -486,18 +487,8 @@ class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
         self._device = device  # looked up on entering: making a decorator starts no CUDA
 
     def __enter__(self) -> Any:
-        if not _contexts or forked:
-            start_cuda()
-        device_id = _device_id(self._device)
-        context = _contexts.get(device_id)
-        if context is None:
-            context = _retain(device_id)
-        context.push()
-        if pycuda_current() is not context:  # somebody has detached it
-            with _lock:
-                _contexts.pop(device_id, None)
-            context = _retain(device_id)
-            context.push()
+        context = push(self._device)
+        _entered.contexts.append(context)
         return context
 
     def __exit__(
@@ -506,8 +497,41 @@ class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not forked:  # else it is gone: see _forget_after_fork
-            drv.Context.pop()
+        if forked:  # it is gone: see _forget_after_fork
+            return
+        context = _entered.contexts.pop() if _entered.contexts else None
+        if context is None or pycuda_current() is not context:
+            raise ContextError(
+                "primary_context: PyCUDA's current context is not the one that was entered last on "
+                "this thread, so it is left as it is; within the block, pop what is pushed and "
+                "nothing else, and leave blocks in the reverse order of entering them"
+            )
+        drv.Context.pop()
+
+
+class _Entered(threading.local):
+    def __init__(self) -> None:
+        self.contexts: list[Any] = []
+
+
+_entered = _Entered()  # what this thread has entered and not left
+
+
+def push(device: Any = None) -> Any:
+    """Make a device's primary context PyCUDA's current one on this thread, and return it."""
+    if not _contexts or forked:
+        start_cuda()
+    device_id = _device_id(device)
+    context = _contexts.get(device_id)
+    if context is None:
+        context = _retain(device_id)
+    context.push()
+    if pycuda_current() is not context:  # somebody has detached it
+        with _lock:
+            _contexts.pop(device_id, None)
+        context = _retain(device_id)
+        context.push()
+    return context
 
 
 def _device_id(device: Any) -> int:

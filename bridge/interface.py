@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 import cupy
@@ -24,6 +25,7 @@ HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
 )
 _VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
 _HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
+_FAR = 1 << 63  # beyond what CuPy counts with
 _DLPACK_MAJOR = 1
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
@@ -144,8 +146,8 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
     shape = found["shape"]
     if not isinstance(shape, tuple) or not all(map(_is_int, shape)):
         raise TypeError(f"{prefix} has shape {shape!r}; a tuple of ints is accepted")
-    if any(n < 0 for n in shape):
-        raise ValueError(f"{prefix} has shape {shape!r}; lengths are 0 or more")
+    if not all(0 <= n < _FAR for n in shape):
+        raise ValueError(f"{prefix} has shape {shape!r}; lengths from 0 to 2**63 - 1 are accepted")
 
     dtype = _read_dtype(found["typestr"], found.get("descr"), prefix)
     check_dtype(dtype, caller)
@@ -161,6 +163,8 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
                 f"{prefix} has strides {strides!r}, {len(strides)} strides for {len(shape)} axes "
                 f"of shape {shape}; None or one for each axis is accepted"
             )
+        if not all(-_FAR <= step < _FAR for step in strides):
+            raise ValueError(f"{prefix} has strides {strides!r}; what 64 bits hold is accepted")
 
     data = found["data"]
     if not isinstance(data, tuple) or len(data) != 2 or not _is_int(data[0]):
@@ -171,7 +175,7 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
             f"{prefix} is marked read-only; neither library can keep it from being written to, "
             "so a view is refused: hand over a copy"
         )
-    if pointer < 0 or (pointer == 0 and 0 not in shape):
+    if pointer < 0 or pointer >> 64 or (pointer == 0 and 0 not in shape):
         raise ValueError(
             f"{prefix} has pointer {pointer} for an array of shape {shape}; the address of its "
             "memory is accepted"
@@ -181,10 +185,10 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
     if stream is not None:
         if not _is_int(stream):
             raise TypeError(f"{prefix} has stream {stream!r}; None or an int handle is accepted")
-        if stream < 1:
+        if stream < 1 or stream >> 64:
             raise ValueError(
                 f"{prefix} has stream {stream}, which CAI forbids (1 is the legacy default "
-                "stream, 2 the per-thread one, None needs no ordering)"
+                "stream, 2 the per-thread one, None needs no ordering, and else it is a handle)"
             )
         stream = 0 if stream == 1 else int(stream)
     if 0 in shape:
@@ -229,21 +233,21 @@ def dlpack_device(array: Any, caller: str) -> int | None:
     answer = array.__dlpack_device__()
     try:
         device_type, device_id = answer
-    except TypeError:
+        # The array API's type is any Enum, not IntEnum.
+        device_type, device_id = index(getattr(device_type, "value", device_type)), index(device_id)
+    except (TypeError, ValueError):
         raise TypeError(
-            f"{caller}: the argument's __dlpack_device__() returns {answer!r}; (type, id) is "
-            "accepted"
+            f"{caller}: the argument's __dlpack_device__() returns {answer!r}; two ints, (type, "
+            "id), are accepted"
         ) from None
-    # The array API's type is any Enum, not IntEnum.
-    device_type = getattr(device_type, "value", device_type)
     if device_type == _CUDA:
-        return int(device_id)
+        return device_id
     if device_type == _CUDA_MANAGED:
         return None
     if device_type in _HOST_DEVICES:
         raise refuse(array, caller, host=True)
     raise TypeError(
-        f"{caller}: argument is on DLPack device type {int(device_type)}; CUDA (2) and CUDA "
+        f"{caller}: argument is on DLPack device type {device_type}; CUDA (2) and CUDA "
         "managed memory (13) are accepted"
     )
 
@@ -281,7 +285,12 @@ def _check_capsule(capsule: Any, caller: str) -> None:
     """Raise BufferError for a capsule that is not to be read, which then deletes its tensor."""
     name = b"dltensor_versioned"
     if not _capsule_is_valid(capsule, name):
-        return  # DLPack before 1.0 has neither version nor flags
+        if _capsule_is_valid(capsule, b"dltensor"):
+            return  # DLPack before 1.0 has neither version nor flags
+        raise BufferError(
+            f"{caller}: the argument's __dlpack__() returns {capsule!r}; a capsule named dltensor "
+            "or dltensor_versioned is accepted, which nobody has consumed"
+        )
     # struct DLManagedTensorVersioned { uint32_t version[2]; void *context; void (*deleter)();
     #                                   uint64_t flags; ... }
     address = _capsule_pointer(capsule, name)

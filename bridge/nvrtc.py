@@ -386,7 +386,17 @@ def cache_folder(cache_dir: Any) -> Path | None:
         return Path(cache_dir) if cache_dir else None
     if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
         return None
-    return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+    if folder := os.environ.get("CUPY_CACHE_DIR"):
+        return Path(folder)
+    try:
+        return Path.home() / ".cupy" / "kernel_cache"
+    except RuntimeError as error:  # of a user without a home, as in a container
+        warnings.warn(
+            f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
+            "CUPY_CACHE_DIR or cache_dir",
+            stacklevel=5,
+        )
+        return None
 
 
 def architecture(device_id: int) -> str:

@@ -129,7 +129,8 @@ def _split(text: str) -> list[str]:
 
 def _read_parameter(declaration: str, named: set[str]) -> Parameter:
     text = " ".join(declaration.split())
-    bare = re.sub(r"\[[^\]]*\]", "[]", _QUALIFIERS.sub(" ", text).partition("=")[0])
+    bare = re.sub(r"\[\[.*?\]\]", " ", text)  # attributes
+    bare = re.sub(r"\[[^\]]*\]", "[]", _QUALIFIERS.sub(" ", bare).partition("=")[0])
     words = re.findall(r"\w+", bare)
     stars = bare.count("*") + len(re.findall(r"\[", bare))
     if not words or re.search(r"[(&<:]", bare) or stars > 1:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +30,14 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     -------
     callable
         Takes a `cupy.ndarray` wherever `func` takes a `GPUArray`, and returns one wherever
-        `func` returns a `GPUArray`, also inside of tuples, lists and dicts.  Every other value
-        passes as it is.  An array that `func` returns as it got it comes back as the same array.
+        `func` returns a `GPUArray`, also inside of tuples, lists and dicts.  What `func` writes
+        into a list or a dict is there after the call.  Every other value passes as it is.  An array
+        that `func` returns as it got it comes back as the same array.
 
     Raises
     ------
     TypeError
-        If `func` cannot be called.
+        If `func` cannot be called, or is a coroutine or a generator, whose body runs later.
     ContextError, TypeError, ValueError
         On calling, as `as_pycuda` and `as_cupy`; ValueError, if CuPy's current stream is being
         captured into a graph; and whatever `func` raises.
@@ -60,8 +63,12 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             f"wrap_pycuda: func is {named(func)}; a callable is accepted: wrap the function, then "
             "call it with the arrays"
         )
-
     name = getattr(func, "__name__", "wrap_pycuda")
+    if any(test(func) for test in _RUNS_LATER):
+        raise TypeError(
+            f"wrap_pycuda: {name} is a coroutine or a generator, whose body runs after the call, "
+            "where nothing is ordered; wrap the functions that it calls"
+        )
 
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
@@ -77,28 +84,73 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
                 "after, or launch its kernels with stream="
             )
         order(0, here, device_id)
+        there: Containers = {}
         try:
-            return _to_cupy(func(*map(_to_pycuda, args), **_to_pycuda(keywords)))
+            args = tuple([_converted(value, cupy.ndarray, as_pycuda, there) for value in args])
+            for key, value in keywords.items():
+                keywords[key] = _converted(value, cupy.ndarray, as_pycuda, there)
+            back = {id(theirs): (theirs, ours) for ours, theirs in there.values()}
+            try:
+                result = func(*args, **keywords)
+            finally:
+                _write_back(back)
+            return _converted(result, GPUArray, as_cupy, back)
         finally:
             order(here, 0, device_id)
 
     return wrapper
 
 
-def _to_pycuda(value: Any) -> Any:
-    return as_pycuda(value) if isinstance(value, cupy.ndarray) else _inside(value, _to_pycuda)
+_RUNS_LATER = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
+Containers = dict[int, tuple[Any, Any]]  # lists and dicts by their id(), and what each became
 
 
-def _to_cupy(value: Any) -> Any:
-    return as_cupy(value) if isinstance(value, GPUArray) else _inside(value, _to_cupy)
+def _converted(value: Any, array: type, convert: Callable[[Any], Any], known: Containers) -> Any:
+    """Convert an array, or the arrays inside of a tuple, a list or a dict.
+
+    A list or a dict becomes one other, wherever it is found: itself, if no array is inside.
+    """
+    if isinstance(value, array):
+        return convert(value)
+    if type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_make")):
+        items = [_converted(item, array, convert, known) for item in value]
+        if _same(items, value):
+            return value
+        return value._make(items) if hasattr(value, "_make") else tuple(items)
+    if type(value) not in (list, dict):
+        return value
+    if id(value) not in known:
+        result = type(value)()
+        known[id(value)] = value, result  # first, since it may be inside of itself
+        _fill(result, value, lambda item: _converted(item, array, convert, known))
+        if _same(result, value):
+            known[id(value)] = value, value
+    return known[id(value)][1]
 
 
-def _inside(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Convert what is inside of a tuple, a list or a dict; nothing else is looked into."""
-    if type(value) is dict:
-        return {key: convert(item) for key, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(map(convert, value))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(convert, value))
-    return value
+def _fill(result: Any, source: Any, convert: Callable[[Any], Any]) -> None:
+    if type(source) is dict:
+        result.update((key, convert(item)) for key, item in source.items())
+    else:
+        result.extend(map(convert, source))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether two tuples, lists or dicts hold the same objects."""
+    if type(one) is dict:
+        return [*one] == [*other] and all(item is other[key] for key, item in one.items())
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _write_back(back: Containers) -> None:
+    """Give the caller's lists and dicts what the function wrote into those that it got."""
+    for theirs, ours in list(back.values()):
+        result = type(ours)()
+        _fill(result, theirs, lambda item: _converted(item, GPUArray, as_cupy, back))
+        if not _same(result, ours):
+            ours.clear()
+            _fill(ours, result, lambda item: item)

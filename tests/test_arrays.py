@@ -267,6 +267,18 @@ def test_memory_swapped_between_gpuarrays_stays_with_the_view():
     assert np.array_equal(x.get(), np.arange(4))
 
 
+@pytest.mark.parametrize("how", ["None", "deleted"])
+def test_a_view_outlives_the_memory_of_its_gpuarray_being_taken_away(how):
+    a = gpuarray.to_gpu(np.arange(4, dtype=np.float32))
+    x = bridge.as_cupy(a)
+    a.gpudata = None
+    if how == "deleted":
+        del a.gpudata
+    b = bridge.as_pycuda(x)
+    assert b is not a
+    assert np.array_equal(b.get(), np.arange(4))
+
+
 @pytest.mark.parametrize("part", [np.s_[:1, :3], np.s_[:, 1:2], np.s_[2:2]], ids=repr)
 def test_the_way_back_from_a_view_ends_at_the_same_array(part):
     x = cupy.zeros((4, 6))[part]

@@ -286,6 +286,44 @@ def test_primary_context_nests_and_gives_one_object():
         assert drv.Context.get_current() is outer
 
 
+@pytest.mark.parametrize(
+    ("within", "after"),
+    [
+        ("drv.Context.pop(); drv.Context.pop()", "before.push()"),
+        ("other = drv.Device(0).make_context()", "other.pop(); other.detach(); before.pop()"),
+    ],
+    ids=["popped", "pushed"],
+)
+def test_leaving_another_context_than_was_entered_is_refused(within, after, python):
+    done = python(
+        f"""
+        import bridge, bridge.autoinit, pycuda.driver as drv
+        before = drv.Context.get_current()
+        try:
+            with bridge.primary_context():
+                {within}
+                there = drv.Context.get_current()
+        except bridge.ContextError as error:
+            print(error)
+        assert drv.Context.get_current() == there
+        {after}
+        assert drv.Context.get_current() == before
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "is not the one that was entered last on this thread" in done.stdout
+
+
+def test_leaving_what_was_not_entered_is_refused(python):
+    done = python(
+        """
+        import bridge, bridge.autoinit
+        bridge.primary_context().__exit__(None, None, None)
+        """
+    )
+    assert "bridge.context.ContextError: primary_context: PyCUDA's current context" in done.stderr
+
+
 def test_primary_context_is_left_when_an_exception_passes():
     before = drv.Context.get_current()
     with pytest.raises(ValueError, match="mine"), bridge.primary_context():

@@ -329,7 +329,7 @@ CONVERSIONS = {
     "as_cupy, a negative length": (
         lambda w: bridge.as_cupy(Interface(w, shape=(-N,))),
         ValueError,
-        f"{CAI} has shape (-8,); lengths are 0 or more",
+        f"{CAI} has shape (-8,); lengths from 0 to 2**63 - 1 are accepted",
     ),
     "as_cupy, strides that are a list": (
         lambda w: bridge.as_cupy(Interface(w, strides=[4])),
@@ -372,7 +372,7 @@ CONVERSIONS = {
         lambda w: bridge.as_cupy(Interface(w, stream=0)),
         ValueError,
         f"{CAI} has stream 0, which CAI forbids (1 is the legacy default stream, 2 the per-thread "
-        "one, None needs no ordering)",
+        "one, None needs no ordering, and else it is a handle)",
     ),
     "as_cupy, DLPack of the host": (
         lambda w: bridge.as_cupy(DLPack((1, 0))),
@@ -388,7 +388,7 @@ CONVERSIONS = {
     "as_cupy, DLPack of no device": (
         lambda w: bridge.as_cupy(DLPack(7)),
         TypeError,
-        "as_cupy: the argument's __dlpack_device__() returns 7; (type, id) is accepted",
+        "as_cupy: the argument's __dlpack_device__() returns 7; two ints, (type, id), are accepted",
     ),
     "as_pycuda, None": (
         lambda w: bridge.as_pycuda(None),

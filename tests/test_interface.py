@@ -258,12 +258,24 @@ def test_dlpack_of_other_devices_is_refused(convert, device, message):
 
 
 @BOTH
-def test_a_broken_dlpack_device_is_refused(convert):
-    exporter = DLPackExporter(cupy.arange(3), 7)
+@pytest.mark.parametrize("answer", [7, (2,), (2, 0, 0), (2, None), ("cuda", 0)], ids=repr)
+def test_a_broken_dlpack_device_is_refused(convert, answer):
+    exporter = DLPackExporter(cupy.arange(3), device=answer)
     with pytest.raises(
-        TypeError, match=r"__dlpack_device__\(\) returns 7; \(type, id\) is accepted"
+        TypeError, match=r"__dlpack_device__\(\) returns .*; two ints, \(type, id\)"
     ):
         convert(exporter)
+
+
+@BOTH
+@pytest.mark.parametrize("answer", [None, 5])
+def test_what_is_no_dlpack_capsule_is_refused(convert, answer):
+    class Exporter(DLPackExporter):
+        def __dlpack__(self, **keywords):
+            return answer
+
+    with pytest.raises(BufferError, match=r"__dlpack__\(\) returns .*a capsule named dltensor or"):
+        convert(Exporter(cupy.arange(3)))
 
 
 @BOTH
@@ -277,7 +289,7 @@ def test_a_consumed_capsule_is_refused(convert):
 
     exporter = Once(cupy.arange(3))
     convert(exporter)
-    with pytest.raises(ValueError, match="multiple times"):
+    with pytest.raises(BufferError, match=r"used_dltensor_versioned.*which nobody has consumed"):
         convert(exporter)
 
 
@@ -300,7 +312,11 @@ BROKEN = {
     "shape is an int": ({"shape": 3}, TypeError, "shape 3; a tuple of ints"),
     "shape has a float": ({"shape": (3.0,)}, TypeError, "a tuple of ints"),
     "shape has a bool": ({"shape": (True,)}, TypeError, "a tuple of ints"),
-    "shape is negative": ({"shape": (-3,)}, ValueError, "lengths are 0 or more"),
+    "shape is negative": ({"shape": (-3,)}, ValueError, "lengths from 0 to"),
+    "shape is too large": ({"shape": (2**63,)}, ValueError, "lengths from 0 to 2"),
+    "strides are too large": ({"strides": (2**70,)}, ValueError, "what 64 bits hold is accepted"),
+    "pointer is too large": ({"data": (2**70, False)}, ValueError, "has pointer 1180591620717411"),
+    "stream is too large": ({"stream": 2**70}, ValueError, "stream 1180591620717411303424, which"),
     "typestr is a dtype": ({"typestr": np.dtype("f4")}, TypeError, "a str such as"),
     "typestr is nonsense": ({"typestr": "<q9"}, ValueError, "typestr '<q9'"),
     "typestr is big-endian": ({"typestr": ">i8"}, TypeError, "not in native byte order"),

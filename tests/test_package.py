@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -114,10 +115,23 @@ README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+def outputs(block):
+    """Return what a block says that it prints: behind a print, or in the lines that follow."""
+    return re.findall(r"^ *print\(.*\)  # (.*)$|^# (.*)$", block, re.MULTILINE)
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.splitlines()[0][:40])
 def test_blocks_of_the_readme_run(block, python):
     done = python(block)
     assert (done.returncode, done.stderr) == (0, "")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    same = doctest.OutputChecker().check_output
+    for said, printed in zip(outputs(block), done.stdout.splitlines(), strict=True):
+        assert same("".join(said), printed, flags), printed
+
+
+def test_the_readme_says_what_its_blocks_print():
+    assert sum(map(len, map(outputs, BLOCKS))) >= 10
 
 
 def test_show_config_names_versions_and_devices(capsys):
@@ -132,13 +146,50 @@ def test_show_config_names_versions_and_devices(capsys):
     assert "PyCUDA and CuPy share the primary context of device 0" in out
 
 
-def test_show_config_without_a_driver_says_so(tmp_path):
-    script = (
-        "import bridge.config as c\nc.count_gpus = lambda: 0\nimport bridge; bridge.show_config()"
+def test_show_config_says_why_there_is_no_gpu():
+    script = "import bridge; bridge.show_config()"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=environment
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "no GPU, or no libcuda.so.1" in done.stdout
+    assert ("it sees no GPU" if ON_GPU else "there is no libcuda.so.1") in done.stdout
+
+
+def test_show_config_in_a_forked_child_says_so(python):
+    done = python(
+        """
+        import os, bridge, bridge.autoinit
+        child = os.fork()
+        if not child:
+            bridge.show_config()
+        else:
+            os.waitpid(child, 0)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "CUDA driver         CUDA does not survive fork()" in done.stdout
+
+
+def test_the_cache_can_do_without_a_home(monkeypatch, python):
+    monkeypatch.setenv("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))  # the host driver's
+    done = python(
+        """
+        import os, pathlib, warnings, bridge, bridge.autoinit
+        os.environ.pop("CUPY_CACHE_DIR", None)
+        warnings.simplefilter("always")
+
+        def nowhere(cls):
+            raise RuntimeError("Could not determine home directory.")
+
+        pathlib.Path.home = classmethod(nowhere)
+        bridge.SourceModule("__global__ void f() { }").get_function("f")
+        """
+    )
+    assert done.returncode == 0
+    warned = r"<string>:\d+: UserWarning: SourceModule: compiled code is not kept"
+    assert re.search(warned, done.stderr)
+    assert "name a folder in CUPY_CACHE_DIR or cache_dir" in done.stderr
 
 
 def test_conflicts_are_named(monkeypatch, tmp_path):

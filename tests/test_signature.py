@@ -55,6 +55,8 @@ PARAMETERS = {
     "float (*p)[3]": (None, None),
     "const float &x": (None, None),
     "unsigned_thing n": (None, None),
+    "[[maybe_unused]] double d": (False, "float64"),
+    "[[maybe_unused]] float *x": (True, "float32"),
     "unsigned __int128 n": (None, None),
     "unsigned __int128 *n": (True, None),
     "float PTR x": (None, None),

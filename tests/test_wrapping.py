@@ -76,6 +76,89 @@ def test_arrays_inside_of_containers_are_converted(tree):
         assert got is wanted
 
 
+def test_what_the_function_writes_into_containers_is_seen():
+    x, out, options = cupy.arange(3), [None, None], {"calls": 0}
+
+    @bridge.wrap_pycuda
+    def fill(a, out, options):
+        out[0], out[1] = a, (a[1:], 5)
+        options["calls"] += 1
+        options["a"] = a
+
+    fill(x, out, options)
+    assert out[0] is x
+    assert isinstance(out[1][0], cupy.ndarray)
+    assert (out[1][0].get() == [1, 2]).all()
+    assert out[1][1] == 5
+    assert options["calls"] == 1
+    assert options["a"] is x
+
+
+def test_what_was_written_before_an_exception_is_seen_too():
+    out = [cupy.arange(3)]
+
+    @bridge.wrap_pycuda
+    def fill(out):
+        out.append(1)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fill(out)
+    assert isinstance(out[0], cupy.ndarray)
+    assert out[1:] == [1]
+
+
+def test_containers_stay_the_objects_they_are():
+    x, plain = cupy.arange(3), [1, 2]
+    mixed = [x, plain]
+    seen = {}
+
+    @bridge.wrap_pycuda
+    def look(*args):
+        seen["args"] = args
+        return args
+
+    result = look(plain, mixed, mixed, {"a": mixed})
+    assert seen["args"][0] is plain
+    assert seen["args"][1] is seen["args"][2] is seen["args"][3]["a"]
+    assert isinstance(seen["args"][1][0], gpuarray.GPUArray)
+    assert result[0] is plain
+    assert result[1] is result[2] is result[3]["a"] is mixed
+    assert mixed[0] is x
+    kept = [1]
+    assert bridge.wrap_pycuda(lambda: kept)() is kept
+
+
+def test_a_list_inside_of_itself_is_converted():
+    loop = [cupy.arange(3)]
+    loop.append(loop)
+
+    @bridge.wrap_pycuda
+    def look(value):
+        return value[1] is value and isinstance(value[0], gpuarray.GPUArray)
+
+    assert look(loop)
+    assert loop[1] is loop
+
+
+async def coroutine():
+    pass
+
+
+def generator():
+    yield
+
+
+async def asynchronous_generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator])
+def test_what_runs_after_the_call_is_refused(function):
+    with pytest.raises(TypeError, match=f"wrap_pycuda: {function.__name__} is a coroutine or a"):
+        bridge.wrap_pycuda(function)
+
+
 def test_what_is_written_in_place_is_seen():
     x = cupy.zeros(8, np.float32)
     bridge.wrap_pycuda(lambda a: a.fill(np.float32(7)))(x)
