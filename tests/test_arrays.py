@@ -12,6 +12,7 @@ import pytest
 from pycuda import gpuarray
 
 import bridge
+from bridge import streams
 
 RECORD = np.dtype([("position", "<f4", (3,)), ("id", "<i8"), ("flag", "?")])
 DTYPES = [*"?bhilqBHILQefdFD", "V6", RECORD]
@@ -254,6 +255,8 @@ def test_the_way_back_from_another_place_is_not_the_source():
     x = bridge.as_cupy(big[::2])
     y = cupy.ndarray(x.shape, x.dtype, x.data + 4, x.strides)
     assert int(bridge.as_pycuda(y).gpudata) == y.data.ptr
+    z = cupy.ndarray(x.shape, x.dtype, x.data, (4,))
+    assert bridge.as_pycuda(z).strides == (4,)
 
 
 def test_memory_swapped_between_gpuarrays_stays_with_the_view():
@@ -285,7 +288,29 @@ def test_the_way_back_from_a_view_ends_at_the_same_array(part):
     assert bridge.as_cupy(bridge.as_pycuda(x)) is x
 
 
-@pytest.mark.parametrize("shape", [(4,), (3, 4)], ids=str)
+def test_the_way_back_from_a_view_in_c_order_ends_at_the_same_array():
+    x = cupy.zeros((4, 5, 2, 3))[:1, 2]
+    assert x.strides != bridge.as_pycuda(x).strides
+    assert bridge.as_cupy(bridge.as_pycuda(x)) is x
+
+
+@pytest.mark.parametrize("owner", [None, object(), (), (1,), (1, 2), (1, 2, 3)], ids=repr)
+def test_memory_of_any_owner_is_taken(owner):
+    x = cupy.arange(4)
+    memory = cupy.cuda.UnownedMemory(x.data.ptr, x.nbytes, owner, 0)
+    a = bridge.as_pycuda(cupy.ndarray(4, x.dtype, cupy.cuda.MemoryPointer(memory, 0)))
+    assert np.array_equal(a.get(), np.arange(4))
+
+
+def test_a_conversion_between_default_streams_makes_no_lease():
+    a, x = gpuarray.GPUArray(4, np.float32), cupy.zeros(4)
+    before = len(streams._leased)
+    views = bridge.as_cupy(a), bridge.as_pycuda(x)
+    assert len(streams._leased) == before
+    del views
+
+
+@pytest.mark.parametrize("shape", [(2,), (4,), (3, 4)], ids=str)
 def test_an_array_that_repeats_elements_is_refused(shape):
     x = cupy.broadcast_to(cupy.arange(8)[:1], shape)
     with pytest.raises(ValueError, match=r"repeats elements.*pass cupy.ascontiguousarray\(a\)"):

@@ -279,6 +279,14 @@ def test_what_is_no_dlpack_capsule_is_refused(convert, answer):
 
 
 @BOTH
+@pytest.mark.parametrize("name", ["__dlpack__", "__dlpack_device__"])
+def test_half_a_dlpack_is_none(convert, name):
+    exporter = Exporter(cupy.arange(3))
+    setattr(exporter, name, None)
+    assert bridge.as_cupy(convert(exporter)).data.ptr == exporter.array.data.ptr
+
+
+@BOTH
 def test_a_consumed_capsule_is_refused(convert):
     class Once(DLPackExporter):
         capsule = None

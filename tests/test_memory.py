@@ -413,6 +413,7 @@ def test_a_pool_of_another_device(python):
 @pytest.fixture
 def large():
     """More than half of the device, in bytes, and nothing else of any pool's."""
+    gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
     yield int(0.55 * cupy.cuda.runtime.memGetInfo()[1])
     gc.collect()
