@@ -1173,7 +1173,7 @@ CALLS = {
         "fill: argument 1 is a numpy.ndarray, but 'i' is prepared: a number is accepted",
     ),
     "prepared_call, a device array for an int": (
-        prepared(x, this(cupy.zeros(1, np.int32)), this(1.0)),
+        prepared(x, x, this(1.0)),
         TypeError,
         "fill: argument 1 is a cupy.ndarray, but 'i' is prepared: a number is accepted",
     ),
