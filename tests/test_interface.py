@@ -11,6 +11,7 @@ import pytest
 from pycuda import gpuarray
 
 import bridge
+from bridge import interface
 
 BOTH = pytest.mark.parametrize(
     "convert", [bridge.as_cupy, bridge.as_pycuda], ids=["cupy", "pycuda"]
@@ -157,6 +158,16 @@ def test_dlpack_is_told_the_current_stream(stream, asked):
     with stream:
         bridge.as_cupy(exporter)
     assert exporter.asked[0]["stream"] == (asked or stream.ptr)
+
+
+def test_the_legacy_default_stream_is_the_default_one():
+    found = interface.read_interface(Exporter(cupy.arange(3), stream=1), "as_cupy")
+    assert found.stream == 0
+
+
+def test_a_descr_of_a_plain_type_changes_nothing():
+    exporter = Exporter(cupy.arange(3), descr=[("x", "<i8")])
+    assert bridge.as_cupy(exporter).dtype == np.int64
 
 
 def test_the_memory_of_another_library_is_as_large_as_the_array():
@@ -323,14 +334,15 @@ BROKEN = {
     "shape is negative": ({"shape": (-3,)}, ValueError, "lengths from 0 to"),
     "shape is too large": ({"shape": (2**63,)}, ValueError, "lengths from 0 to 2"),
     "strides are too large": ({"strides": (2**70,)}, ValueError, "what 64 bits hold is accepted"),
-    "pointer is too large": ({"data": (2**70, False)}, ValueError, "has pointer 1180591620717411"),
-    "stream is too large": ({"stream": 2**70}, ValueError, "stream 1180591620717411303424, which"),
+    "pointer is too large": ({"data": (2**64, False)}, ValueError, "has pointer 184467440737095"),
+    "stream is too large": ({"stream": 2**64}, ValueError, "stream 18446744073709551616, which"),
     "typestr is a dtype": ({"typestr": np.dtype("f4")}, TypeError, "a str such as"),
     "typestr is nonsense": ({"typestr": "<q9"}, ValueError, "typestr '<q9'"),
     "typestr is big-endian": ({"typestr": ">i8"}, TypeError, "not in native byte order"),
     "typestr is an object": ({"typestr": "|O"}, TypeError, "both PyCUDA and CuPy hold"),
     "typestr is text": ({"typestr": "<U2"}, TypeError, "both PyCUDA and CuPy hold"),
     "typestr is a date": ({"typestr": "<M8[s]"}, TypeError, "both PyCUDA and CuPy hold"),
+    "typestr is of no bytes": ({"typestr": "|V0"}, TypeError, "both PyCUDA and CuPy hold"),
     "typestr is too wide": ({"typestr": "<f16"}, TypeError, "both PyCUDA and CuPy hold"),
     "descr is nonsense": ({"typestr": "|V8", "descr": [("a", "zz")]}, ValueError, "descr"),
     "data is an int": ({"data": 4096}, TypeError, "data 4096; a tuple"),

@@ -171,6 +171,29 @@ def test_minus_one_orders_nothing(latch, put):
     assert read == {0}
 
 
+# Of 0, a blocking stream b, another one c, and a non-blocking one n.
+ORDERED_BY_CUDA = {"00", "bb", "nn", "b0"}
+NEEDS_A_LEASE = {"0n", "b0", "bb", "bc", "bn", "n0", "nb", "nc", "nn"}  # its user, its owner
+
+
+@pytest.fixture(scope="module")
+def handles():
+    kept = {"b": drv.Stream(), "c": drv.Stream(), "n": drv.Stream(1)}
+    return {"0": 0, "-": -1, **{name: stream.handle for name, stream in kept.items()}, "": kept}
+
+
+@pytest.mark.parametrize("pair", [one + other for one in "0bn" for other in "0bcn"])
+def test_what_is_ordered_by_cuda_and_what_needs_a_lease(pair, handles):
+    one, other = (handles[name] for name in pair)
+    assert streams.ordered_by_cuda(one, other) == (pair in ORDERED_BY_CUDA)
+    assert streams.needs_lease(one, other) == (pair in NEEDS_A_LEASE)
+
+
+@pytest.mark.parametrize("pair", ["-0", "-b", "-n", "0-", "b-", "n-", "--"])
+def test_what_is_not_ordered_needs_no_lease(pair, handles):
+    assert not streams.needs_lease(*(handles[name] for name in pair))
+
+
 def test_a_fence_within_a_fence_uses_another_event(monkeypatch, latch, put):
     """A finalizer may run between the two calls of a fence and must not disturb it."""
     from bridge import streams
