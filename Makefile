@@ -34,7 +34,7 @@ help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
 	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
-	@echo 'make bench      run the benchmarks (needs a GPU)'
+	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
 	@echo 'make clean      remove the environments'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
@@ -60,6 +60,7 @@ versions: $(venv)/pyvenv.cfg
 	$(bin)/tox run --recreate $(ARGS)
 
 bench: $(ready)
+	@$(pip) -e '.[bench]'
 	$(bin)/python -m benchmarks $(ARGS)
 
 clean:

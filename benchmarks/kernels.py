@@ -1,11 +1,12 @@
-"""Kernels: the cost of a call, of compiling, of a graph, and of a pipeline of both libraries."""
+"""Kernels: the cost of a call, of compiling, and of a graph."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
+import struct
 import tempfile
-from importlib.util import find_spec
+from typing import Any
 
 import cupy
 import numpy as np
@@ -13,7 +14,9 @@ import pycuda.compiler
 import pycuda.driver as drv
 
 import bridge
-from benchmarks.measure import measure, table
+from benchmarks.conversions import package
+from benchmarks.measure import measure
+from benchmarks.report import Report
 
 SOURCE = """
 __global__ void axpy(float *z, const float *x, const float *y, float a, int n)
@@ -33,7 +36,7 @@ __global__ void square(pycuda::complex<float> *z, int n)
 HAS_NVCC = shutil.which("nvcc") is not None
 
 
-def pycuda_function(source, name):
+def pycuda_function(source: str, name: str) -> Any:
     """Compile for PyCUDA alone, with nvcc where there is one."""
     if HAS_NVCC:
         return pycuda.compiler.SourceModule(source).get_function(name)
@@ -41,8 +44,8 @@ def pycuda_function(source, name):
     return drv.module_from_buffer(image).get_function(name)
 
 
-def calls():
-    """Compare the ways to launch: three arrays and two scalars, one block."""
+def calls(report: Report) -> None:
+    """Compare the ways to launch: three arrays and two scalars, on CuPy's default stream."""
     x, y, z = (cupy.zeros(1024, np.float32) for _ in range(3))
     a, b, c = map(bridge.as_pycuda, (x, y, z))
     px, py, pz = (array.data.ptr for array in (x, y, z))
@@ -53,66 +56,79 @@ def calls():
     raw = cupy.RawKernel(f'extern "C" {SOURCE}', "axpy")
     ours.prepare("PPPfi")
     theirs.prepare("PPPfi")
-    other, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    buffer = struct.pack("PPPfi", pz, px, py, 2.0, 1024)
 
-    timings = measure(
-        {
-            "f(cupy arrays)": lambda: ours(z, x, y, factor, n, block=block, grid=grid),
-            "f(GPUArrays)": lambda: ours(c, a, b, factor, n, block=block, grid=grid),
-            "cupy.RawKernel": lambda: raw(grid, block, (z, x, y, factor, n)),
+    ways = {
+        "f(cupy arrays)": lambda: ours(z, x, y, factor, n, block=block, grid=grid),
+        "f(GPUArrays)": lambda: ours(c, a, b, factor, n, block=block, grid=grid),
+        "cupy.RawKernel": lambda: raw(grid, block, (z, x, y, factor, n)),
+        "PyCUDA f(GPUArrays)": lambda: theirs(c, a, b, factor, n, block=block, grid=grid),
+        "PyCUDA f(cupy arrays)": lambda: theirs(z, x, y, factor, n, block=block, grid=grid),
+    }
+    if core := package("cuda.core"):
+        ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
+    goals = {"cupy.RawKernel": 0.9, "PyCUDA f(GPUArrays)": 0.5, "cuda.core launch": 1.1}
+    report.compare("A checked call of a SourceModule function", measure(ways), goals)
+    ways = {
+        "prepared_call": lambda: ours.prepared_call(grid, block, pz, px, py, 2.0, 1024),
+        "PyCUDA prepared_call": lambda: theirs.prepared_call(grid, block, pz, px, py, 2.0, 1024),
+        "PyCUDA _launch_kernel": lambda: theirs._launch_kernel(grid, block, buffer, 0, None),
+    }
+    goals = {"PyCUDA _launch_kernel": 1.05}
+    report.compare("A prepared call", measure(ways), goals)
+
+    launch, other = bridge.launch, drv.Stream(1)
+    with cupy.cuda.Stream(non_blocking=True):
+        ways = {
+            "launch, fenced both ways": lambda: launch(
+                theirs, z, x, y, factor, n, grid=grid, block=block, stream=other
+            ),
             "PyCUDA f(GPUArrays)": lambda: theirs(c, a, b, factor, n, block=block, grid=grid),
-            "PyCUDA f(cupy arrays)": lambda: theirs(z, x, y, factor, n, block=block, grid=grid),
-        }
-    )
-    goals = {"cupy.RawKernel": 1.0, "PyCUDA f(GPUArrays)": 0.7}
-    text = table("A checked call of a SourceModule function", timings, "f(cupy arrays)", goals)
-    timings = measure(
-        {
-            "prepared_call": lambda: ours.prepared_call(grid, block, pz, px, py, 2.0, 1024),
-            "PyCUDA prepared_call": lambda: theirs.prepared_call(
-                grid, block, pz, px, py, 2.0, 1024
+            "f(cupy arrays), fenced": lambda: ours(
+                z, x, y, factor, n, block=block, grid=grid, stream=other
             ),
         }
-    )
-    goals = {"PyCUDA prepared_call": 1.0}
-    text += "\n" + table("A prepared call", timings, "prepared_call", goals)
-    launch = bridge.launch
-    with current:
-        timings = measure(
-            {
-                "launch, fenced both ways": lambda: launch(
-                    theirs, z, x, y, factor, n, grid=grid, block=block, stream=other
-                ),
-                "PyCUDA f(GPUArrays)": lambda: theirs(c, a, b, factor, n, block=block, grid=grid),
-                "f(cupy arrays), fenced": lambda: ours(
-                    z, x, y, factor, n, block=block, grid=grid, stream=other
-                ),
-            },
-            repeat=500,
-        )
-    cupy.cuda.Device().synchronize()
-    goals = {"PyCUDA f(GPUArrays)": 1.0}
-    return (
-        text
-        + "\n"
-        + table(
-            "launch of a PyCUDA function on a stream that CUDA does not order with CuPy's",
-            timings,
-            "launch, fenced both ways",
-            goals,
-        )
-    )
+        timings = measure(ways, repeat=500)
+    title = "launch of a PyCUDA function on a stream that CUDA does not order with CuPy's"
+    report.compare(title, timings)
 
 
-def compiling():
+def _with_cuda_core(core: Any, size: tuple[int, int], args: tuple[Any, ...]) -> Any:
+    """Return a call of cuda.core's launch, with all that can be made ready before."""
+    device = core.Device()
+    device.set_current()
+    options = core.ProgramOptions(arch=f"sm_{device.arch}")
+    program = core.Program(f'extern "C" {SOURCE}', code_type="c++", options=options)
+    kernel = program.compile("cubin").get_kernel("axpy")
+    stream, config = device.default_stream, core.LaunchConfig(grid=size[0], block=size[1])
+    launch = core.launch
+    return lambda: launch(stream, config, kernel, *args)
+
+
+def wrapped(report: Report) -> None:
+    """Measure what `wrap_pycuda` adds to a function of two arrays."""
+    x, y = cupy.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
+    a, b = map(bridge.as_pycuda, (x, y))
+
+    def second(one: Any, other: Any) -> Any:
+        return other
+
+    function = bridge.wrap_pycuda(second)
+    timings = measure({"wrapped(x, y)": lambda: function(x, y), "f(a, b)": lambda: second(a, b)})
+    report.compare("wrap_pycuda of a function that does nothing", timings)
+    over = timings["wrapped(x, y)"].median - timings["f(a, b)"].median
+    report.goal("wrap_pycuda of two arrays, over the function", over, 4.0, "us")
+
+
+def compiling(report: Report) -> None:
     """Compare compiling: a source that is new, and one that is in the cache."""
     if not HAS_NVCC:
-        return "\n### Compiling\n\nnvcc is not installed, so there is nothing to compare with."
+        report.say("### Compiling\n\nnvcc is not installed, so there is nothing to compare with.")
+        return
     number = itertools.count()
-    text = ""
     with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
 
-        def compile_new(module, source, folder):
+        def compile_new(module: Any, source: str, folder: str) -> None:
             # No comment: PyCUDA's cache looks at the preprocessed text.
             module(f"{source}\n__device__ int version_{next(number)};\n", cache_dir=folder)
 
@@ -127,8 +143,7 @@ def compiling():
                 rounds=7,
                 repeat=1,
             )
-            text += table(f"A source that is new, {title}", timings, "SourceModule",
-                          {"PyCUDA's": 0.2}) + "\n"  # fmt: skip
+            report.compare(f"A source that is new, {title}", timings, {"PyCUDA's": 0.2})
         timings = measure(
             {
                 "SourceModule": lambda: bridge.SourceModule(COMPLEX, cache_dir=ours),
@@ -137,12 +152,10 @@ def compiling():
             rounds=7,
             repeat=3,
         )
-        text += table("A source that is in the cache, with an include", timings, "SourceModule",
-                      {"PyCUDA's": 0.2})  # fmt: skip
-    return text
+        report.compare("A source in the cache, with an include", timings, {"PyCUDA's": 0.2})
 
 
-def graph():
+def graph(report: Report) -> None:
     """Compare twenty small kernels of both libraries, launched one by one and as a CUDA graph."""
     stream = drv.Stream(1)
     x, y, z = (cupy.zeros(1024, np.float32) for _ in range(3))
@@ -151,7 +164,7 @@ def graph():
     args = (np.float32(0.5), np.int32(1024))
     keywords = {"block": (128, 1, 1), "grid": (8, 1, 1)}
 
-    def work():
+    def work() -> None:
         for _ in range(5):
             ours(z, x, y, *args, **keywords)
             bridge.launch(theirs, y, z, x, *args, **keywords)
@@ -164,7 +177,7 @@ def graph():
         work()
         captured = current.end_capture()
 
-        def run(what):
+        def run(what: Any) -> None:
             what()
             current.synchronize()
 
@@ -175,93 +188,7 @@ def graph():
             },
             repeat=200,
         )
-    goals = {"one by one": 0.4}
-    return table("20 small kernels to the end, both libraries'", timings, "as a graph", goals)
+    report.compare("20 small kernels to the end, both libraries'", timings, {"one by one": 0.4})
 
 
-def pipelines(shape=(2048, 2048)):
-    """Return the pipeline kernel, ufunc, cuFFT, kernel: with PyCUDA's kernels, and CuPy alone."""
-    source = """
-    __global__ void window(float2 *z, const float *x, int n)
-    {
-        int i = blockIdx.x * blockDim.x + threadIdx.x;
-        if (i < n) z[i] = make_float2(x[i] * (1.0f - x[i]), 0.0f);
-    }
-    __global__ void power(float *p, const float2 *z, int n)
-    {
-        int i = blockIdx.x * blockDim.x + threadIdx.x;
-        if (i < n) p[i] = z[i].x * z[i].x + z[i].y * z[i].y;
-    }
-    """
-    module = bridge.SourceModule(source)
-    raw = cupy.RawModule(code=f'extern "C" {{ {source} }}')
-    x = cupy.random.default_rng(1).random(shape, dtype=np.float32)
-    z, p = cupy.empty(shape, np.complex64), cupy.empty(shape, np.float32)
-    n = np.int32(x.size)
-    grid, block = ((x.size + 255) // 256, 1, 1), (256, 1, 1)
-    window, power = map(module.get_function, ("window", "power"))
-    raw_window, raw_power = map(raw.get_function, ("window", "power"))
-    a, b = bridge.as_pycuda(x), bridge.as_pycuda(p)
-
-    def between():
-        cupy.sqrt(z, out=z)
-        return cupy.fft.fft2(z)
-
-    def mixed():
-        window(bridge.as_pycuda(z), a, n, block=block, grid=grid)
-        power(b, between(), n, block=block, grid=grid)
-
-    def alone():
-        raw_window(grid, block, (z, x, n))
-        raw_power(grid, block, (p, between(), n))
-
-    def staged():
-        host = bridge.as_pycuda(x).get()
-        window(z, cupy.asarray(host), n, block=block, grid=grid)
-        power(p, between(), n, block=block, grid=grid)
-
-    return {"both libraries": mixed, "CuPy alone": alone, "through the host": staged}, p
-
-
-def pipeline():
-    """Compare the pipelines' time to the end, and what a profiler sees copied."""
-    ways, result = pipelines()
-    results = {}
-
-    def run(way):
-        for _ in range(10):
-            way()
-        cupy.cuda.Device().synchronize()
-
-    for name, way in ways.items():
-        run(way)
-        results[name] = result.get()
-    np.testing.assert_array_equal(results["both libraries"], results["CuPy alone"])
-    np.testing.assert_array_equal(results["through the host"], results["CuPy alone"])
-    timings = measure({name: lambda w=way: run(w) for name, way in ways.items()}, repeat=3)
-    text = table("Kernel, ufunc, cuFFT, kernel: ten times 2048 x 2048, to the end", timings,
-                 "both libraries", {"CuPy alone": 1.02})  # fmt: skip
-    if not find_spec("torch"):
-        return f"{text}\n\nPyTorch's profiler is not installed: bytes copied were not read."
-    copied = {name: copies(lambda w=way: run(w)) for name, way in ways.items()}
-    rows = "".join(
-        f"\n| {name} | {kernels} | {count} |" for name, (kernels, count) in copied.items()
-    )
-    return f"{text}\n\n| in the profiler | kernels | copies |\n|---|---|---|{rows}"
-
-
-def copies(work):
-    """Return how many kernels and how many memory copies CUPTI saw, by PyTorch's profiler."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
-        work()
-    names = [event.name for event in seen.events()]
-    kernels = [name for name in names if not name.startswith(("Mem", "cu"))]
-    return len(kernels), sum(name.startswith("Memcpy") for name in names)
-
-
-def main():
-    """Print everything about kernels."""
-    for part in (calls, compiling, graph, pipeline):
-        print(part(), flush=True)
+PARTS = [calls, wrapped, compiling, graph]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import cupy
 import numpy as np
@@ -11,16 +12,16 @@ from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 
 import bridge
-from benchmarks.measure import measure, table
+from benchmarks.measure import measure
+from benchmarks.report import Report
 
 SHARE = 0.55  # of the GPU's memory, for each library in turn
 
 
-def allocations():
+def allocations(report: Report) -> None:
     """Compare the ways to allocate and to let go, of a small block and of a large one."""
     theirs = DeviceMemoryPool()
     for_cupy = bridge.cupy_allocator(theirs)
-    text = ""
     for nbytes in (4 << 10, 4 << 20):
         for larger in (0, 64 << 20):  # CuPy's pool then cuts it and joins it again each time
             cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)
@@ -41,12 +42,11 @@ def allocations():
             free = "a larger block" if larger else "a block of that size"
             title = f"Allocate {nbytes:,} bytes and let go, where CuPy's pool has {free}"
             goals = {"pycuda.driver.mem_alloc(n)": 0.6, "cupy.cuda.alloc(n)": 1.3}
-            text += table(title, timings, "pycuda_allocator()(n)", goals) + "\n"
+            report.compare(title, timings, goals)
     cupy.cuda.set_allocator(cupy.get_default_memory_pool().malloc)
-    return text
 
 
-def alternate(allocator, rounds=3):
+def alternate(allocator: Any, rounds: int = 3) -> str:
     """Give most of the GPU to either library in turn; return what is left to say of it."""
     n = int(SHARE * cupy.cuda.runtime.memGetInfo()[1])
     start = time.perf_counter()
@@ -67,10 +67,10 @@ def alternate(allocator, rounds=3):
     return f"finishes, {(time.perf_counter() - start) / rounds:.2f} s a round"
 
 
-def alternating():
+def alternating(report: Report) -> None:
     """Compare one pool with two, and two that empty each other."""
 
-    def clean():
+    def clean() -> None:
         cupy.get_default_memory_pool().free_all_blocks()
 
     results = {}
@@ -85,13 +85,9 @@ def alternating():
             bridge.pycuda_allocator(pool)
         )
     clean()
-    rows = "".join(f"\n| {name} | {result} |" for name, result in results.items())
-    return (
-        f"\n### PyCUDA and CuPy in turn, each with {SHARE:.0%} of the GPU\n\n| | |\n|---|---|{rows}"
-    )
+    rows = "\n".join(f"| {name} | {result} |" for name, result in results.items())
+    title = f"PyCUDA and CuPy in turn, each with {SHARE:.0%} of the GPU"
+    report.say(f"### {title}\n\n| | |\n|---|---|\n{rows}")
 
 
-def main():
-    """Print everything about memory."""
-    for part in (allocations, alternating):
-        print(part(), flush=True)
+PARTS = [allocations, alternating]

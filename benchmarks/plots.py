@@ -1,0 +1,91 @@
+"""Draw what a run of the benchmarks found: ``python -m benchmarks.plots [FOLDER]``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+
+import matplotlib.pyplot as plt
+
+OURS, THEIRS = "#2a6f97", "#c9cdd2"
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "bridge",  # the same figures give the same file
+    "svg.fonttype": "none",
+}
+
+
+def bars(axes: Any, title: str, timings: dict[str, list[float]], ours: str) -> None:
+    """Draw a bar for each call, from the fastest to the slowest."""
+    names = sorted(timings, key=lambda name: -timings[name][0])
+    values = [timings[name][0] for name in names]
+    colours = [OURS if name.startswith(ours) else THEIRS for name in names]
+    drawn = axes.barh(names, values, color=colours)
+    axes.bar_label(drawn, [f"{value:.1f}" for value in values], padding=3)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    axes.set_xlabel("microseconds a call")
+    axes.margins(x=0.12)
+
+
+def without(timings: dict[str, list[float]], *names: str) -> dict[str, list[float]]:
+    """Leave out what is off the scale."""
+    return {name: value for name, value in timings.items() if name not in names}
+
+
+def draw(folder: Path) -> None:
+    """Draw ``conversions.svg``, ``sizes.svg``, ``calls.svg`` and ``tutorials.svg``."""
+    found = json.loads((folder / "results.json").read_text())
+    where = (
+        f"{found['machine']['GPU']}, CUDA {found['machine']['CUDA']}, {found['machine']['date']}"
+    )
+    with plt.rc_context(STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 2.6), layout="constrained")
+        there = found["PyCUDA to CuPy, shape (1000,)"]
+        bars(left, "GPUArray to CuPy", without(there, "cupy.asarray(a.get())"), "as_")
+        back = found["CuPy to PyCUDA, shape (1000,)"]
+        bars(right, "ndarray to PyCUDA", without(back, "gpuarray.to_gpu(x.get())"), "as_")
+        save(figure, folder / "conversions.svg", where)
+
+        figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+        nbytes, ours, _, staged = zip(*found["sizes"], strict=True)
+        axes.loglog(nbytes, staged, "o-", color="#8a8f98", label="through the host")
+        axes.loglog(nbytes, ours, "o-", color=OURS, label="as_cupy")
+        axes.set(xlabel="bytes", ylabel="microseconds")
+        axes.set_title("A GPUArray as a CuPy array", loc="left", fontsize=10, fontweight="bold")
+        axes.legend(frameon=False)
+        save(figure, folder / "sizes.svg", where)
+
+        figure, axes = plt.subplots(figsize=(6, 2.6), layout="constrained")
+        calls = found["A checked call of a SourceModule function"]
+        bars(axes, "A kernel call, 3 arrays and 2 scalars", calls, "f(")
+        save(figure, folder / "calls.svg", where)
+
+        figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
+        names, _, bridged, host = zip(*reversed(found["tutorials"]), strict=True)
+        times = [slow / fast for slow, fast in zip(host, bridged, strict=True)]
+        drawn = axes.barh(names, times, color=OURS)
+        axes.bar_label(drawn, [f"{value:.0f}x" for value in times], padding=3)
+        axes.set_xscale("log")
+        axes.set_xlim(1, 3 * max(times))
+        title = "Bridged arrays against NumPy"
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        save(figure, folder / "tutorials.svg", where)
+
+
+def save(figure: Any, path: Path, where: str) -> None:
+    """Write an SVG that says what it was measured on."""
+    figure.supxlabel(where, fontsize=8, color="#6b7078")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    draw(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).with_name("results")))

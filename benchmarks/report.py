@@ -1,0 +1,120 @@
+"""What a run of the benchmarks found: as Markdown, and as JSON for the plots."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+import pycuda
+import pycuda.driver as drv
+
+from benchmarks.measure import Timing
+
+
+class Goal(NamedTuple):
+    """A figure, and the most that it may be."""
+
+    what: str
+    value: float
+    limit: float
+    unit: str
+
+    @property
+    def is_met(self) -> bool:
+        """Tell whether the figure, as it is printed, is within the limit."""
+        return round(self.value, 2) <= self.limit
+
+
+class Report:
+    """Collects what the parts find; prints it as it comes."""
+
+    def __init__(self) -> None:
+        self.goals: list[Goal] = []
+        self.text: list[str] = []
+        self.data: dict[str, Any] = {}
+
+    def say(self, text: str) -> None:
+        """Add Markdown."""
+        print(f"\n{text}", flush=True)
+        self.text.append(text)
+
+    def goal(self, what: str, value: float, limit: float, unit: str = "") -> None:
+        """Add a figure that has a goal."""
+        self.goals.append(Goal(what, value, limit, unit))
+        print(f"{what}: {value:.2f} {unit}", flush=True)
+
+    def compare(
+        self,
+        title: str,
+        timings: Mapping[str, Timing],
+        goals: Mapping[str, float] | None = None,
+        unit: str = "us",
+    ) -> None:
+        """Add a table: each call, its time, and the first one as a multiple of it.
+
+        `goals` says, for a call, which multiple of it the first one may be at most.
+        """
+        subject = next(iter(timings))
+        rows = [
+            f"### {title}\n",
+            f"| call | {unit} | spread | {subject} is |",
+            "|---|---|---|---|",
+        ]
+        for name, (median, spread) in timings.items():
+            ratio = timings[subject].median / median
+            times = "" if name == subject else f"{ratio:.2f} of it"
+            rows.append(f"| {name} | {median:.2f} | {spread:.2f} | {times} |")
+            if goals and name in goals:
+                self.goal(f"{title}: {subject} / {name}", ratio, goals[name])
+        self.say("\n".join(rows))
+        self.data[title] = {name: list(timing) for name, timing in timings.items()}
+
+    def save(self, folder: Path) -> None:
+        """Write ``README.md`` and ``results.json``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        where = machine()
+        found = {"machine": where, "goals": [g._asdict() for g in self.goals], **self.data}
+        (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+        rows = "\n".join(f"| {name} | {value} |" for name, value in where.items())
+        parts = ["# Results", f"| | |\n|---|---|\n{rows}", summary(self.goals), *self.text]
+        (folder / "README.md").write_text("\n\n".join(parts) + "\n")
+
+
+def summary(goals: list[Goal]) -> str:
+    """Write the table of all goals."""
+    rows = ["## Goals\n", "| what | is | at most | |", "|---|---|---|---|"]
+    for goal in goals:
+        unit = f" {goal.unit}" if goal.unit else ""
+        outcome = "" if goal.is_met else "**missed**"
+        rows.append(
+            f"| {goal.what} | {goal.value:.2f}{unit} | {goal.limit:.2f}{unit} | {outcome} |"
+        )
+    return "\n".join(rows)
+
+
+def machine() -> dict[str, str]:
+    """Say what the figures were measured with."""
+    runtime = cupy.cuda.runtime
+    toolkit, driver = map(_dotted, (runtime.runtimeGetVersion(), drv.get_driver_version()))
+    with open("/proc/cpuinfo") as lines:
+        cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
+    return {
+        "date": date.today().isoformat(),
+        "GPU": runtime.getDeviceProperties(0)["name"].decode(),
+        "CPU": cpu or platform.machine(),
+        "Python": platform.python_version(),
+        "CUDA": f"{toolkit}, driver {driver}",
+        "CuPy": cupy.__version__,
+        "PyCUDA": pycuda.VERSION_TEXT,
+        "NumPy": np.__version__,
+    }
+
+
+def _dotted(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,0 +1,195 @@
+"""Whole computations: native arrays beside bridged ones, on the GPU, and NumPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import cupy
+import numpy as np
+from cupyx.scipy import ndimage
+from pycuda import gpuarray
+
+import bridge
+from benchmarks.conversions import package
+from benchmarks.measure import Timing, measure, measure_gpu
+from benchmarks.report import Report
+
+FRAMES, FRAME = 100, (2160, 3840)
+MATRICES = [512, 1024, 2048, 4096, 8192]
+
+SOURCE = """
+__global__ void before(float *out, const float *in, float gain, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = sqrtf(gain * in[i]);
+}
+__global__ void after(float *out, const float *in, float gain, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = in[i] * in[i] / gain;
+}
+"""
+SIGMOID = """
+extern "C" __global__ void sigmoid(const float *x, float *y, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 1.0f / (1.0f + expf(-x[i]));
+}
+"""
+
+
+def frames(report: Report) -> None:
+    """Compare 100 4K frames: a kernel, CuPy's Gaussian filter, a kernel."""
+    module = bridge.SourceModule(SOURCE)
+    raw = cupy.RawModule(code=f'extern "C" {{ {SOURCE} }}')
+    n, gain = np.int32(FRAME[0] * FRAME[1]), np.float32(0.5)
+    sizes = {"grid": ((int(n) + 255) // 256, 1, 1), "block": (256, 1, 1)}
+    before, after = map(module.get_function, ("before", "after"))
+    raw_before, raw_after = map(raw.get_function, ("before", "after"))
+    pixels = cupy.arange(int(n), dtype=np.float32).reshape(FRAME)
+    x = [cupy.sin(pixels * (number + 1)) ** 2 for number in range(FRAMES)]
+    a = [gpuarray.GPUArray(FRAME, np.float32) for _ in x]  # what the old code has
+    for one, other in zip(a, x, strict=True):
+        bridge.as_cupy(one)[...] = other
+    out = cupy.empty(FRAME, np.float32)
+
+    def alone(frame: int) -> Any:
+        image = cupy.empty(FRAME, np.float32)
+        raw_before(sizes["grid"], sizes["block"], (image, x[frame], gain, n))
+        image = ndimage.gaussian_filter(image, 2)
+        raw_after(sizes["grid"], sizes["block"], (out, image, gain, n))
+        return out
+
+    def mixed(frame: int) -> Any:
+        image = gpuarray.GPUArray(FRAME, np.float32, allocator=allocator)
+        before(image, a[frame], gain, n, **sizes)
+        image = bridge.as_pycuda(ndimage.gaussian_filter(bridge.as_cupy(image), 2))
+        after(out, image, gain, n, **sizes)
+        return out
+
+    def staged(frame: int) -> Any:
+        image = gpuarray.GPUArray(FRAME, np.float32, allocator=allocator)
+        before(image, a[frame], gain, n, **sizes)
+        image = gpuarray.to_gpu(ndimage.gaussian_filter(cupy.asarray(image.get()), 2).get())
+        after(out, image, gain, n, **sizes)
+        return out
+
+    allocator = bridge.pycuda_allocator()
+    ways = {"both libraries": mixed, "CuPy alone": alone, "through the host": staged}
+    expected = alone(7).copy()
+    for name, way in ways.items():
+        np.testing.assert_array_equal(way(7).get(), expected.get(), err_msg=name)
+
+    def all_frames(way: Callable[[int], Any], number: int = FRAMES) -> Callable[[], None]:
+        def run() -> None:
+            for frame in range(number):
+                way(frame)
+
+        return run
+
+    title = f"{FRAMES} frames of {FRAME[1]} x {FRAME[0]}: kernel, CuPy's Gaussian filter, kernel"
+    gpu = measure_gpu({name: all_frames(ways[name]) for name in ways}, rounds=5, repeat=1)
+    report.compare(f"{title}, GPU time", gpu, {"CuPy alone": 1.02})
+    queued = {name: all_frames(ways[name], 10) for name in ("both libraries", "CuPy alone")}
+    cpu = {
+        name: Timing(median * FRAMES / 10, spread * FRAMES / 10)
+        for name, (median, spread) in measure(queued, rounds=15, repeat=1).items()
+    }
+    report.compare(f"{title}, CPU time to queue", cpu)
+    nbytes = 2 * 2 * FRAMES * out.nbytes
+    rows = [f"| through the host | {nbytes / 1e9:.1f} GB |", "| both libraries | 0 |"]
+    text = (
+        "### What those frames copy between host and device\n\n| way | by its code |\n|---|---|\n"
+    )
+    report.say(text + "\n".join(rows))
+    report.data["copied bytes"] = {"through the host": nbytes, "both libraries": 0}
+    if package("torch"):
+        rows = []
+        for name, way in ways.items():
+            kernels, copies = profiled(all_frames(way, 10))
+            rows.append(f"| {name} | {kernels} | {copies} |")
+        head = "### 10 of those frames in the profiler (CUPTI)\n\n| way | kernels | copies |"
+        report.say("\n".join([head, "|---|---|---|", *rows]))
+
+
+def profiled(work: Callable[[], Any]) -> tuple[int, int]:
+    """Return how many kernels and how many memory copies CUPTI saw, by PyTorch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
+        work()
+        cupy.cuda.runtime.deviceSynchronize()
+    names = [event.name for event in seen.events()]
+    kernels = [name for name in names if not name.startswith(("Mem", "cu"))]
+    return len(kernels), sum(name.startswith("Memcpy") for name in names)
+
+
+def tutorials(report: Report) -> None:
+    """Compare the tutorials' cases on native arrays, on bridged ones, and in NumPy."""
+    rng = np.random.default_rng(1)
+    rows = [
+        "### The tutorials' cases\n",
+        "GPU time on CuPy's own arrays and on views of PyCUDA's; and NumPy's or SciPy's time.\n",
+        "| case | CuPy ms | bridged ms | bridged / native | NumPy ms | speed-up |",
+        "|---|---|---|---|---|---|",
+    ]
+    found = []
+    for name, host, work, on_host, times in _cases(rng):
+        native = [cupy.asarray(array) for array in host]
+        arrays = [gpuarray.to_gpu(array) for array in host]
+        bridged = [bridge.as_cupy(array) for array in arrays]
+        np.testing.assert_array_equal(work(*native).get(), work(*bridged).get())
+        ways = {"bridged": partial(work, *bridged), "native": partial(work, *native)}
+        gpu = measure_gpu(ways, rounds=15, repeat=5)
+        start = time.perf_counter()
+        on_host(*host)
+        numpy_us = (time.perf_counter() - start) * 1e6
+        ours, theirs = gpu["bridged"].median * times, gpu["native"].median * times
+        numpy_us *= times
+        report.goal(f"{name}: bridged / native, GPU time", ours / theirs, 1.01)
+        found.append([name, theirs, ours, numpy_us])
+        rows.append(
+            f"| {name} | {theirs / 1e3:.3f} | {ours / 1e3:.3f} | {ours / theirs:.3f} | "
+            f"{numpy_us / 1e3:,.1f} | {numpy_us / ours:.0f} |"
+        )
+        del native, arrays, bridged, ways
+        cupy.get_default_memory_pool().free_all_blocks()
+    report.say("\n".join(rows))
+    report.data["tutorials"] = found
+
+
+def _cases(rng: Any) -> Any:
+    """Yield name, host arrays, the work on the device and on the host, and how often it is done."""
+    for n in MATRICES:
+        two = [rng.random((n, n), dtype=np.float32) for _ in range(2)]
+        yield f"matmul {n}", two, cupy.matmul, np.matmul, 1
+    two = [rng.random((5000, 5000), dtype=np.float32) for _ in range(2)]
+
+    def chain(xp: Any) -> Callable[[Any, Any], Any]:
+        return lambda x, y: xp.sqrt(xp.sin(x) ** 2 + xp.cos(y) ** 2) * xp.exp(-x)
+
+    yield "element-wise chain, 5000 x 5000", two, chain(cupy), chain(np), 1
+
+    kernel = cupy.RawKernel(SIGMOID, "sigmoid")
+    x = rng.standard_normal(10_000_000, dtype=np.float32)
+
+    def sigmoid(x: Any) -> Any:
+        y = cupy.empty_like(x)
+        kernel(((x.size + 255) // 256,), (256,), (x, y, np.int32(x.size)))
+        return y
+
+    yield "sigmoid of 10 M", [x], sigmoid, lambda x: 1 / (1 + np.exp(-x)), 1
+    if scipy := package("scipy.ndimage"):
+        frame = [rng.random(FRAME, dtype=np.float32)]  # one, counted a hundred times
+
+        def blurred(image: Any) -> Any:
+            return ndimage.gaussian_filter(image, 2)
+
+        host = scipy.gaussian_filter
+        yield f"Gaussian filter of {FRAMES} 4K frames", frame, blurred, lambda x: host(x, 2), FRAMES
+
+
+PARTS = [frames, tutorials]
