@@ -456,6 +456,18 @@ def test_a_cycle_collected_in_a_capture_and_again_on_another_thread(pool):
     assert not gone.alive
 
 
+def test_a_stream_whose_graph_is_spoilt_is_being_captured():
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Capture"):
+            stream.synchronize()
+        assert streams.is_capturing(stream.ptr)
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Capture"):
+            stream.end_capture()
+        assert not streams.is_capturing(stream.ptr)
+
+
 @pytest.mark.parametrize("how", ["conversion", "gc.collect"])
 def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long(how):
     pool, x = cupy.cuda.MemoryPool(), cupy.zeros(1)
