@@ -160,9 +160,15 @@ def test_dlpack_is_told_the_current_stream(stream, asked):
     assert exporter.asked[0]["stream"] == (asked or stream.ptr)
 
 
-def test_the_legacy_default_stream_is_the_default_one():
-    found = interface.read_interface(Exporter(cupy.arange(3), stream=1), "as_cupy")
-    assert found.stream == 0
+@pytest.mark.parametrize(("said", "handle"), [(None, None), (1, 0), (2, 2), (4096, 4096)])
+def test_the_legacy_default_stream_is_the_default_one(said, handle):
+    found = interface.read_interface(Exporter(cupy.arange(3), stream=said), "as_cupy")
+    assert found.stream == handle
+
+
+def test_one_byte_is_enough():
+    x = cupy.arange(3, dtype=np.uint8)
+    assert bridge.as_cupy(Exporter(x, typestr="|V1")).dtype == np.dtype("V1")
 
 
 def test_a_descr_of_a_plain_type_changes_nothing():
@@ -331,9 +337,11 @@ BROKEN = {
     "shape is an int": ({"shape": 3}, TypeError, "shape 3; a tuple of ints"),
     "shape has a float": ({"shape": (3.0,)}, TypeError, "a tuple of ints"),
     "shape has a bool": ({"shape": (True,)}, TypeError, "a tuple of ints"),
-    "shape is negative": ({"shape": (-3,)}, ValueError, "lengths from 0 to"),
+    "shape is negative": ({"shape": (-1,)}, ValueError, "lengths from 0 to"),
     "shape is too large": ({"shape": (2**63,)}, ValueError, "lengths from 0 to 2"),
-    "strides are too large": ({"strides": (2**70,)}, ValueError, "what 64 bits hold is accepted"),
+    "shape is larger": ({"shape": (2**64,)}, ValueError, "lengths from 0 to 2"),
+    "strides are too large": ({"strides": (2**63,)}, ValueError, "what 64 bits hold is accepted"),
+    "strides are too small": ({"strides": (-(2**63) - 1,)}, ValueError, "what 64 bits hold is"),
     "pointer is too large": ({"data": (2**64, False)}, ValueError, "has pointer 184467440737095"),
     "stream is too large": ({"stream": 2**64}, ValueError, "stream 18446744073709551616, which"),
     "typestr is a dtype": ({"typestr": np.dtype("f4")}, TypeError, "a str such as"),
@@ -349,7 +357,7 @@ BROKEN = {
     "data is one long": ({"data": (4096,)}, TypeError, "a tuple .pointer, read-only"),
     "data has no pointer": ({"data": (None, False)}, TypeError, "a tuple .pointer"),
     "data is null": ({"data": (0, False)}, ValueError, "pointer 0 for an array of shape"),
-    "data is negative": ({"data": (-8, False)}, ValueError, "pointer -8"),
+    "data is negative": ({"data": (-1, False)}, ValueError, "pointer -1 for"),
     "data is read-only": ({"data": (4096, True)}, BufferError, "read-only.*hand over a copy"),
     "data is on the host": ({"data": (..., False)}, ValueError, "unknown to CUDA|host memory"),
     "strides is a list": ({"strides": [8]}, TypeError, "strides .8.; None or a tuple"),
