@@ -415,6 +415,12 @@ def test_a_gpuarray_of_a_dtype_that_cupy_has_not_is_refused(dtype):
         bridge.as_cupy(a)
 
 
+@pytest.mark.parametrize("dtype", ["f4,>i4", "f16,i4", "f4,U3"])
+def test_a_cupy_array_of_a_struct_that_pycuda_has_not_is_refused(dtype):
+    with pytest.raises(TypeError, match="as_pycuda: dtype .*accepted: bool, integers"):
+        bridge.as_pycuda(cupy.empty(3, np.dtype(dtype)))
+
+
 @BOTH
 def test_a_freed_pointer_is_refused(convert):
     block = drv.mem_alloc(24)
