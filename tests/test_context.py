@@ -384,25 +384,27 @@ def test_the_device_is_taken_from_the_pointer(python):
     assert out == "1 1\n"
 
 
+@pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize("array", ["a", "x"])
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-def test_an_array_of_another_device_is_refused(python, convert, array):
+def test_an_array_of_another_device_is_refused(python, convert, array, device):
     out = two_devices(
         python,
         f"""
-        with bridge.primary_context(1):
+        with bridge.primary_context({device}):
             a = gpuarray.to_gpu(np.arange(4.0))
             x = cupy.arange(4)
-        try:
-            bridge.{convert}({array})
-        except bridge.ContextError as error:
-            print(error)
-        with bridge.primary_context(1):
+        with bridge.primary_context({1 - device}):
+            try:
+                bridge.{convert}({array})
+            except bridge.ContextError as error:
+                print(error)
+        with bridge.primary_context({device}):
             del a
         """,
     )
-    assert "is on device 1, but device 0 is current" in out
-    assert "`with bridge.primary_context(1):`" in out
+    assert f"is on device {device}, but device {1 - device} is current" in out
+    assert f"`with bridge.primary_context({device}):`" in out
 
 
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])

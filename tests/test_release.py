@@ -88,6 +88,26 @@ def test_a_block_of_the_default_stream_used_on_another_is_not_reused_early(latch
         assert (y.get() == 1).all()
 
 
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_work_on_the_per_thread_stream_is_waited_for(kind, latch):
+    stream, per_thread = CUPY_STREAMS[kind](), cupy.cuda.Stream.ptds
+    pool = cupy.cuda.MemoryPool()
+    ones, sevens = (cupy.asarray(np.full(N, value, np.int32)) for value in (1, 7))
+    with cupy.cuda.using_allocator(pool.malloc), stream:
+        x = cupy.empty(N, np.int32)
+        pointer = x.data.ptr
+        with latch.hold(per_thread):
+            a = bridge.as_pycuda(x, stream=per_thread)
+            bridge.as_cupy(a, stream=-1).data.copy_from_device_async(
+                sevens.data, sevens.nbytes, per_thread
+            )
+            del a, x
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y.data.copy_from_device_async(ones.data, y.nbytes, stream)
+        assert (y.get() == 1).all()
+
+
 def reuse_pycudas_block(convert, cupy_stream, latch, put, before_release=None):
     """Write 7 with CuPy into a view of PyCUDA's block, drop it, let PyCUDA reuse the block."""
     pool = DeviceMemoryPool()
