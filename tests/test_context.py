@@ -407,21 +407,23 @@ def test_an_array_of_another_device_is_refused(python, convert, array, device):
     assert f"`with bridge.primary_context({device}):`" in out
 
 
+@pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-def test_a_dlpack_export_of_another_device_is_refused(python, convert):
+def test_a_dlpack_export_of_another_device_is_refused(python, convert, device):
     out = two_devices(
         python,
         f"""
         class Exporter:
-            __dlpack_device__ = lambda self: (2, 1)
+            __dlpack_device__ = lambda self: (2, {device})
             __dlpack__ = lambda self, **_: None
-        try:
-            bridge.{convert}(Exporter())
-        except bridge.ContextError as error:
-            print(error)
+        with bridge.primary_context({1 - device}):
+            try:
+                bridge.{convert}(Exporter())
+            except bridge.ContextError as error:
+                print(error)
         """,
     )
-    assert "is on device 1, but device 0 is current" in out
+    assert f"is on device {device}, but device {1 - device} is current" in out
 
 
 def test_cupy_on_another_device_than_pycuda_is_refused(python):
