@@ -166,6 +166,13 @@ def test_the_legacy_default_stream_is_the_default_one(said, handle):
     assert found.stream == handle
 
 
+def test_a_struct_may_be_large():
+    x = cupy.zeros(900, np.uint8)
+    descr = [("a", "<f4", (70,)), ("b", "<i4", (5,))]
+    exporter = Exporter(x, shape=(3,), strides=None, typestr="|V300", descr=descr)
+    assert bridge.as_cupy(exporter).dtype == np.dtype(descr)
+
+
 def test_one_byte_is_enough():
     x = cupy.arange(3, dtype=np.uint8)
     assert bridge.as_cupy(Exporter(x, typestr="|V1")).dtype == np.dtype("V1")

@@ -301,6 +301,20 @@ def test_what_is_no_stream_is_refused(call, stream):
         call(stream)
 
 
+@pytest.mark.parametrize(("number", "is_unordered"), [(-1, True), (-2, False), (1, False)])
+def test_what_minus_one_means_is_said_of_no_other_number(number, is_unordered):
+    with pytest.raises(TypeError) as error:
+        bridge.as_cupy_stream(number)
+    assert ("which means 'do not order'" in str(error.value)) == is_unordered
+
+
+@pytest.mark.parametrize("status", [1, 399, 401, 906])
+def test_an_error_of_another_kind_is_no_unknown_stream(status):
+    streams._explain(cupy.cuda.runtime.CUDARuntimeError(status), 5)
+    with pytest.raises(ValueError, match="stream 0x5 is unknown to CUDA"):
+        streams._explain(cupy.cuda.runtime.CUDARuntimeError(400), 5)
+
+
 @pytest.mark.parametrize(
     "answer", [(1, 0), (0, -5), (0, None), (0, 1, 2), None, (0, "7")], ids=repr
 )
