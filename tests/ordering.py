@@ -229,7 +229,6 @@ class Schedule:
         "mix_with_host": 1,
         "wrapped": 2,
         "ufunc": 2,
-    } | {
         "on_a_view": 3,
         "graph": 3,
         "replay": 2,
