@@ -32,6 +32,18 @@ __global__ void after(float *out, const float *in, float gain, int n)
     if (i < n) out[i] = in[i] * in[i] / gain;
 }
 """
+FOURIER = """
+__global__ void window(float2 *z, const float *x, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) z[i] = make_float2(x[i] * (1.0f - x[i]), 0.0f);
+}
+__global__ void power(float *p, const float2 *z, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) p[i] = z[i].x * z[i].x + z[i].y * z[i].y;
+}
+"""
 SIGMOID = """
 extern "C" __global__ void sigmoid(const float *x, float *y, int n)
 {
@@ -39,6 +51,52 @@ extern "C" __global__ void sigmoid(const float *x, float *y, int n)
     if (i < n) y[i] = 1.0f / (1.0f + expf(-x[i]));
 }
 """
+
+
+def pipeline(report: Report, shape: tuple[int, int] = (2048, 2048)) -> None:
+    """Compare kernel, ufunc, cuFFT, kernel: with PyCUDA's kernels, CuPy alone, and staged."""
+    module = bridge.SourceModule(FOURIER)
+    raw = cupy.RawModule(code=f'extern "C" {{ {FOURIER} }}')
+    x = cupy.random.default_rng(1).random(shape, dtype=np.float32)
+    z, p = cupy.empty(shape, np.complex64), cupy.empty(shape, np.float32)
+    n = np.int32(x.size)
+    grid, block = ((x.size + 255) // 256, 1, 1), (256, 1, 1)
+    window, power = map(module.get_function, ("window", "power"))
+    raw_window, raw_power = map(raw.get_function, ("window", "power"))
+    a, b = bridge.as_pycuda(x), bridge.as_pycuda(p)
+
+    def between() -> Any:
+        cupy.sqrt(z, out=z)
+        return cupy.fft.fft2(z)
+
+    def mixed() -> None:
+        window(bridge.as_pycuda(z), a, n, block=block, grid=grid)
+        power(b, between(), n, block=block, grid=grid)
+
+    def alone() -> None:
+        raw_window(grid, block, (z, x, n))
+        raw_power(grid, block, (p, between(), n))
+
+    def staged() -> None:
+        window(z, cupy.asarray(a.get()), n, block=block, grid=grid)
+        power(p, between(), n, block=block, grid=grid)
+
+    def run(way: Callable[[], None]) -> None:
+        for _ in range(10):
+            way()
+        cupy.cuda.runtime.deviceSynchronize()
+
+    ways = {"both libraries": mixed, "CuPy alone": alone, "through the host": staged}
+    results = {}
+    for name, way in ways.items():
+        run(way)
+        results[name] = p.get()
+    for name in ways:
+        np.testing.assert_array_equal(results[name], results["CuPy alone"], err_msg=name)
+    runs = {name: partial(run, way) for name, way in ways.items()}
+    title = "Kernel, ufunc, cuFFT, kernel: ten times 2048 x 2048, to the end"
+    report.compare(title, measure(runs, repeat=3), {"CuPy alone": 1.02})
+    say_copies(report, "That pipeline", runs)
 
 
 def frames(report: Report) -> None:
@@ -106,13 +164,19 @@ def frames(report: Report) -> None:
     )
     report.say(text + "\n".join(rows))
     report.data["copied bytes"] = {"through the host": nbytes, "both libraries": 0}
-    if package("torch"):
-        rows = []
-        for name, way in ways.items():
-            kernels, copies = profiled(all_frames(way, 10))
-            rows.append(f"| {name} | {kernels} | {copies} |")
-        head = "### 10 of those frames in the profiler (CUPTI)\n\n| way | kernels | copies |"
-        report.say("\n".join([head, "|---|---|---|", *rows]))
+    say_copies(report, "10 of those frames", {n: all_frames(way, 10) for n, way in ways.items()})
+
+
+def say_copies(report: Report, what: str, runs: dict[str, Callable[[], None]]) -> None:
+    """Add what a profiler sees of each way, where PyTorch brings one."""
+    if package("torch") is None:
+        report.say(f"{what} in the profiler: PyTorch, which brings one, is not installed.")
+        return
+    rows = [f"### {what} in the profiler (CUPTI)\n", "| way | kernels | copies |", "|---|---|---|"]
+    for name, work in runs.items():
+        kernels, copies = profiled(work)
+        rows.append(f"| {name} | {kernels} | {copies} |")
+    report.say("\n".join(rows))
 
 
 def profiled(work: Callable[[], Any]) -> tuple[int, int]:
@@ -192,4 +256,4 @@ def _cases(rng: Any) -> Any:
         yield f"Gaussian filter of {FRAMES} 4K frames", frame, blurred, lambda x: host(x, 2), FRAMES
 
 
-PARTS = [frames, tutorials]
+PARTS = [tutorials, frames, pipeline]  # what a profiler looks at comes last
