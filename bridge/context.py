@@ -106,9 +106,14 @@ def current_device() -> int:
     *Ownership:* none. *Ordering:* none. *Cost:* two look-ups, about 0.25 us.
     """
     device_id = accepted[id(pycuda_current())]
-    if device_ids.get(_cuda_current()) != device_id:
-        return _accept_or_explain()
+    check_current(device_id)
     return device_id
+
+
+def check_current(device_id: int) -> None:
+    """Raise ContextError unless PyCUDA's current context, of that device, is CUDA's too."""
+    if device_ids.get(_cuda_current()) != device_id:
+        _accept_or_explain()
 
 
 def cuda_device() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from .context import ContextError
 from .words import kind, named
 
+_pointer_attributes = cupy.cuda.runtime.pointerGetAttributes
+_UNREGISTERED = 0  # cudaMemoryTypeUnregistered
 _CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 # CuPy 13 has none; CuPy 14 does not say that it wants NumPy 2.1.2 for it (seen).
@@ -34,14 +36,12 @@ _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
 
 
-class DeviceArray(NamedTuple):
-    """A device array as its `__cuda_array_interface__` describes it."""
+_TYPESTRS = {dtype.str: dtype for dtype in PLAIN_DTYPES}
 
-    pointer: int  # 0 where, and only where, the array has no elements
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None  # bytes; None is C-contiguous
-    dtype: np.dtype[Any]
-    stream: int | None  # a CUDA handle, 0 for the legacy default stream; None is "no order needed"
+# A device array as its `__cuda_array_interface__` describes it: pointer (0 where, and only where,
+# the array has no elements), shape, strides in bytes (None is C-contiguous), dtype, and stream: a
+# CUDA handle, 0 for the legacy default stream; None is "no order needed".
+DeviceArray = tuple[int, tuple[int, ...], tuple[int, ...] | None, "np.dtype[Any]", int | None]
 
 
 def check_dtype(dtype: np.dtype[Any], caller: str) -> None:
@@ -77,8 +77,8 @@ def pointer_device(pointer: int, subject: str) -> int:
     ValueError
         If CUDA does not know the pointer: host memory, or freed already.
     """
-    attributes = cupy.cuda.runtime.pointerGetAttributes(pointer)
-    if attributes.type == 0:  # cudaMemoryTypeUnregistered; page-locked memory is the GPU's too
+    attributes = _pointer_attributes(pointer)
+    if attributes.type == _UNREGISTERED:  # page-locked memory is the GPU's too
         raise ValueError(
             f"{subject} has the pointer 0x{pointer:x}, which is unknown to CUDA; device memory "
             "that has not been freed is accepted"
@@ -88,10 +88,11 @@ def pointer_device(pointer: int, subject: str) -> int:
 
 def check_device(pointer: int, subject: str, device_id: int) -> None:
     """Raise ContextError for memory of another device; a null pointer has none."""
-    if pointer:
-        found = pointer_device(pointer, subject)
-        if found != device_id:
-            raise elsewhere(subject, found, device_id)
+    if not pointer:
+        return
+    attributes = _pointer_attributes(pointer)
+    if attributes.device != device_id or attributes.type == _UNREGISTERED:
+        raise elsewhere(subject, pointer_device(pointer, subject), device_id)
 
 
 def elsewhere(subject: str, found: int, device_id: int) -> ContextError:
@@ -115,8 +116,40 @@ def refuse(array: Any, caller: str, host: bool = False) -> TypeError:
     )
 
 
-def read_interface(array: Any, caller: str) -> DeviceArray:
-    """Read and check an object's ``__cuda_array_interface__``.
+def _usual(found: Any) -> DeviceArray | None:
+    """Read an interface as most libraries write it; None if something is to be looked into.
+
+    It takes 0.6 us, a tenth of what finding out takes what is wrong.
+    """
+    get = found.get
+    shape, strides, data, stream = get("shape"), get("strides"), get("data"), get("stream")
+    dtype, version = _TYPESTRS.get(get("typestr")), get("version")
+    if dtype is None or type(version) is not int or not 2 <= version <= 3:
+        return None
+    if type(shape) is not tuple or type(data) is not tuple or get("mask") is not None:
+        return None
+    pointer, read_only = data
+    if type(pointer) is not int or not 0 < pointer < 1 << 64 or read_only is not False:
+        return None
+    for n in shape:
+        if type(n) is not int or not 0 < n < _FAR:
+            return None
+    if strides is not None:
+        if type(strides) is not tuple or len(strides) != len(shape):
+            return None
+        for step in strides:
+            if type(step) is not int or not -_FAR <= step < _FAR:
+                return None
+    if stream is not None:
+        if type(stream) is not int or not 0 < stream < 1 << 64:
+            return None
+        if stream == 1:
+            stream = 0
+    return pointer, shape, strides, dtype, stream
+
+
+def read_interface(found: Any, caller: str) -> DeviceArray:
+    """Read and check an ``__cuda_array_interface__``.
 
     Raises
     ------
@@ -127,8 +160,13 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
     BufferError
         If the array is read-only or masked.
     """
+    try:
+        usual = _usual(found)
+    except (AttributeError, TypeError, ValueError):  # no dict; an unhashable typestr; no pair
+        usual = None
+    if usual is not None:
+        return usual
     prefix = f"{caller}: the argument's __cuda_array_interface__"
-    found = array.__cuda_array_interface__
     if not isinstance(found, Mapping):
         raise TypeError(f"{prefix} is a {type(found).__name__}; a dict is accepted")
     for key in ("shape", "typestr", "data", "version"):
@@ -195,7 +233,7 @@ def read_interface(array: Any, caller: str) -> DeviceArray:
         pointer = 0  # CAI before version 2 does not say what an empty array points to
     shape = tuple(map(int, shape))
     strides = None if strides is None else tuple(map(int, strides))
-    return DeviceArray(int(pointer), shape, strides, dtype, stream)
+    return int(pointer), shape, strides, dtype, stream
 
 
 def _is_int(value: Any) -> bool:

@@ -28,7 +28,7 @@ import gc
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from operator import index
 from typing import Any
@@ -92,14 +92,14 @@ def handle_of(
     """
     if stream is None:
         return 0
+    if type(stream) is int and stream == UNORDERED and may_be_unordered:
+        return UNORDERED
     if isinstance(stream, drv.Stream):
         return int(stream.handle)
     if isinstance(stream, _STREAMS):
         handle = int(stream.ptr)
     elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
         handle = _protocol_handle(stream, caller, argument)
-    elif type(stream) is int and stream == UNORDERED and may_be_unordered:
-        return UNORDERED
     else:
         raise _no_stream(stream, caller, argument, may_be_unordered)
     return 0 if handle == _LEGACY else handle
@@ -179,15 +179,17 @@ def ordered_by_cuda(waiter: int, awaited: int) -> bool:
     return is_capturing(waiter or awaited) or not (awaited or _is_non_blocking(waiter))
 
 
-def fence(waiter: int, awaited: int, device_id: int) -> None:
-    """Make later work on `waiter` wait, on the device, for what `awaited` has queued."""
+def fence(waiters: Iterable[int], awaited: int, device_id: int) -> None:
+    """Make later work on some streams wait, on the device, for what `awaited` has queued."""
     idle = _events[device_id]
     try:
         event = idle.pop()
     except IndexError:
         event = cupy.cuda.Event(disable_timing=True)
-    _record(event.ptr, awaited)
-    _wait(waiter, event.ptr)
+    pointer = event.ptr
+    _record(pointer, awaited)
+    for waiter in waiters:
+        _wait(waiter, pointer)
     idle.append(event)
 
 
@@ -198,9 +200,9 @@ def order(waiter: int, awaited: int, device_id: int) -> None:
     try:
         if ordered_by_cuda(waiter, awaited):
             return
-        if is_capturing(waiter) and not is_capturing(awaited):  # CUDA would spoil the graph
-            raise _outside_of_capture(waiter, awaited)
-        fence(waiter, awaited, device_id)
+        if waiter and awaited and is_capturing(waiter) and not is_capturing(awaited):
+            raise _outside_of_capture(waiter, awaited)  # CUDA would spoil the graph
+        fence((waiter,), awaited, device_id)
     except _CUDA_ERRORS as error:
         _explain(error, waiter, awaited)
         raise
@@ -284,24 +286,24 @@ class Lease:
             _leased.pop(id(self), None)
 
     def _end(self) -> None:
-        user, owner = self.user_stream, self.owner_stream
+        user, owner, device_id = self.user_stream, self.owner_stream, self.device_id
         streams = _leased.get(id(self), (None, None))
         if context.is_collecting():
-            _collected.append((weakref.ref(self), self.device_id, [*streams]))
+            _collected.append((weakref.ref(self), device_id, [*streams]))
         # While a blocking stream is being captured, a wait of the default one spoils the graph.
         # The current stream can be asked, and the one that was when this was tried first.
-        others = (*streams[2:], _current_stream(self.device_id))
-        captured = {
-            handle: is_capturing(handle)
-            for handle in {user, owner, *(stream.ptr for stream in others)}
-        }
+        current = _current_stream(device_id)
+        handles = {user, owner, current.ptr}
+        if len(streams) > 2:
+            handles.add(streams[2].ptr)
+        captured = any(map(is_capturing, handles))
         try:
-            if not any(captured.values()):
+            if not captured:
                 self._order()
                 _leased.pop(id(self), None)  # here, where PyCUDA can let go of its stream
                 return
-            if user != owner and captured[user] and captured[owner]:
-                fence(owner, user, self.device_id)  # within the graph
+            if user != owner and is_capturing(user) and is_capturing(owner):
+                fence((owner,), user, device_id)  # within the graph
         except _CUDA_ERRORS as error:
             # A dead context, again.  An invalid handle is another matter: the streams are kept
             # so that they are valid.
@@ -309,8 +311,8 @@ class Lease:
                 raise
             if error.status not in _CAPTURE_ERRORS:
                 return
-        streams = (*streams[:2], others[0])
-        _waiting.append(Lease(self.source, owner, user, streams, self.device_id))
+        streams = (*streams, current)[:3]
+        _waiting.append(Lease(self.source, owner, user, streams, device_id))
 
     def _order(self) -> None:
         user, owner = self.user_stream, self.owner_stream
@@ -319,13 +321,15 @@ class Lease:
             # an event on it covers the work of every thread's, and what waits behind it holds
             # up every thread's (both seen on an H200, driver 580).
             owner = 0 if owner == PER_THREAD else owner
-            fence(owner, 0 if user == PER_THREAD else user, self.device_id)
+            fence((owner,), 0 if user == PER_THREAD else user, self.device_id)
             return
+        waiters = []
         if owner and not ordered_by_cuda(owner, user):
-            fence(owner, user, self.device_id)
-        # The block may have been allocated before its user switched streams.
-        if not ordered_by_cuda(0, user):
-            fence(0, user, self.device_id)
+            waiters.append(owner)
+        if user:  # the block may have been allocated before its user switched streams
+            waiters.append(0)
+        if waiters:
+            fence(waiters, user, self.device_id)
 
 
 def source_of(owner: Any) -> Any:
