@@ -100,22 +100,6 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     current = _current_stream(device_id)
     waiter = current.ptr
     awaited = 0 if stream is None else handle_of(stream, "as_cupy")
-    gpudata, dtype, shape, strides = array.gpudata, array.dtype, array.shape, array.strides
-    if dtype not in PLAIN_DTYPES:
-        check_dtype(dtype, "as_cupy")
-    try:
-        known = array._bridge_known
-    except AttributeError:
-        known = None
-    if known is None or known.gpudata is not gpudata:  # users swap `gpudata` between arrays
-        known = array._bridge_known = Known(array, device_id)
-    pointer = known.pointer
-    if pointer is None:
-        pointer = address_of(array, "as_cupy")
-    if context.inspect_pointers:
-        context.check_current(device_id)
-        check_device(pointer, "as_cupy: the array", device_id)
-
     leased = False
     if waiter or awaited:
         end_waiting_leases()
@@ -126,15 +110,27 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         source = source_of(array.base)
         if isinstance(source, _ndarray) and _same_view(source, array):
             return source
+    known = getattr(array, "_bridge_known", None)
+    if (
+        known is None
+        or known.gpudata is not array.gpudata  # users swap it between arrays
+        or known.strides is not array.strides
+        or known.shape is not array.shape
+        or known.dtype is not array.dtype
+    ):
+        known = _look_into(array, device_id, "as_cupy")
+    pointer = known.pointer
+    if pointer is None:
+        pointer = address_of(array, "as_cupy")
+    if context.inspect_pointers:
+        context.check_current(device_id)
+        check_device(pointer, "as_cupy: the array", device_id)
     owner: Any = array, known
     if leased:
         owner = Lease(owner, awaited, waiter, (stream, current), device_id)
-    memory = MemoryPointer(UnownedMemory(pointer, array.nbytes, owner, device_id), 0)
+    memory = MemoryPointer(UnownedMemory(pointer, known.nbytes, owner, device_id), 0)
     result = _allocate(_ndarray)
-    if known.strides is strides and known.shape is shape and known.dtype is dtype:
-        result._init(shape, dtype, memory)  # these strides are what it would come to
-    else:
-        result._init(shape, dtype, memory, strides)
+    result._init(known.shape, known.dtype, memory, known.unusual_strides)
     return result
 
 
@@ -192,6 +188,25 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     current = _current_stream(device_id)
     awaited = current.ptr
     waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
+    if waiter or awaited:
+        end_waiting_leases()
+        context.check_current(device_id)
+        order(waiter, awaited, device_id)
+    return lend(array, awaited, waiter, (stream, current), device_id)
+
+
+def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device_id: int) -> Any:
+    """Convert a CuPy array as `as_pycuda` does, where CuPy's stream and PyCUDA's are in order.
+
+    Parameters
+    ----------
+    array : cupy.ndarray
+    awaited, waiter : int
+        Handles of CuPy's current stream, and of the one that PyCUDA will work on.
+    streams : tuple
+        PyCUDA's stream and CuPy's, to be kept alive.
+    device_id : int
+    """
     data = array.data
     pointer = data.ptr
     if array.dtype not in PLAIN_DTYPES:
@@ -199,28 +214,13 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     if context.inspect_pointers:
         context.check_current(device_id)
         check_device(array.size and pointer, "as_pycuda: the array", device_id)
-
-    leased = False
-    if waiter or awaited:
-        end_waiting_leases()
-        context.check_current(device_id)
-        order(waiter, awaited, device_id)
-        leased = needs_lease(waiter, awaited)
+    leased = (waiter or awaited) and needs_lease(waiter, awaited)
     if type(data.mem) is UnownedMemory and not leased:
         source = viewed(data.mem._owner)
         if source is not None and _same_view(array, source):
             return source
-    owner = Lease(array, awaited, waiter, (stream, current), device_id) if leased else array
+    owner = Lease(array, awaited, waiter, streams, device_id) if leased else array
     return _new_gpuarray(array, pointer, owner, device_id)
-
-
-def _refuse_repeats(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """Raise ValueError if one element is in several places; a step of no bytes along 1 is none."""
-    if 0 not in shape and any(n > 1 and not step for n, step in zip(shape, strides, strict=True)):
-        raise ValueError(
-            f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
-            "would read and write past them; pass cupy.ascontiguousarray(a)"
-        )
 
 
 def address_of(array: Any, caller: str) -> int:
@@ -246,41 +246,56 @@ def viewed(owner: Any) -> Any:
 
 
 class Known(Keeper):
-    """What `as_cupy` has found out of a GPUArray, and what keeps its memory.
+    """What is known of a GPUArray as long as its attributes are these objects; and its keeper.
 
-    It stays with the array as an attribute, since to find it out again takes 0.5 us.  It holds as
-    long as the array's attributes are the very objects that are noted here.
+    It stays with the array, since to find it out again takes longer than the rest of `as_cupy`.
 
     Attributes
     ----------
+    gpudata, shape, strides, dtype : object
+        The array's attributes.
     pointer : int or None
-        Its address; None if that is to be asked for each time.
-    shape, dtype, strides : object
-        Those of the array, if it is C-contiguous, and the strides are the only ones that say so.
+        The address; None if it is to be asked for each time.
+    nbytes : int
+    unusual_strides : tuple of ints or None
+        Bytes; None if they are what CuPy gives an array of that shape.
     """
 
-    __slots__ = ("dtype", "pointer", "shape", "strides")
+    __slots__ = ("dtype", "nbytes", "pointer", "shape", "strides", "unusual_strides")
 
     def __init__(self, array: Any, device_id: int) -> None:
-        gpudata = memory = array.gpudata
-        base = array.base
+        memory, base = array.gpudata, array.base
         while base is not None and (type(memory) is int or isinstance(memory, np.integer)):
             # a slice, say
             memory, base = (base.gpudata, base.base) if isinstance(base, GPUArray) else (base, None)
         self.memory = memory
-        self.gpudata = gpudata
         self.device_id = device_id
-        self.pointer = None
-        if isinstance(gpudata, _CONSTANT):
-            self.pointer = address_of(array, "as_cupy")
-        self.shape = self.dtype = self.strides = None
-        shape, strides, dtype = array.shape, array.strides, array.dtype
-        if min(shape, default=2) > 1 and strides == c_contiguous_strides(dtype.itemsize, shape):
-            self.shape, self.strides, self.dtype = shape, strides, dtype
+        self.gpudata, self.nbytes = array.gpudata, array.nbytes
+        self.shape, self.strides, self.dtype = shape, strides, dtype = (
+            array.shape, array.strides, array.dtype
+        )  # fmt: skip
+        # A holder of another kind may be given another address.
+        self.pointer = int(self.gpudata) if isinstance(self.gpudata, _CONSTANT) else None
+        usual = min(shape, default=2) > 1 and strides == c_contiguous_strides(dtype.itemsize, shape)
+        self.unusual_strides = None if usual else strides
 
 
-# A holder of another kind may be given another address.
 _CONSTANT = (int, np.integer, drv.DeviceAllocation, drv.PooledDeviceAllocation)
+
+
+def _look_into(array: Any, device_id: int, caller: str) -> Known:
+    """Check a GPUArray, and note what is known of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If its dtype is not one of both libraries; if it has no memory.
+    """
+    if array.dtype not in PLAIN_DTYPES:
+        check_dtype(array.dtype, caller)
+    address_of(array, caller)
+    array._bridge_known = known = Known(array, device_id)
+    return known
 
 
 def _other_as_cupy(array: Any, stream: Any) -> Any:
@@ -310,8 +325,7 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     if waiter <= 0:
         return array
     # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
-    if getattr(array, "_bridge_known", None) is None:
-        array._bridge_known = Known(array, device_id)
+    _look_into(array, device_id, "as_pycuda")
     lease = Lease(array, current.ptr, waiter, (stream, current), device_id)
     return _new_gpuarray(array, pointer, lease, device_id)
 
@@ -339,36 +353,47 @@ def _new_gpuarray(array: Any, pointer: int, owner: Any, device_id: int) -> Any:
     The constructor takes 1.9 us, of which two thirds go into conversions of what is exact here
     already; filling in the same attributes takes 0.6.  A test holds the set of attributes.
     """
-    shape, strides, dtype, size = array.shape, array.strides, array.dtype, array.size
-    if 0 in strides:
-        _refuse_repeats(shape, strides)
-    if 1 in shape or 0 in shape:  # PyCUDA wants canonical strides where contiguous
-        flags = array.flags
-        if flags.c_contiguous:
-            strides = c_contiguous_strides(dtype.itemsize, shape)
-        elif flags.f_contiguous:
-            strides = f_contiguous_strides(dtype.itemsize, shape)
+    dtype = array.dtype
     result = _new(GPUArray)
-    result.__dict__ = attributes = _attributes(size, dtype.itemsize, device_id).copy()
-    attributes["shape"] = shape
+    result.__dict__ = attributes = _attributes(
+        array.shape, array.strides, dtype.itemsize, device_id
+    ).copy()
     attributes["dtype"] = dtype
-    attributes["strides"] = strides
-    attributes["gpudata"] = pointer if size else None
     attributes["base"] = owner
+    if attributes["size"]:
+        attributes["gpudata"] = pointer
     return result
 
 
 @lru_cache(maxsize=4096)
-def _attributes(size: int, itemsize: int, device_id: int) -> dict[str, Any]:
-    """Return what the constructor sets for any array of so many elements; to be copied.
+def _attributes(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, device_id: int
+) -> dict[str, Any]:
+    """Return what GPUArray's constructor sets for any array of a layout; to be copied.
 
-    A copy takes a quarter of what twelve new entries take.
+    Raises
+    ------
+    ValueError
+        If one element is in several places.
     """
+    size = prod(shape)
+    # A step of 0 bytes along an axis of length 1 repeats nothing.
+    if size and any(n > 1 and not step for n, step in zip(shape, strides, strict=True)):
+        raise ValueError(
+            f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
+            "would read and write past them; pass cupy.ascontiguousarray(a)"
+        )
+    # Of axes of length 1 the strides mean nothing, but PyCUDA wants certain ones.
+    for usual in (c_contiguous_strides(itemsize, shape), f_contiguous_strides(itemsize, shape)):
+        steps = zip(shape, strides, usual, strict=True)
+        if not size or all(n == 1 or one == other for n, one, other in steps):
+            strides = usual
+            break
     grid, block = splay(size)
     return {
-        "shape": None,
+        "shape": shape,
         "dtype": None,
-        "strides": None,
+        "strides": strides,
         "mem_size": size,
         "size": size,
         "nbytes": size * itemsize,

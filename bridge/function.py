@@ -18,7 +18,7 @@ from cupy.cuda import driver, runtime
 
 from . import context
 from .arguments import by_value, code_of, convert, is_of_pycuda, pack_arguments
-from .context import device_ids
+from .context import accepted, pycuda_current
 from .interface import PLAIN_DTYPES
 from .launching import (
     explain,
@@ -31,9 +31,11 @@ from .launching import (
 from .parameters import (
     OF_PYCUDA,
     UNUSUAL,
+    USUAL,
     Buffer,
     Layout,
     fit,
+    make_number_packer,
     make_packer,
     natural_slots,
     slots_of,
@@ -54,8 +56,6 @@ _UNKNOWN = Parameter("", None, None)
 _COMPLEX = {"F": np.complex64, "D": np.complex128}
 _PACKED = {"F": "0f8s", "D": "0d16s"}  # aligned as their parts
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
-# What `struct` packs as the number it is.  (Bytes are no such: it cuts them, or fills them up.)
-_PACKABLE = frozenset({bool, int, float, *(dtype.type for dtype in PLAIN_DTYPES)})
 # Codes under which a number of a dtype may be prepared.
 _KINDS = {dtype: "efd" if dtype.kind == "f" else "?cbBhHiIlLqQnNPe" for dtype in PLAIN_DTYPES}
 
@@ -95,11 +95,16 @@ class Function:
         self._load = load
         self._handles: dict[int, int] = {}
         # Of the last call: grid, block, device id, and the function's handle and six extents.
-        self._last: tuple[Any, Any, int, tuple[int, ...]] = self, self, -1, ()
+        self._last: tuple[Any, ...] = (self, self, -1, *[0] * 7)
         self._prepared: Layout | None = None
+        self._prepared_pack: Any = None
         self._codes: list[str] = []
 
-        slots = slots_of(self._handle(context.cuda_device()))
+        device_id = context.cuda_device()
+        slots = slots_of(self._handle(device_id))
+        # Where it is the only one, calls need not ask which one is current: where its context is
+        # not, CUDA refuses the launch, and that is looked into.
+        self._only_device = None if context.inspect_pointers else device_id
         if slots is None and parameters is not None:
             slots = natural_slots(parameters)
         if slots is not None and (parameters is None or not fit(parameters, slots)):
@@ -179,11 +184,12 @@ class Function:
         if pack and not time_kernel and not texrefs:
             # The usual arguments: nothing to convert.
             layout = self._layout
-            try:
-                device_id = device_ids[_cuda_current()]
-                buffer = layout.idle.pop()
-            except (LookupError, driver.CUDADriverError):
+            device_id = self._only_device
+            if device_id is None:
                 device_id = context.cuda_device()
+            try:
+                buffer = layout.idle.pop()
+            except IndexError:
                 buffer = layout.take()
             try:
                 answer = pack(buffer[0], args, device_id)
@@ -194,19 +200,23 @@ class Function:
                 if stream is not None:
                     there = self._handle_of(stream)
                 of_pycuda = answer is OF_PYCUDA
-                if of_pycuda:
-                    context.current_device()  # PyCUDA's context must be the same one
+                if of_pycuda and accepted[id(pycuda_current())] != device_id:
+                    context.current_device()  # which says that the two are on different ones
                 if here == there and not (of_pycuda and here):
-                    last = self._last
-                    again = last[0] is grid and last[1] is block and last[2] == device_id
-                    if not again or shared != 0:
+                    # As `_start`, which takes 0.15 us longer for being called.
+                    last_grid, last_block, device, function, x, y, z, i, j, k = self._last
+                    if (
+                        grid is not last_grid
+                        or block is not last_block
+                        or device_id != device
+                        or shared != 0
+                    ):
                         self._start(layout, buffer, device_id, grid, block, shared, here)
                         return None
-                    # As `_start`, which takes 0.15 us longer for being called.
                     try:
-                        _launch_kernel(*last[3], 0, here, 0, buffer[1])
+                        _launch_kernel(function, x, y, z, i, j, k, 0, here, 0, buffer[1])
                     except _REFUSALS as error:
-                        raise self._explained(error, last[3], 0, device_id) from error
+                        self._refused(error, self._last, 0, here, buffer)
                     finally:
                         layout.idle.append(buffer)
                     return None
@@ -303,7 +313,7 @@ class Function:
     ) -> None:
         """Launch with the parameters in a buffer of a layout, which gets it back."""
         last = self._last
-        if not (last[0] is grid and last[1] is block and last[2] == device_id):
+        if last[0] is not grid or last[1] is not block or last[2] != device_id:
             if block is None:
                 raise ValueError(
                     f"{self.name}: block is missing; give the threads of a block, e.g. "
@@ -311,20 +321,34 @@ class Function:
                 )
             six = (*extent(grid, "grid", self.name), *extent(block, "block", self.name))
             handle = self._handles.get(device_id) or self._handle(device_id)
-            last = (grid, block, device_id, (handle, *six))
+            last = (grid, block, device_id, handle, *six)
             if type(grid) is type(block) is tuple:  # the same tuples hold the same numbers
                 self._last = last
         try:
             if shared != 0:
-                shared = self._allow(shared, last[3][0])
-            _launch_kernel(*last[3], shared, stream, 0, buffer[1])
+                context.cuda_device()  # to have one: CUDA is to be asked before the launch
+                shared = self._allow(shared, last[3])
+            _launch_kernel(*last[3:], shared, stream, 0, buffer[1])
         except _REFUSALS as error:
-            raise self._explained(error, last[3], shared, device_id) from error
+            self._refused(error, last, shared, stream, buffer)
         finally:
             layout.idle.append(buffer)
 
-    def _explained(self, error: Exception, what: Any, shared: int, device_id: int) -> Exception:
-        return explain(error, self, what[1:4], what[4:7], shared, device_id, self.name)
+    def _refused(
+        self, error: Exception, last: tuple[Any, ...], shared: int, stream: int, buffer: Buffer
+    ) -> None:
+        """Launch again if the thread had no context, and has one now; else say what is wrong."""
+        if not _cuda_current():
+            context.cuda_device()
+            try:
+                _launch_kernel(*last[3:], shared, stream, 0, buffer[1])
+                return
+            except _REFUSALS as another:
+                error = another
+        context.cuda_device()
+        device_id = last[2]
+        grid, block = last[4:7], last[7:]
+        raise explain(error, self, grid, block, shared, device_id, self.name) from error
 
     def _allow(self, shared: int, handle: int) -> int:
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
@@ -374,6 +398,7 @@ class Function:
         packed = [_PACKED.get(code, code) for code in codes]
         self._codes = codes
         self._prepared = Layout(packed, self._prepared_offsets(codes, packed))
+        self._prepared_pack = make_number_packer(len(codes), self._prepared)
         return self
 
     def _codes_of(self, kind: Any) -> list[str]:
@@ -433,22 +458,37 @@ class Function:
         layout = self._prepared
         if layout is not None:
             # The usual call, as above: pointers are numbers already.
-            try:
-                device_id = device_ids[_cuda_current()]
-                buffer = layout.idle.pop()
-            except (LookupError, driver.CUDADriverError):
+            device_id = self._only_device
+            if device_id is None:
                 device_id = context.cuda_device()
-                buffer = layout.take()
             # On the default stream CUDA orders PyCUDA's work with it itself.
-            if not _current_stream(device_id).ptr and _PACKABLE.issuperset(map(type, args)):
+            if not _current_stream(device_id).ptr:
                 try:
-                    layout.pack_into(buffer[0], 0, *args)
-                except (TypeError, struct.error):  # looked into below
-                    pass
-                else:
-                    self._start(layout, buffer, device_id, grid, block, shared_size, 0)
+                    buffer = layout.idle.pop()
+                except IndexError:
+                    buffer = layout.take()
+                try:
+                    answer = self._prepared_pack(buffer[0], args)
+                except (ValueError, TypeError, struct.error):  # looked into below
+                    answer = UNUSUAL
+                if answer is USUAL:
+                    last_grid, last_block, device, function, x, y, z, i, j, k = self._last
+                    if (
+                        grid is not last_grid
+                        or block is not last_block
+                        or device_id != device
+                        or shared_size != 0
+                    ):
+                        self._start(layout, buffer, device_id, grid, block, shared_size, 0)
+                        return
+                    try:
+                        _launch_kernel(function, x, y, z, i, j, k, 0, 0, 0, buffer[1])
+                    except _REFUSALS as error:
+                        self._refused(error, self._last, 0, 0, buffer)
+                    finally:
+                        layout.idle.append(buffer)
                     return
-            layout.idle.append(buffer)
+                layout.idle.append(buffer)
         self._call_prepared(grid, block, None, args, shared_size)
 
     def prepared_async_call(
@@ -537,7 +577,7 @@ class Function:
         try:
             return int(driver.funcGetAttribute(number, self._current_handle()))
         except driver.CUDADriverError as error:
-            raise self._refused(f"attribute {named(attribute)}", error) from error
+            raise self._refusal(f"attribute {named(attribute)}", error) from error
 
     def set_attribute(self, attribute: Any, value: int) -> None:
         """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
@@ -547,7 +587,7 @@ class Function:
             driver.funcSetAttribute(self._current_handle(), number, amount)
         except _REFUSALS as error:
             what = f"attribute {named(attribute)} cannot be set to {amount}"
-            raise self._refused(what, error) from error
+            raise self._refusal(what, error) from error
 
     def set_cache_config(self, config: Any) -> None:
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
@@ -557,7 +597,7 @@ class Function:
         try:
             driver.check_status(status)
         except driver.CUDADriverError as error:
-            raise self._refused(f"config {named(config)}", error) from error
+            raise self._refusal(f"config {named(config)}", error) from error
 
     def _number(self, value: Any, name: str, example: str) -> int:
         try:
@@ -569,7 +609,7 @@ class Function:
                 f"{self.name}: {name} is {named(value)}; {accepted} is accepted{hint}"
             ) from None
 
-    def _refused(self, what: str, error: Exception) -> Exception:
+    def _refusal(self, what: str, error: Exception) -> Exception:
         found: Exception = drv.LogicError(
             f"{self.name}: {what}: CUDA refuses it on this device ({error}); see cuFuncSetAttribute"
             " and cuFuncGetAttribute in CUDA's manual for what it takes"

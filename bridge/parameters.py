@@ -175,14 +175,41 @@ def make_packer(
         else:  # only the size is known
             names[f"{a}_types"] = _SCALARS_OF.get(size, ())
             body += _BYTES.format(a=a)
+    packer: Callable[[Any, Sequence[Any], int], int]
+    packer = _generate("block, arguments, device_id", arguments, body, names)
+    return packer
+
+
+# What `struct` packs as the number it is.  (Bytes are no such: it cuts them, or fills them up.)
+_NUMBERS = frozenset({bool, int, float, *(dtype.type for dtype in PLAIN_DTYPES)})
+_NUMBER = """
+    if type({a}) is not int and type({a}) not in numbers:
+        return UNUSUAL"""
+
+
+def make_number_packer(count: int, layout: Layout) -> Callable[[Any, Sequence[Any]], int]:
+    """Return a function that packs the arguments of a prepared call, if all are numbers.
+
+    Like `make_packer`'s, but the function looks at no kinds and widths: it raises what `struct`
+    does where one does not fit.
+    """
+    names = {"pack_into": layout.pack_into, "numbers": _NUMBERS}
+    names |= {"UNUSUAL": UNUSUAL, "USUAL": USUAL}
+    arguments = [f"a{i}" for i in range(count)]
+    body = "".join(_NUMBER.format(a=a) for a in arguments)
+    packer: Callable[[Any, Sequence[Any]], int]
+    packer = _generate("block, arguments", arguments, body, names)
+    return packer
+
+
+def _generate(signature: str, arguments: list[str], body: str, names: dict[str, Any]) -> Any:
     listed = "".join(f"{a}, " for a in arguments)
     exec(  # as dataclasses and namedtuple do
-        f"def pack(block, arguments, device_id):\n"
+        f"def pack({signature}):\n"
         f"    answer = USUAL\n"
         f"    ({listed}) = arguments{body}\n"
         f"    pack_into(block, 0, {listed})\n"
         f"    return answer\n",
         names,
     )
-    packer: Callable[[Any, Sequence[Any], int], int] = names["pack"]
-    return packer
+    return names["pack"]

@@ -11,10 +11,13 @@ from typing import Any
 import cupy
 from pycuda.gpuarray import GPUArray
 
-from .arrays import as_cupy, as_pycuda
-from .context import current_device, primary_context, pycuda_current
+from .arrays import as_cupy, lend
+from .context import accepted, check_current, primary_context, pycuda_current
 from .streams import is_capturing, order
 from .words import named
+
+_ndarray = cupy.ndarray
+_current_stream = cupy.cuda.get_current_stream
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -72,11 +75,14 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        if pycuda_current() is None:
+        context = pycuda_current()
+        if context is None:
             with primary_context():
                 return wrapper(*args, **keywords)
-        device_id = current_device()
-        here = cupy.cuda.get_current_stream(device_id).ptr
+        device_id = accepted[id(context)]
+        check_current(device_id)
+        current = _current_stream(device_id)
+        here = current.ptr
         if is_capturing(here):
             raise ValueError(
                 f"{name}: CuPy's current stream is being captured into a graph, but what is "
@@ -84,17 +90,37 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
                 "after, or launch its kernels with stream="
             )
         order(0, here, device_id)
+        lent: dict[int, tuple[Any, ...]] = {}
+
+        def to_pycuda(array: Any) -> Any:
+            made = lend(array, here, 0, (None, current), device_id)
+            lent[id(made)] = array, made, made.gpudata, made.shape, made.strides, made.dtype
+            return made
+
+        def to_cupy(array: Any) -> Any:
+            if id(array) in lent:
+                ours, _, gpudata, shape, strides, dtype = lent[id(array)]
+                if (
+                    array.gpudata is gpudata
+                    and array.shape is shape
+                    and array.strides is strides
+                    and array.dtype is dtype
+                ):
+                    return ours
+            return as_cupy(array)
+
         there: Containers = {}
         try:
-            args = tuple([_converted(value, cupy.ndarray, as_pycuda, there) for value in args])
+            converted = [_converted(value, _ndarray, to_pycuda, there) for value in args]
             for key, value in keywords.items():
-                keywords[key] = _converted(value, cupy.ndarray, as_pycuda, there)
+                keywords[key] = _converted(value, _ndarray, to_pycuda, there)
             back = {id(theirs): (theirs, ours) for ours, theirs in there.values()}
             try:
-                result = func(*args, **keywords)
+                result = func(*converted, **keywords)
             finally:
-                _write_back(back)
-            return _converted(result, GPUArray, as_cupy, back)
+                if back:
+                    _write_back(back, to_cupy)
+            return _converted(result, GPUArray, to_cupy, back)
         finally:
             order(here, 0, device_id)
 
@@ -146,11 +172,11 @@ def _same(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
-def _write_back(back: Containers) -> None:
+def _write_back(back: Containers, to_cupy: Callable[[Any], Any]) -> None:
     """Give the caller's lists and dicts what the function wrote into those that it got."""
     for theirs, ours in list(back.values()):
         result = type(ours)()
-        _fill(result, theirs, lambda item: _converted(item, GPUArray, as_cupy, back))
+        _fill(result, theirs, lambda item: _converted(item, GPUArray, to_cupy, back))
         if not _same(result, ours):
             ours.clear()
             _fill(ours, result, lambda item: item)
