@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -18,8 +19,9 @@ import pycuda.driver as drv
 from pycuda import gpuarray
 
 import bridge
-from benchmarks.measure import Timing, measure, timing
+from benchmarks.measure import Timing, measure, on_cpu
 from benchmarks.report import Report
+from bridge.streams import order
 
 SIZES = [4 << 2 * power for power in range(15)] + [8 << 30]  # bytes: 4 B, 16 B, ... 1 GB, 8 GB
 
@@ -152,7 +154,7 @@ def foreign(report: Report) -> None:
             convert(exporter)
             samples.append((time.perf_counter() - start) * 1e6)
             cupy.cuda.runtime.deviceSynchronize()
-        return timing(samples)
+        return Timing(samples)
 
     spin((1,), (1,), (np.int64(0),))
     ways = {"as_cupy(exporter)": bridge.as_cupy, "cupy.asarray(exporter)": cupy.asarray}
@@ -188,22 +190,47 @@ def fences(report: Report) -> None:
     """Show what the ordering costs where CUDA does not order the streams itself."""
     a, x = gpuarray.GPUArray(1000, np.float32), cupy.zeros(1000, np.float32)
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    handles = stream.handle, current.ptr
+    event, theirs = cupy.cuda.Event(disable_timing=True), drv.Event(drv.event_flags.DISABLE_TIMING)
+    record, wait = cupy.cuda.runtime.eventRecord, cupy.cuda.runtime.streamWaitEvent
+
+    def bare() -> None:
+        record(event.ptr, handles[0])
+        wait(handles[1], event.ptr)
+
+    def bare_of_pycuda() -> None:
+        theirs.record(stream)
+        stream.wait_for_event(theirs)
+
     with current:
         timings = measure(
             {
-                "as_cupy(a, stream=s)": lambda: bridge.as_cupy(a, stream=stream),
-                "as_cupy(a, stream=-1)": lambda: bridge.as_cupy(a, stream=-1),
-                "as_pycuda(x, stream=s)": lambda: bridge.as_pycuda(x, stream=stream),
-                "as_pycuda(x, stream=-1)": lambda: bridge.as_pycuda(x, stream=-1),
+                "a fence of the bridge": lambda: order(*handles, 0),
+                "CUDA's record and wait, through CuPy": bare,
+                "PyCUDA's record and wait": bare_of_pycuda,
                 "wait_stream(s, t)": lambda: bridge.wait_stream(stream, current),
             },
             repeat=200,
         )
-    title = "Two non-blocking streams: fences at the conversion and at the release"
-    report.compare(title, timings)
-    for call in ("as_cupy(a", "as_pycuda(x"):
-        both = timings[f"{call}, stream=s)"].median - timings[f"{call}, stream=-1)"].median
-        report.goal(f"{call}): the fences of a direction", both / 2, 1.0, "us")
+        report.compare("Ordering one non-blocking stream after another", timings)
+        fence = timings["a fence of the bridge"].median
+        report.goal("A fence, one direction", fence, 1.0, "us")
+
+        ways: dict[str, Callable[[], Any]] = {
+            "as_cupy(a, stream=s)": lambda: bridge.as_cupy(a, stream=stream),
+            "as_cupy(a, stream=-1)": lambda: bridge.as_cupy(a, stream=-1),
+            "as_pycuda(x, stream=s)": lambda: bridge.as_pycuda(x, stream=stream),
+            "as_pycuda(x, stream=-1)": lambda: bridge.as_pycuda(x, stream=-1),
+        }
+        made = {name: Timing([]) for name in ways}
+        dropped = {name: Timing([]) for name in ways}
+        views: list[Any] = []
+        for _ in range(31):
+            for name, convert in ways.items():
+                made[name].samples.append(on_cpu(lambda c=convert: views.append(c()), 200))
+                dropped[name].samples.append(on_cpu(views.pop, 200))
+    report.compare("Two non-blocking streams: converting", made)
+    report.compare("Two non-blocking streams: letting go of the view", dropped)
 
 
 def sizes(report: Report) -> None:
@@ -288,7 +315,7 @@ def threads(report: Report) -> None:
         for number, found in samples.items():
             found.append(together(number))
     timings = {
-        ("1 thread" if number == 1 else f"{number} threads"): timing(found)
+        ("1 thread" if number == 1 else f"{number} threads"): Timing(found)
         for number, found in samples.items()
     }
     title = "as_cupy, time by number, on threads of one process"
@@ -320,7 +347,7 @@ def imports(report: Report) -> None:
                     env=environment, capture_output=True, text=True, check=True,
                 )  # fmt: skip
                 times[name].append(float(done.stdout))
-    timings = {name: timing(found[1:]) for name, found in times.items()}  # the first one compiles
+    timings = {name: Timing(found[1:]) for name, found in times.items()}  # the first one compiles
     report.compare("After CuPy and PyCUDA", timings, unit="ms")
     what = "import bridge, and all names"
     report.goal(what, timings[what].median, 20.0, "ms")

@@ -6,16 +6,38 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import cupy
 
 
-class Timing(NamedTuple):
-    """The median of the rounds, and the distance of the quartiles."""
+@dataclass(frozen=True)
+class Timing:
+    """What the rounds of one call took."""
 
-    median: float
-    spread: float
+    samples: list[float]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles."""
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return high - low
+
+    def over(self, other: Timing) -> float:
+        """Return the median of this one as a multiple of the other's, round by round.
+
+        A machine that is slower for a while, as one that others use too, is so for both.
+        """
+        if len(self.samples) != len(other.samples):  # measured apart
+            return self.median / other.median
+        pairs = zip(self.samples, other.samples, strict=True)
+        return statistics.median(one / another for one, another in pairs)
 
 
 def measure(
@@ -25,7 +47,7 @@ def measure(
 
     The GPU is idle when a round begins.
     """
-    return _rounds(calls, rounds, repeat, _on_cpu)
+    return _rounds(calls, rounds, repeat, on_cpu)
 
 
 def measure_gpu(
@@ -52,16 +74,11 @@ def _rounds(
                 samples[name].append(once(call, repeat))
     finally:
         gc.enable()
-    return {name: timing(values) for name, values in samples.items()}
+    return {name: Timing(values) for name, values in samples.items()}
 
 
-def timing(samples: list[float]) -> Timing:
-    """Sum up the rounds of one call."""
-    low, median, high = statistics.quantiles(samples, n=4)
-    return Timing(median, high - low)
-
-
-def _on_cpu(call: Callable[[], Any], repeat: int) -> float:
+def on_cpu(call: Callable[[], Any], repeat: int) -> float:
+    """Return the CPU us a call, begun with an idle GPU."""
     cupy.cuda.runtime.deviceSynchronize()
     start = time.perf_counter()
     for _ in range(repeat):

@@ -66,14 +66,14 @@ class Report:
             f"| call | {unit} | spread | {subject} is |",
             "|---|---|---|---|",
         ]
-        for name, (median, spread) in timings.items():
-            ratio = timings[subject].median / median
+        for name, timing in timings.items():
+            ratio = timings[subject].over(timing)
             times = "" if name == subject else f"{ratio:.2f} of it"
-            rows.append(f"| {name} | {median:.2f} | {spread:.2f} | {times} |")
+            rows.append(f"| {name} | {timing.median:.2f} | {timing.spread:.2f} | {times} |")
             if goals and name in goals:
                 self.goal(f"{title}: {subject} / {name}", ratio, goals[name])
         self.say("\n".join(rows))
-        self.data[title] = {name: list(timing) for name, timing in timings.items()}
+        self.data[title] = {name: [t.median, t.spread] for name, t in timings.items()}
 
     def save(self, folder: Path) -> None:
         """Write ``README.md`` and ``results.json``."""

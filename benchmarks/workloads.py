@@ -153,8 +153,8 @@ def frames(report: Report) -> None:
     report.compare(f"{title}, GPU time", gpu, {"CuPy alone": 1.02})
     queued = {name: all_frames(ways[name], 10) for name in ("both libraries", "CuPy alone")}
     cpu = {
-        name: Timing(median * FRAMES / 10, spread * FRAMES / 10)
-        for name, (median, spread) in measure(queued, rounds=15, repeat=1).items()
+        name: Timing([sample * FRAMES / 10 for sample in timing.samples])
+        for name, timing in measure(queued, rounds=15, repeat=1).items()
     }
     report.compare(f"{title}, CPU time to queue", cpu)
     nbytes = 2 * 2 * FRAMES * out.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
+from types import SimpleNamespace
 from typing import Any
 
 import cupy
@@ -98,35 +99,29 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         return _other_as_cupy(array, stream)
     device_id = accepted[id(pycuda_current())]
     current = _current_stream(device_id)
-    waiter = current.ptr
-    awaited = 0 if stream is None else handle_of(stream, "as_cupy")
-    leased = False
-    if waiter or awaited:
+    waiter, awaited = current.ptr, 0
+    if waiter or stream is not None:
+        awaited = handle_of(stream, "as_cupy")
         end_waiting_leases()
         context.check_current(device_id)
         order(waiter, awaited, device_id)
-        leased = needs_lease(waiter, awaited)
-    if array.base is not None:
-        source = source_of(array.base)
-        if isinstance(source, _ndarray) and _same_view(source, array):
-            return source
-    known = getattr(array, "_bridge_known", None)
+    known = getattr(array, "_bridge_known", _UNKNOWN)
     if (
-        known is None
-        or known.gpudata is not array.gpudata  # users swap it between arrays
+        known.gpudata is not array.gpudata  # users swap it between arrays
         or known.strides is not array.strides
         or known.shape is not array.shape
         or known.dtype is not array.dtype
     ):
+        source = viewed_by(array)
+        if source is not None:
+            return source
         known = _look_into(array, device_id, "as_cupy")
     pointer = known.pointer
-    if pointer is None:
-        pointer = address_of(array, "as_cupy")
     if context.inspect_pointers:
         context.check_current(device_id)
         check_device(pointer, "as_cupy: the array", device_id)
     owner: Any = array, known
-    if leased:
+    if (waiter or awaited) and needs_lease(waiter, awaited):
         owner = Lease(owner, awaited, waiter, (stream, current), device_id)
     memory = MemoryPointer(UnownedMemory(pointer, known.nbytes, owner, device_id), 0)
     result = _allocate(_ndarray)
@@ -186,9 +181,9 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
         return _other_as_pycuda(array, stream)
     device_id = accepted[id(pycuda_current())]
     current = _current_stream(device_id)
-    awaited = current.ptr
-    waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
-    if waiter or awaited:
+    waiter, awaited = 0, current.ptr
+    if awaited or stream is not None:
+        waiter = handle_of(stream, "as_pycuda")
         end_waiting_leases()
         context.check_current(device_id)
         order(waiter, awaited, device_id)
@@ -238,9 +233,16 @@ def address_of(array: Any, caller: str) -> int:
     return 0
 
 
+def viewed_by(array: Any) -> Any:
+    """Return the CuPy array that a GPUArray is a whole view of; or None."""
+    source = source_of(array.base)
+    return source if isinstance(source, _ndarray) and _same_view(source, array) else None
+
+
 def viewed(owner: Any) -> Any:
     """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None."""
-    owner = source_of(owner)
+    if type(owner) is Lease:
+        owner = source_of(owner)
     is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Known
     return owner[0] if is_ours else None
 
@@ -252,35 +254,36 @@ class Known(Keeper):
 
     Attributes
     ----------
-    gpudata, shape, strides, dtype : object
+    gpudata, shape, dtype : object
         The array's attributes.
-    pointer : int or None
-        The address; None if it is to be asked for each time.
-    nbytes : int
+    strides : tuple of ints or None
+        The array's; None, which is no array's, if it is to be looked into again each time.
+    pointer, nbytes : int
     unusual_strides : tuple of ints or None
         Bytes; None if they are what CuPy gives an array of that shape.
     """
 
     __slots__ = ("dtype", "nbytes", "pointer", "shape", "strides", "unusual_strides")
 
-    def __init__(self, array: Any, device_id: int) -> None:
-        memory, base = array.gpudata, array.base
+    def __init__(self, array: Any, device_id: int, pointer: int) -> None:
+        gpudata, shape, dtype, strides = array.gpudata, array.shape, array.dtype, array.strides
+        memory, base = gpudata, array.base
         while base is not None and (type(memory) is int or isinstance(memory, np.integer)):
             # a slice, say
             memory, base = (base.gpudata, base.base) if isinstance(base, GPUArray) else (base, None)
         self.memory = memory
         self.device_id = device_id
-        self.gpudata, self.nbytes = array.gpudata, array.nbytes
-        self.shape, self.strides, self.dtype = shape, strides, dtype = (
-            array.shape, array.strides, array.dtype
-        )  # fmt: skip
-        # A holder of another kind may be given another address.
-        self.pointer = int(self.gpudata) if isinstance(self.gpudata, _CONSTANT) else None
+        self.gpudata, self.shape, self.dtype = gpudata, shape, dtype
+        self.pointer, self.nbytes = pointer, array.nbytes
         usual = min(shape, default=2) > 1 and strides == c_contiguous_strides(dtype.itemsize, shape)
         self.unusual_strides = None if usual else strides
+        # A holder of another kind may be given another address, and a CuPy array another shape.
+        lasts = isinstance(gpudata, _ADDRESSES) and not isinstance(source_of(array.base), _ndarray)
+        self.strides = strides if lasts else None
 
 
-_CONSTANT = (int, np.integer, drv.DeviceAllocation, drv.PooledDeviceAllocation)
+_ADDRESSES = (int, np.integer, drv.DeviceAllocation, drv.PooledDeviceAllocation)
+_UNKNOWN = SimpleNamespace(gpudata=object())
 
 
 def _look_into(array: Any, device_id: int, caller: str) -> Known:
@@ -293,8 +296,7 @@ def _look_into(array: Any, device_id: int, caller: str) -> Known:
     """
     if array.dtype not in PLAIN_DTYPES:
         check_dtype(array.dtype, caller)
-    address_of(array, caller)
-    array._bridge_known = known = Known(array, device_id)
+    array._bridge_known = known = Known(array, device_id, address_of(array, caller))
     return known
 
 
@@ -334,11 +336,9 @@ def _same_view(array: Any, gpuarray: Any) -> bool:
     """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
     if array.shape != gpuarray.shape or array.dtype != gpuarray.dtype:
         return False
-    if not array.size:
-        return True
     gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
     if gpudata is None or array.data.ptr != int(gpudata):
-        return False
+        return not array.size
     if array.strides == gpuarray.strides:
         return True
     one, other = array.flags, gpuarray.flags  # strides of axes of length 1 may differ
@@ -424,7 +424,7 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
         if waiter == PER_THREAD:
             own = cupy.cuda.Stream(non_blocking=True)
             result = read_dlpack(array, own.ptr, caller)
-            fence((waiter,), own.ptr, device_id)
+            fence(waiter, own.ptr, device_id)
         else:
             result = read_dlpack(array, waiter, caller)
         if holder is None:

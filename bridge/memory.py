@@ -253,7 +253,7 @@ def _cupy_from_pycuda(pool: Any) -> Callable[[int], Any]:
         if stream:
             if not is_capturing(stream):
                 # Not `order`: the block's last user may have been another blocking stream.
-                fence((stream,), 0, device_id)
+                fence(stream, 0, device_id)
             owner = Lease(owner, 0, stream, (None, current), device_id)
         return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
 

@@ -204,12 +204,12 @@ def make_number_packer(count: int, layout: Layout) -> Callable[[Any, Sequence[An
 
 def _generate(signature: str, arguments: list[str], body: str, names: dict[str, Any]) -> Any:
     listed = "".join(f"{a}, " for a in arguments)
-    exec(  # as dataclasses and namedtuple do
+    source = (
         f"def pack({signature}):\n"
         f"    answer = USUAL\n"
         f"    ({listed}) = arguments{body}\n"
         f"    pack_into(block, 0, {listed})\n"
-        f"    return answer\n",
-        names,
+        f"    return answer\n"
     )
+    exec(compile(source, f"<{__name__}>", "exec"), names)  # as dataclasses and namedtuple do
     return names["pack"]

@@ -28,7 +28,7 @@ import gc
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from operator import index
 from typing import Any
@@ -49,7 +49,7 @@ _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
 _CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported and what follows
-_stream_is_capturing = cupy.cuda.runtime.streamIsCapturing
+_stream_is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing
 _current_stream = cupy.cuda.get_current_stream
 _record = cupy.cuda.runtime.eventRecord
 _wait = cupy.cuda.runtime.streamWaitEvent
@@ -134,8 +134,10 @@ def _protocol_handle(stream: Any, caller: str, argument: str) -> int:
 
 def is_capturing(handle: int) -> bool:
     """Tell whether a stream is being captured into a graph; the default one cannot be."""
+    if not handle:
+        return False
     try:
-        return handle != 0 and bool(_stream_is_capturing(handle))
+        return _stream_is_capturing(handle)
     except _CUDA_ERRORS as error:
         if error.status == _INVALID_HANDLE:
             return False  # what is done with it next says so
@@ -179,8 +181,8 @@ def ordered_by_cuda(waiter: int, awaited: int) -> bool:
     return is_capturing(waiter or awaited) or not (awaited or _is_non_blocking(waiter))
 
 
-def fence(waiters: Iterable[int], awaited: int, device_id: int) -> None:
-    """Make later work on some streams wait, on the device, for what `awaited` has queued."""
+def fence(waiter: int, awaited: int, device_id: int, *more: int) -> None:
+    """Make later work on `waiter` and `more` wait, on the device, for what `awaited` has queued."""
     idle = _events[device_id]
     try:
         event = idle.pop()
@@ -188,8 +190,9 @@ def fence(waiters: Iterable[int], awaited: int, device_id: int) -> None:
         event = cupy.cuda.Event(disable_timing=True)
     pointer = event.ptr
     _record(pointer, awaited)
-    for waiter in waiters:
-        _wait(waiter, pointer)
+    _wait(waiter, pointer)
+    for another in more:
+        _wait(another, pointer)
     idle.append(event)
 
 
@@ -202,7 +205,7 @@ def order(waiter: int, awaited: int, device_id: int) -> None:
             return
         if waiter and awaited and is_capturing(waiter) and not is_capturing(awaited):
             raise _outside_of_capture(waiter, awaited)  # CUDA would spoil the graph
-        fence((waiter,), awaited, device_id)
+        fence(waiter, awaited, device_id)
     except _CUDA_ERRORS as error:
         _explain(error, waiter, awaited)
         raise
@@ -303,7 +306,7 @@ class Lease:
                 _leased.pop(id(self), None)  # here, where PyCUDA can let go of its stream
                 return
             if user != owner and is_capturing(user) and is_capturing(owner):
-                fence((owner,), user, device_id)  # within the graph
+                fence(owner, user, device_id)  # within the graph
         except _CUDA_ERRORS as error:
             # A dead context, again.  An invalid handle is another matter: the streams are kept
             # so that they are valid.
@@ -321,15 +324,14 @@ class Lease:
             # an event on it covers the work of every thread's, and what waits behind it holds
             # up every thread's (both seen on an H200, driver 580).
             owner = 0 if owner == PER_THREAD else owner
-            fence((owner,), 0 if user == PER_THREAD else user, self.device_id)
+            fence(owner, 0 if user == PER_THREAD else user, self.device_id)
             return
-        waiters = []
+        # The default stream as well: the block may be older than its user's switch of streams.
+        default = (0,) if user else ()
         if owner and not ordered_by_cuda(owner, user):
-            waiters.append(owner)
-        if user:  # the block may have been allocated before its user switched streams
-            waiters.append(0)
-        if waiters:
-            fence(waiters, user, self.device_id)
+            fence(owner, user, self.device_id, *default)
+        elif user:
+            fence(0, user, self.device_id)
 
 
 def source_of(owner: Any) -> Any:

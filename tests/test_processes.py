@@ -750,7 +750,7 @@ def interrupted(*arguments):
     fence(*arguments)
 streams.fence = interrupted
 del view
-assert fences == [([0], stream.handle, 0)] * 2, fences
+assert fences == [(0, stream.handle, 0)] * 2, fences
 assert not streams._leased
 """
     )

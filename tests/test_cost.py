@@ -1,0 +1,187 @@
+"""What the hot paths do, counted: a guard that does not depend on the machine.
+
+`make bench` measures time, on a GPU.  Here the instructions of Python's interpreter are counted,
+and the calls of functions, those in C included.  A path that does more than it did fails, and so
+does one that does much less: then the figure here is to be lowered, so that what was won is kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda import gpuarray
+
+import bridge
+from bridge import context
+
+PACKAGE = (bridge.__path__[0], "<bridge")  # the latter is what it generates
+MARGIN = 1.12  # Pythons differ in how they cut the same source into instructions
+SOURCE = """
+__global__ void axpy(float *z, const float *x, const float *y, float a, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) z[i] = a * x[i] + y[i];
+}
+"""
+
+
+class Cost(NamedTuple):
+    """Instructions of the package, and calls that it makes."""
+
+    instructions: int
+    calls: int
+
+
+def cost(action: Callable[[], Any]) -> Cost:
+    """Count what the package does in `action`."""
+    calls = 0
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal calls
+        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(PACKAGE):
+            calls += 1
+
+    gc.collect()
+    gc.disable()  # the package watches the collector
+    before = sys.getprofile()
+    try:
+        instructions = count_instructions(action)
+        sys.setprofile(profile)
+        action()
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    return Cost(instructions, calls)
+
+
+def count_instructions(action: Callable[[], Any]) -> int:
+    count = 0
+
+    def instruction(code: Any, _: int) -> None:
+        nonlocal count
+        count += code.co_filename.startswith(PACKAGE)
+
+    def trace(frame: Any, event: str, _: Any) -> Any:  # Python before 3.12
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            instruction(frame.f_code, 0)
+        return trace
+
+    if sys.version_info < (3, 12):
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            action()
+        finally:
+            sys.settrace(before)
+        return count
+    monitoring = sys.monitoring
+    tool, event = monitoring.PROFILER_ID, monitoring.events.INSTRUCTION
+    monitoring.use_tool_id(tool, "cost")
+    try:
+        monitoring.register_callback(tool, event, instruction)
+        monitoring.set_events(tool, event)
+        action()
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+    return count
+
+
+class Exporter:
+    """Another library's array, with a CUDA Array Interface that names a stream."""
+
+    def __init__(self, array: Any, stream: Any) -> None:
+        self.array, self.stream = array, stream
+        self.__cuda_array_interface__ = {
+            **array.__cuda_array_interface__,
+            "stream": stream.ptr,
+        }
+
+
+@pytest.fixture(scope="module")
+def paths() -> Iterator[dict[str, Callable[[], Any]]]:
+    """Each hot path, run before, as where there is one GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(context, "inspect_pointers", False)
+        found = hot_paths()
+        for path in found.values():
+            path()
+        yield found
+
+
+def hot_paths() -> dict[str, Callable[[], Any]]:
+    a = gpuarray.zeros(1000, np.float32)
+    strided = gpuarray.zeros(1000, np.float32)[::2]
+    x, y, z = (cupy.zeros(1000, np.float32) for _ in range(3))
+    of_pycuda = bridge.as_pycuda(x)
+    of_cupy = bridge.as_cupy(a)
+    stream, other = drv.Stream(), cupy.cuda.Stream(non_blocking=True)
+    exporter = Exporter(x, other)
+    axpy = bridge.SourceModule(SOURCE).get_function("axpy")
+    axpy.prepare("PPPfi")
+    sizes = {"grid": (8, 1, 1), "block": (128, 1, 1)}
+    factor, n = np.float32(2), np.int32(1000)
+    pointers = [array.data.ptr for array in (z, x, y)]
+    allocate = bridge.pycuda_allocator()
+    second = bridge.wrap_pycuda(lambda one, other: other)
+    return {
+        "as_cupy(a)": lambda: bridge.as_cupy(a),
+        "as_cupy(a[::2])": lambda: bridge.as_cupy(strided),
+        "as_cupy(a), the first time": lambda: (
+            a.__dict__.pop("_bridge_known", None),
+            bridge.as_cupy(a),
+        ),
+        "as_pycuda(x)": lambda: bridge.as_pycuda(x),
+        "as_cupy(as_pycuda(x))": lambda: bridge.as_cupy(of_pycuda),
+        "as_pycuda(as_cupy(a))": lambda: bridge.as_pycuda(of_cupy),
+        "as_cupy(a, stream=s)": lambda: bridge.as_cupy(a, stream=stream),
+        "as_pycuda(x, stream=s)": lambda: bridge.as_pycuda(x, stream=stream),
+        "as_cupy(exporter)": lambda: bridge.as_cupy(exporter),
+        "f(cupy arrays)": lambda: axpy(z, x, y, factor, n, **sizes),
+        "f(GPUArrays)": lambda: axpy(of_pycuda, of_pycuda, of_pycuda, factor, n, **sizes),
+        "prepared_call": lambda: axpy.prepared_call((8, 1, 1), (128, 1, 1), *pointers, 2.0, 1000),
+        "wrapped(x, y)": lambda: second(x, y),
+        "pycuda_allocator()(n)": lambda: allocate(4000),
+    }
+
+
+# With Python 3.11 and CuPy 14; CuPy 13 is asked for a stream's flags in three calls more.
+LIMITS = {
+    "as_cupy(a)": Cost(106, 7),
+    "as_cupy(a[::2])": Cost(106, 7),
+    "as_cupy(a), the first time": Cost(299, 21),
+    "as_pycuda(x)": Cost(122, 8),
+    "as_cupy(as_pycuda(x))": Cost(119, 10),
+    "as_pycuda(as_cupy(a))": Cost(161, 9),
+    "as_cupy(a, stream=s)": Cost(312, 26),
+    "as_pycuda(x, stream=s)": Cost(513, 49),
+    "as_cupy(exporter)": Cost(431, 33),
+    "f(cupy arrays)": Cost(209, 7),
+    "f(GPUArrays)": Cost(278, 8),
+    "prepared_call": Cost(161, 7),
+    "wrapped(x, y)": Cost(402, 25),
+    "pycuda_allocator()(n)": Cost(34, 3),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_hot_path_does_no_more_than_it_did(name, paths):
+    found, most = cost(paths[name]), LIMITS[name]
+    assert found.instructions <= most.instructions * MARGIN
+    assert found.instructions >= most.instructions / MARGIN**2
+    assert found.calls <= most.calls
+
+
+def test_twice_the_work_is_noticed(paths):
+    one = paths["as_cupy(a)"]
+    once, twice = cost(one), cost(lambda: (one(), one()))
+    assert twice.instructions > once.instructions * MARGIN
+    assert twice.calls > once.calls
