@@ -210,8 +210,9 @@ def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device
         context.check_current(device_id)
         check_device(array.size and pointer, "as_pycuda: the array", device_id)
     leased = (waiter or awaited) and needs_lease(waiter, awaited)
-    if type(data.mem) is UnownedMemory and not leased:
-        source = viewed(data.mem._owner)
+    memory = data.mem
+    if type(memory) is UnownedMemory and not leased:
+        source = viewed(memory._owner)
         if source is not None and _same_view(array, source):
             return source
     owner = Lease(array, awaited, waiter, streams, device_id) if leased else array
@@ -334,7 +335,8 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
 
 def _same_view(array: Any, gpuarray: Any) -> bool:
     """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
-    if array.shape != gpuarray.shape or array.dtype != gpuarray.dtype:
+    one, other = array.dtype, gpuarray.dtype
+    if array.shape != gpuarray.shape or (one is not other and one != other):
         return False
     gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
     if gpudata is None or array.data.ptr != int(gpudata):

@@ -94,8 +94,8 @@ class Function:
         self.name = name
         self._load = load
         self._handles: dict[int, int] = {}
-        # Of the last call: grid, block, device id, and the function's handle and six extents.
-        self._last: tuple[Any, ...] = (self, self, -1, *[0] * 7)
+        # Of the last call: grid, block, device id, what launches, and its handle and extents.
+        self._last: tuple[Any, Any, int, Any, tuple[int, ...]] = self, self, -1, None, ()
         self._prepared: Layout | None = None
         self._prepared_pack: Any = None
         self._codes: list[str] = []
@@ -201,7 +201,7 @@ class Function:
                 context.current_device()  # which says that the two are on different ones
             if stream is None and (answer is USUAL or (of_pycuda and not here)):
                 # As `_start`, which takes 0.15 us longer for being called.
-                last_grid, last_block, device, function, x, y, z, i, j, k = self._last
+                last_grid, last_block, device, start, _ = self._last
                 if (
                     grid is not last_grid
                     or block is not last_block
@@ -211,7 +211,7 @@ class Function:
                     self._start(layout, buffer, device_id, grid, block, shared, here)
                     return None
                 try:
-                    _launch_kernel(function, x, y, z, i, j, k, 0, here, 0, buffer[1])
+                    start(0, here, 0, buffer[1])
                 except _REFUSALS as error:
                     self._refused(error, self._last, 0, here, buffer)
                 finally:
@@ -320,14 +320,15 @@ class Function:
                 )
             six = (*extent(grid, "grid", self.name), *extent(block, "block", self.name))
             handle = self._handles.get(device_id) or self._handle(device_id)
-            last = (grid, block, device_id, handle, *six)
+            what = (handle, *six)
+            last = grid, block, device_id, functools.partial(_launch_kernel, *what), what
             if type(grid) is type(block) is tuple:  # the same tuples hold the same numbers
                 self._last = last
         try:
             if shared != 0:
                 context.cuda_device()  # to have one: CUDA is to be asked before the launch
-                shared = self._allow(shared, last[3])
-            _launch_kernel(*last[3:], shared, stream, 0, buffer[1])
+                shared = self._allow(shared, last[4][0])
+            last[3](shared, stream, 0, buffer[1])
         except _REFUSALS as error:
             self._refused(error, last, shared, stream, buffer)
         finally:
@@ -340,14 +341,13 @@ class Function:
         if not _cuda_current():
             context.cuda_device()
             try:
-                _launch_kernel(*last[3:], shared, stream, 0, buffer[1])
+                last[3](shared, stream, 0, buffer[1])
                 return
             except _REFUSALS as another:
                 error = another
         context.cuda_device()
-        device_id = last[2]
-        grid, block = last[4:7], last[7:]
-        raise explain(error, self, grid, block, shared, device_id, self.name) from error
+        _, _, device_id, _, what = last
+        raise explain(error, self, what[1:4], what[4:], shared, device_id, self.name) from error
 
     def _allow(self, shared: int, handle: int) -> int:
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
@@ -471,7 +471,7 @@ class Function:
                 except (ValueError, TypeError, struct.error):  # looked into below
                     answer = UNUSUAL
                 if answer is USUAL:
-                    last_grid, last_block, device, function, x, y, z, i, j, k = self._last
+                    last_grid, last_block, device, start, _ = self._last
                     if (
                         grid is not last_grid
                         or block is not last_block
@@ -481,7 +481,7 @@ class Function:
                         self._start(layout, buffer, device_id, grid, block, shared_size, 0)
                         return
                     try:
-                        _launch_kernel(function, x, y, z, i, j, k, 0, 0, 0, buffer[1])
+                        start(0, 0, 0, buffer[1])
                     except _REFUSALS as error:
                         self._refused(error, self._last, 0, 0, buffer)
                     finally:

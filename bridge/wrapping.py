@@ -117,6 +117,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             finally:
                 if back:
                     _write_back(back, to_cupy)
+            if isinstance(result, GPUArray):
+                return to_cupy(result)
             return _converted(result, GPUArray, to_cupy, back)
         finally:
             if here:
