@@ -7,7 +7,7 @@ and each library can switch the other's context off.  So the bridge accepts one 
 PyCUDA's top and CUDA's current context are both the primary context of one device.  Where both
 libraries are on their default streams and there is one GPU, it takes PyCUDA's word for it, since
 whatever makes that context current for PyCUDA makes it current for CUDA; this is the fast path of
-`arrays`.
+`arrays`.  Launches in `function` take it for granted there until CUDA refuses one.
 
 PyCUDA compares ``Context`` objects by handle but hashes them by identity, and frees memory
 only under the very object it was allocated under.  Hence one ``Context`` object per device,
@@ -103,7 +103,7 @@ def current_device() -> int:
 
     Notes
     -----
-    *Ownership:* none. *Ordering:* none. *Cost:* two look-ups, about 0.25 us.
+    *Ownership:* none. *Ordering:* none. *Cost:* two look-ups, 0.35 us.
     """
     device_id = accepted[id(pycuda_current())]
     check_current(device_id)

@@ -97,13 +97,12 @@ class Function:
         # Of the last call: grid, block, device id, what launches, and its handle and extents.
         self._last: tuple[Any, Any, int, Any, tuple[int, ...]] = self, self, -1, None, ()
         self._prepared: Layout | None = None
-        self._prepared_pack: Any = None
         self._codes: list[str] = []
 
         device_id = context.cuda_device()
         slots = slots_of(self._handle(device_id))
-        # Where it is the only one, calls need not ask which one is current: where its context is
-        # not, CUDA refuses the launch, and that is looked into.
+        # Where it is the only one, calls on the default stream need not ask whose context is
+        # current: if another's is, CUDA refuses the launch, and then that is looked into.
         self._only_device = None if context.inspect_pointers else device_id
         if slots is None and parameters is not None:
             slots = natural_slots(parameters)
@@ -187,6 +186,9 @@ class Function:
             device_id = self._only_device
             if device_id is None:
                 device_id = context.cuda_device()
+            here = _current_stream(device_id).ptr
+            if here or stream is not None:
+                context.cuda_device()
             try:
                 buffer = layout.idle.pop()
             except IndexError:
@@ -195,13 +197,13 @@ class Function:
                 answer = pack(buffer[0], args, device_id)
             except (ValueError, TypeError):  # too many or too few; no memory in one
                 answer = UNUSUAL
-            here = _current_stream(device_id).ptr
             of_pycuda = answer is OF_PYCUDA
             if of_pycuda and accepted[id(pycuda_current())] != device_id:
                 context.current_device()  # which says that the two are on different ones
             if stream is None and (answer is USUAL or (of_pycuda and not here)):
                 # As `_start`, which takes 0.15 us longer for being called.
-                last_grid, last_block, device, start, _ = self._last
+                last = self._last  # once: another thread's call may replace it
+                last_grid, last_block, device, start, _ = last
                 if (
                     grid is not last_grid
                     or block is not last_block
@@ -213,7 +215,7 @@ class Function:
                 try:
                     start(0, here, 0, buffer[1])
                 except _REFUSALS as error:
-                    self._refused(error, self._last, 0, here, buffer)
+                    self._start_anew(error, last, 0, here, buffer)
                 finally:
                     layout.idle.append(buffer)
                 return None
@@ -330,22 +332,22 @@ class Function:
                 shared = self._allow(shared, last[4][0])
             last[3](shared, stream, 0, buffer[1])
         except _REFUSALS as error:
-            self._refused(error, last, shared, stream, buffer)
+            self._start_anew(error, last, shared, stream, buffer)
         finally:
             layout.idle.append(buffer)
 
-    def _refused(
+    def _start_anew(
         self, error: Exception, last: tuple[Any, ...], shared: int, stream: int, buffer: Buffer
     ) -> None:
-        """Launch again if the thread had no context, and has one now; else say what is wrong."""
-        if not _cuda_current():
-            context.cuda_device()
+        """Launch again if CUDA refused since the thread had no context; else say why it did."""
+        had_none = not context.forked and not _cuda_current()
+        context.cuda_device()  # which makes it current; or says what is
+        if had_none:
             try:
                 last[3](shared, stream, 0, buffer[1])
                 return
             except _REFUSALS as another:
                 error = another
-        context.cuda_device()
         _, _, device_id, _, what = last
         raise explain(error, self, what[1:4], what[4:], shared, device_id, self.name) from error
 
@@ -396,8 +398,9 @@ class Function:
         codes = [code for kind in arg_types for code in self._codes_of(kind)]
         packed = [_PACKED.get(code, code) for code in codes]
         self._codes = codes
-        self._prepared = Layout(packed, self._prepared_offsets(codes, packed))
-        self._prepared_pack = make_number_packer(len(codes), self._prepared)
+        layout = Layout(packed, self._prepared_offsets(codes, packed))
+        layout.pack_numbers = make_number_packer(len(codes), layout)
+        self._prepared = layout
         return self
 
     def _codes_of(self, kind: Any) -> list[str]:
@@ -467,11 +470,12 @@ class Function:
                 except IndexError:
                     buffer = layout.take()
                 try:
-                    answer = self._prepared_pack(buffer[0], args)
+                    answer = layout.pack_numbers(buffer[0], args)
                 except (ValueError, TypeError, struct.error):  # looked into below
                     answer = UNUSUAL
                 if answer is USUAL:
-                    last_grid, last_block, device, start, _ = self._last
+                    last = self._last
+                    last_grid, last_block, device, start, _ = last
                     if (
                         grid is not last_grid
                         or block is not last_block
@@ -483,7 +487,7 @@ class Function:
                     try:
                         start(0, 0, 0, buffer[1])
                     except _REFUSALS as error:
-                        self._refused(error, self._last, 0, 0, buffer)
+                        self._start_anew(error, last, 0, 0, buffer)
                     finally:
                         layout.idle.append(buffer)
                     return

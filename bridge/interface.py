@@ -36,7 +36,7 @@ _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
 
 
-_TYPESTRS = {dtype.str: dtype for dtype in PLAIN_DTYPES}
+_TYPESTRS: dict[Any, np.dtype[Any]] = {dtype.str: dtype for dtype in PLAIN_DTYPES}
 
 # A device array as its `__cuda_array_interface__` describes it: pointer (0 where, and only where,
 # the array has no elements), shape, strides in bytes (None is C-contiguous), dtype, and stream: a
@@ -121,6 +121,8 @@ def _usual(found: Any) -> DeviceArray | None:
 
     It takes 0.6 us, a tenth of what finding out takes what is wrong.
     """
+    if type(found) is not dict:
+        return None
     get = found.get
     shape, strides, data, stream = get("shape"), get("strides"), get("data"), get("stream")
     dtype, version = _TYPESTRS.get(get("typestr")), get("version")
@@ -162,7 +164,7 @@ def read_interface(found: Any, caller: str) -> DeviceArray:
     """
     try:
         usual = _usual(found)
-    except (AttributeError, TypeError, ValueError):  # no dict; an unhashable typestr; no pair
+    except (TypeError, ValueError):  # an unhashable typestr; no pair
         usual = None
     if usual is not None:
         return usual

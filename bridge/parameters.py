@@ -45,6 +45,7 @@ class Layout:
                 layout += f"{offset - struct.calcsize(layout)}x{code}"
         packer = struct.Struct(layout)
         self.pack_into = packer.pack_into
+        self.pack_numbers: Any = None  # of a prepared call: see `make_number_packer`
         self.idle: list[Buffer] = []
         self._size = ctypes.c_size_t(packer.size)
 

@@ -381,3 +381,40 @@ def test_a_kernel_of_pycuda_writes_into_a_cupy_array(put):
     x = cupy.zeros(100, np.int32)
     put(bridge.as_pycuda(x).gpudata, 100, 9)
     assert (x.get() == 9).all()
+
+
+@pytest.mark.parametrize("dtype", ["S5", ">f4", "M8[s]", "g"])
+def test_a_gpuarray_of_any_dtype_is_viewed_for_another_stream(dtype):
+    a = gpuarray.GPUArray(3, np.dtype(dtype))
+    view = bridge.as_pycuda(a, stream=drv.Stream())
+    assert (view.dtype, view.gpudata) == (a.dtype, int(a.gpudata))
+    with pytest.raises(TypeError, match="dtype"):  # as before
+        bridge.as_cupy(a)
+
+
+def test_odd_attributes_of_one_array_are_not_another_ones():
+    a = gpuarray.zeros(100, np.float32)
+    a.shape = (np.uint8(100),)
+    view = bridge.as_pycuda(a, stream=drv.Stream())
+    assert view.nbytes == 400
+    x = bridge.as_pycuda(cupy.zeros(100, np.float32))
+    assert (x.nbytes, type(x.shape[0])) == (400, int)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "a.gpudata, b.gpudata = b.gpudata, a.gpudata",
+        "a.shape, a.strides = (2, 5), (20, 4)",
+        "a.strides, a.shape = (8,), (5,)",
+        "a.dtype = np.dtype(np.int32)",
+    ],
+)
+def test_what_is_known_of_an_array_is_forgotten_when_it_changes(change):
+    a, b = (gpuarray.to_gpu(np.arange(10, dtype=np.float32) + i) for i in range(2))
+    first = bridge.as_cupy(a)
+    exec(change, {"a": a, "b": b, "np": np})
+    x = bridge.as_cupy(a)
+    assert (x.shape, x.strides, x.dtype) == (a.shape, a.strides, a.dtype)
+    assert x.data.ptr == int(a.gpudata)
+    assert (first.shape, first.dtype) == ((10,), np.float32)

@@ -384,6 +384,54 @@ def test_the_device_is_taken_from_the_pointer(python):
     assert out == "1 1\n"
 
 
+def test_an_array_that_was_refused_on_another_device_is_let_go_of_on_its_own(python):
+    out = two_devices(
+        python,
+        """
+        import gc, threading, pycuda.driver as drv
+
+        def free():
+            with bridge.primary_context(1):
+                return drv.mem_get_info()[0]
+
+        with bridge.primary_context(1):
+            bridge.as_cupy(gpuarray.zeros(4, np.float32))
+            before = free()
+            a = gpuarray.zeros(1 << 20, np.float32)
+        try:
+            bridge.as_cupy(a)
+        except bridge.ContextError as error:
+            print("refused")
+        with bridge.primary_context(1):
+            views = [bridge.as_cupy(a)]
+        del a
+        thread = threading.Thread(target=views.clear)
+        thread.start()
+        thread.join()
+        print(free() - before)
+        """,
+    )
+    assert out == "refused\n0\n"
+
+
+@pytest.mark.parametrize("call", ["bridge.as_cupy(a)", "bridge.wrap_pycuda(lambda: a)()"])
+def test_a_view_of_an_array_on_another_device_is_refused(python, call):
+    out = two_devices(
+        python,
+        f"""
+        with bridge.primary_context(1):
+            a = bridge.as_pycuda(cupy.zeros(4))
+        try:
+            {call}
+        except bridge.ContextError as error:
+            print(error)
+        with bridge.primary_context(1):
+            del a
+        """,
+    )
+    assert "is on device 1, but device 0 is current" in out
+
+
 @pytest.mark.parametrize("device", [0, 1])
 @pytest.mark.parametrize("array", ["a", "x"])
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])

@@ -1,13 +1,17 @@
 """What the hot paths do, counted: a guard that does not depend on the machine.
 
 `make bench` measures time, on a GPU.  Here the instructions of Python's interpreter are counted,
-and the calls of functions, those in C included.  A path that does more than it did fails, and so
-does one that does much less: then the figure here is to be lowered, so that what was won is kept.
+and the calls among them: one more, of CUDA say, is noticed.  A path that does more than it did
+fails, and so does one that does much less: then the figure here is to be lowered, so that what was
+won is kept.
 """
 
 from __future__ import annotations
 
+import dis
+import functools
 import gc
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -33,7 +37,7 @@ __global__ void axpy(float *z, const float *x, const float *y, float a, int n)
 
 
 class Cost(NamedTuple):
-    """Instructions of the package, and calls that it makes."""
+    """Instructions of the package, and the calls among them."""
 
     instructions: int
     calls: int
@@ -41,58 +45,53 @@ class Cost(NamedTuple):
 
 def cost(action: Callable[[], Any]) -> Cost:
     """Count what the package does in `action`."""
-    calls = 0
+    counts = [0, 0]
 
-    def profile(frame: Any, event: str, _: Any) -> None:
-        nonlocal calls
-        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(PACKAGE):
-            calls += 1
-
-    gc.collect()
-    gc.disable()  # the package watches the collector
-    before = sys.getprofile()
-    try:
-        instructions = count_instructions(action)
-        sys.setprofile(profile)
-        action()
-    finally:
-        sys.setprofile(before)
-        gc.enable()
-    return Cost(instructions, calls)
-
-
-def count_instructions(action: Callable[[], Any]) -> int:
-    count = 0
-
-    def instruction(code: Any, _: int) -> None:
-        nonlocal count
-        count += code.co_filename.startswith(PACKAGE)
+    def instruction(code: Any, offset: int) -> None:
+        if code.co_filename.startswith(PACKAGE):
+            counts[0] += 1
+            counts[1] += dis.opname[plain(code)[offset]] in CALLS
 
     def trace(frame: Any, event: str, _: Any) -> Any:  # Python before 3.12
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
-            instruction(frame.f_code, 0)
+            instruction(frame.f_code, frame.f_lasti)
         return trace
 
-    if sys.version_info < (3, 12):
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            action()
-        finally:
-            sys.settrace(before)
-        return count
-    monitoring = sys.monitoring
-    tool, event = monitoring.PROFILER_ID, monitoring.events.INSTRUCTION
-    monitoring.use_tool_id(tool, "cost")
+    gc.collect()
+    gc.disable()  # the package watches the collector
     try:
-        monitoring.register_callback(tool, event, instruction)
-        monitoring.set_events(tool, event)
+        if sys.version_info < (3, 12):
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                action()
+            finally:
+                sys.settrace(before)
+        else:
+            monitor(instruction, action)
+    finally:
+        gc.enable()
+    return Cost(*counts)
+
+
+# A type that is called, or a function of C++, is none to `sys.setprofile`.
+CALLS = frozenset(
+    {"CALL", "CALL_FUNCTION", "CALL_FUNCTION_EX", "CALL_FUNCTION_KW", "CALL_KW", "CALL_METHOD"}
+)
+plain = functools.cache(operator.attrgetter("co_code"))  # as compiled, not as specialized
+
+
+def monitor(instruction: Callable[[Any, int], None], action: Callable[[], Any]) -> None:
+    tool, event = sys.monitoring.PROFILER_ID, sys.monitoring.events.INSTRUCTION
+    sys.monitoring.use_tool_id(tool, "cost")
+    try:
+        sys.monitoring.register_callback(tool, event, instruction)
+        sys.monitoring.set_events(tool, event)
         action()
     finally:
-        monitoring.set_events(tool, 0)
-        monitoring.free_tool_id(tool)
-    return count
+        sys.monitoring.set_events(tool, 0)
+        sys.monitoring.free_tool_id(tool)
 
 
 class Exporter:
@@ -153,21 +152,21 @@ def hot_paths() -> dict[str, Callable[[], Any]]:
     }
 
 
-# With Python 3.11 and CuPy 14; CuPy 13 is asked for a stream's flags in three calls more.
+# With Python 3.11 and CuPy 14.
 LIMITS = {
-    "as_cupy(a)": Cost(106, 7),
-    "as_cupy(a[::2])": Cost(106, 7),
-    "as_cupy(a), the first time": Cost(299, 21),
-    "as_pycuda(x)": Cost(124, 8),
-    "as_cupy(as_pycuda(x))": Cost(123, 10),
-    "as_pycuda(as_cupy(a))": Cost(166, 9),
-    "as_cupy(a, stream=s)": Cost(312, 26),
-    "as_pycuda(x, stream=s)": Cost(515, 49),
-    "as_cupy(exporter)": Cost(431, 33),
-    "f(cupy arrays)": Cost(198, 6),
-    "f(GPUArrays)": Cost(267, 7),
-    "prepared_call": Cost(150, 6),
-    "wrapped(x, y)": Cost(402, 24),
+    "as_cupy(a)": Cost(104, 9),
+    "as_cupy(a[::2])": Cost(104, 9),
+    "as_cupy(a), the first time": Cost(292, 26),
+    "as_pycuda(x)": Cost(124, 10),
+    "as_cupy(as_pycuda(x))": Cost(126, 12),
+    "as_pycuda(as_cupy(a))": Cost(166, 14),
+    "as_cupy(a, stream=s)": Cost(310, 34),
+    "as_pycuda(x, stream=s)": Cost(515, 56),
+    "as_cupy(exporter)": Cost(438, 46),
+    "f(cupy arrays)": Cost(204, 11),
+    "f(GPUArrays)": Cost(273, 19),
+    "prepared_call": Cost(152, 12),
+    "wrapped(x, y)": Cost(418, 34),
     "pycuda_allocator()(n)": Cost(34, 3),
 }
 
@@ -177,7 +176,9 @@ def test_a_hot_path_does_no_more_than_it_did(name, paths):
     found, most = cost(paths[name]), LIMITS[name]
     assert found.instructions <= most.instructions * MARGIN
     assert found.instructions >= most.instructions / MARGIN**2
-    assert found.calls <= most.calls
+    # CuPy 13 has no function for a stream's flags.
+    more = 5 if "stream=s" in name and cupy.__version__.startswith("13.") else 0
+    assert found.calls <= most.calls + more
 
 
 def test_twice_the_work_is_noticed(paths):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import cupy
@@ -641,6 +642,87 @@ def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known, form):
     thread.start()
     thread.join()
     assert errors == [None]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_launch_in_another_context_than_the_primary_one_is_refused(known, again):
+    """Where there is one GPU nobody asks beforehand which is current: CUDA refuses."""
+    fill, x = known("fill").prepare("Pii"), cupy.zeros(N, np.int32)
+    sizes = {"grid": (1, 1), "block": (32, 1, 1)}
+    calls = [
+        lambda: fill(x, N, 7, **sizes),
+        lambda: fill(x, N, 7, shared=64, **sizes),
+        lambda: fill.prepared_call(*sizes.values(), x.data.ptr, N, 7),
+    ]
+    if again:
+        for call in calls:
+            call()
+        x[:] = 0
+    second = drv.Device(0).make_context()
+    try:
+        for call in calls:
+            with pytest.raises(bridge.ContextError, match="is not the primary one of device 0"):
+                call()
+    finally:
+        second.pop()
+        second.detach()
+    assert not x.any()
+    for call in calls:
+        x[:] = 0
+        call()
+        assert (x.get() == 7).all()
+
+
+def test_a_launch_that_is_tried_again_keeps_its_grid(known, monkeypatch):
+    """CUDA refuses it on a thread without a context, and meanwhile another thread may launch."""
+    module = bridge.SourceModule("__global__ void count(int *z) { atomicAdd(z, 1); }")
+    count = module.get_function("count").prepare("P")
+    x, y, grid, block = cupy.zeros(1, np.int32), cupy.zeros(1, np.int32), (8, 1), (1, 1, 1)
+    launch_kernel, refused = bridge.function._launch_kernel, []
+
+    def launch(*args):
+        try:
+            return launch_kernel(*args)
+        except cupy.cuda.driver.CUDADriverError:
+            refused.append(args)
+            run_on_a_thread(elsewhere)
+            raise
+
+    def elsewhere():
+        cupy.cuda.Device(0).use()
+        count(y, grid=(2, 1), block=block)
+
+    def run_on_a_thread(call):
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(bridge.function, "_launch_kernel", launch)
+    calls = [
+        lambda: count(x, grid=grid, block=block),
+        lambda: count.prepared_call(grid, block, x.data.ptr),
+    ]
+    for call in calls:
+        call()
+        run_on_a_thread(call)
+    assert len(refused) == 2
+    assert int(x[0]) == 4 * 8
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_on_other_streams_the_context_is_asked_for_before(known, given):
+    """There CUDA would launch: the stream says where."""
+    fill, x = known("fill"), cupy.zeros(N, np.int32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    current = contextlib.nullcontext() if given else stream
+    second = drv.Device(0).make_context()
+    try:
+        with current, pytest.raises(bridge.ContextError, match="is not the primary one of device"):
+            fill(x, N, 7, stream=stream if given else None, **ONE)
+    finally:
+        second.pop()
+        second.detach()
+    assert not x.any()
 
 
 def test_threads_do_not_mix_their_arguments(known):

@@ -456,3 +456,15 @@ def test_debug_mode_finds_a_freed_pointer_in_a_gpuarray(python):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "unknown to CUDA" in done.stdout
+
+
+def test_an_interface_that_is_no_dict_is_refused():
+    class Pairs:
+        def __init__(self, pairs):
+            self.get = dict(pairs).get
+
+    exporter = Exporter(cupy.arange(3))
+    exporter.__dict__["interface"] = Pairs(exporter.__cuda_array_interface__)
+    found = exporter.__dict__["interface"]
+    with pytest.raises(TypeError, match="is a Pairs; a dict is accepted"):
+        interface.read_interface(found, "as_cupy")

@@ -125,17 +125,25 @@ with bridge.primary_context():
     p = gpuarray.to_gpu(np.arange(4.0), allocator=pool.allocate)
     q = gpuarray.to_gpu(np.arange(4.0), allocator=pool.allocate)  # unknown to the bridge
     module = bridge.SourceModule(ADD)
-    add = module.get_function("add")
+    add, again = module.get_function("add"), module.get_function("add").prepare("Pf")
     views = [
         bridge.as_cupy(a), bridge.as_cupy(a, stream=stream), bridge.as_cupy(p),
         bridge.as_pycuda(cupy.zeros(4), stream=stream), bridge.as_pycuda(a, stream=stream),
         bridge.as_cupy(gpuarray.to_gpu(np.arange(4.0), allocator=bridge.pycuda_allocator())),
     ]
     kept = bridge.as_cupy(gpuarray.zeros_like(a)), bridge.as_pycuda(cupy.zeros(4), stream=stream)
+    block, grid, single = (4, 1, 1), (1, 1), cupy.zeros(4, np.float32)
+    launches = [
+        lambda: again(single, 1, grid=grid, block=block),
+        lambda: again.prepared_call(grid, block, single.data.ptr, 1),
+        lambda: again(single, 1, grid=grid, block=block, stream=stream),
+    ]
+    for launch in launches:
+        launch()
 
 def child():
     for action in (use, lambda: bridge.as_pycuda(views[0]), lambda: bridge.as_cupy(a),
-                   lambda: add(kept[0], 1, block=4), lambda: bridge.SourceModule(ADD),
+                   lambda: add(kept[0], 1, block=4), *launches, lambda: bridge.SourceModule(ADD),
                    bridge.primary_context().__enter__, lambda: bridge.wait_stream(stream, None),
                    lambda: bridge.pycuda_allocator()(8), bridge.show_memory):
         try:
@@ -165,7 +173,7 @@ print(fork(child))
 with bridge.primary_context():  # the parent goes on
     views.clear()
     print(use())
-    del stream, pool, event, a, p, q, kept, module
+    del stream, pool, event, a, p, q, kept, module, single
 if "left" in globals():
     drv.Context.pop()
 if "stop" in globals():
@@ -760,9 +768,10 @@ assert not streams._leased
 def test_an_interrupted_constructor_leaves_a_finalizer_without_attributes(python):
     done = python(
         """
+        from bridge.arrays import Known
         from bridge.context import Keeper
         from bridge.streams import Lease
-        for kind in (Keeper, Lease):
+        for kind in (Keeper, Known, Lease):
             kind.__new__(kind)  # as if a signal's handler had raised before the first line
         """
     )

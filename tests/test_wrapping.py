@@ -15,6 +15,7 @@ from pycuda.reduction import ReductionKernel
 from pycuda.scan import InclusiveScanKernel
 
 import bridge
+from bridge import streams
 
 pytestmark = pytest.mark.usefixtures("nvcc")  # PyCUDA compiles all of this
 HOST = np.arange(1, 9, dtype=np.float32)
@@ -272,3 +273,33 @@ def test_what_a_function_reads_is_ordered(latch):
         x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
         copy()
     assert (copied.get() == 7).all()
+
+
+def test_another_current_context_of_cuda_is_refused():
+    x = cupy.zeros(3)
+    second = drv.Device(0).make_context()
+    handle = second.handle
+    second.pop()
+    before = cupy.cuda.driver.ctxGetCurrent()
+    try:
+        cupy.cuda.driver.ctxSetCurrent(handle)
+        with pytest.raises(bridge.ContextError, match="not that one"):
+            bridge.wrap_pycuda(lambda a: a)(x)
+    finally:
+        cupy.cuda.driver.ctxSetCurrent(before)
+        second.detach()
+
+
+def test_a_call_lets_go_of_what_waited_for_the_end_of_a_capture():
+    x, user, inside = cupy.zeros(3), drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    with inside:
+        views = [bridge.as_pycuda(x, stream=user)]
+    cupy.cuda.Device().synchronize()
+    with inside:
+        inside.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+        views.clear()
+        inside.end_capture()
+    assert streams.waiting_leases() == 1
+    with inside:
+        bridge.wrap_pycuda(lambda a: None)(x)
+    assert not streams.waiting_leases()
