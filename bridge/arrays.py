@@ -316,8 +316,8 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     if waiter <= 0:
         return array
     # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
-    array._bridge_known = Known(array, device_id, pointer)
-    lease = Lease(array, current.ptr, waiter, (stream, current), device_id)
+    array._bridge_known = known = Known(array, device_id, pointer)
+    lease = Lease((array, known), current.ptr, waiter, (stream, current), device_id)
     result = _new(GPUArray)
     result.__dict__ = {name: getattr(array, name) for name in _ATTRIBUTES}
     result.gpudata, result.base = pointer if array.size else None, lease

@@ -418,3 +418,18 @@ def test_what_is_known_of_an_array_is_forgotten_when_it_changes(change):
     assert (x.shape, x.strides, x.dtype) == (a.shape, a.strides, a.dtype)
     assert x.data.ptr == int(a.gpudata)
     assert (first.shape, first.dtype) == ((10,), np.float32)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+def test_a_view_outlives_the_gpudata_that_its_array_had(convert):
+    nbytes = 64 << 20
+    a = gpuarray.GPUArray(nbytes, np.uint8)
+    view = getattr(bridge, convert)(a, stream=drv.Stream())
+    a.gpudata = drv.mem_alloc(nbytes)
+    free = drv.mem_get_info()[0]
+    bridge.as_cupy(a)
+    assert drv.mem_get_info()[0] == free
+    del view
+    gc.collect()
+    assert drv.mem_get_info()[0] == free + nbytes
