@@ -214,9 +214,9 @@ def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device
     leased = (waiter or awaited) and needs_lease(waiter, awaited)
     memory = data.mem
     if type(memory) is UnownedMemory and not leased:
-        source = viewed(memory._owner)
-        if source is not None and _same_view(array, source):
-            return source
+        view = viewed(memory._owner)
+        if view is not None and _same_view(array, *view):
+            return view[0]
     owner = Lease(array, awaited, waiter, streams, device_id) if leased else array
     return _new_gpuarray(array, pointer, owner, device_id)
 
@@ -242,12 +242,15 @@ def viewed_by(array: Any) -> Any:
     return source if isinstance(source, _ndarray) and _same_view(source, array) else None
 
 
-def viewed(owner: Any) -> Any:
-    """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None."""
+def viewed(owner: Any) -> tuple[Any, Known] | None:
+    """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None.
+
+    And what was known of it then.
+    """
     if type(owner) is Lease:
         owner = source_of(owner)
     is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Known
-    return owner[0] if is_ours else None
+    return owner if is_ours else None
 
 
 class Known(Keeper):
@@ -286,7 +289,7 @@ class Known(Keeper):
 
 
 _ADDRESSES = (int, np.integer, drv.DeviceAllocation, drv.PooledDeviceAllocation)
-_UNKNOWN = SimpleNamespace(gpudata=object())
+_UNKNOWN: Any = SimpleNamespace(gpudata=object())
 
 
 def _other_as_cupy(array: Any, stream: Any) -> Any:
@@ -324,13 +327,18 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     return result
 
 
-def _same_view(array: Any, gpuarray: Any) -> bool:
-    """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
+def _same_view(array: Any, gpuarray: Any, known: Known = _UNKNOWN) -> bool:
+    """Tell whether a CuPy array and a GPUArray are the same elements in the same places.
+
+    `known`, where it is known of the GPUArray, saves asking for its address.
+    """
     one, other = array.dtype, gpuarray.dtype
     if array.shape != gpuarray.shape or (one is not other and one != other):
         return False
     gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
-    if gpudata is None or array.data.ptr != int(gpudata):
+    if gpudata is None:
+        return not array.size
+    if array.data.ptr != (known.pointer if known.gpudata is gpudata else int(gpudata)):
         return not array.size
     if array.strides == gpuarray.strides:
         return True

@@ -232,18 +232,13 @@ def test_a_thread_without_a_context_works():
     assert known == 0, "the result's memory was not freed"
 
 
-def keep_it(a, kept=[]):  # noqa: B006  (a reference that outlives the call is the point)
-    kept.append(a)
-    return a
-
-
-def in_place(put, x, mode):
+def in_place(put, x, mode, kept):
     """Return a function that fills `x` with sevens on PyCUDA's default stream."""
     if mode == "a closure":
         a = bridge.as_pycuda(x, stream=-1)
         return lambda _: put(a.gpudata, 8, 7)
     if mode == "a reference is kept":
-        return lambda a: put(keep_it(a).gpudata, 8, 7)
+        return lambda a: kept.append(a) or put(a.gpudata, 8, 7)
     return lambda a: put(a.gpudata, 8, 7)
 
 
@@ -255,7 +250,8 @@ def test_what_a_function_writes_in_place_is_ordered(put, latch, mode):
     if mode == "PyCUDA's own":
         a = gpuarray.to_gpu(np.zeros(8, np.int32))
         x = bridge.as_cupy(a)
-    wrapped = bridge.wrap_pycuda(in_place(put, x, mode))
+    kept = []  # beyond the call
+    wrapped = bridge.wrap_pycuda(in_place(put, x, mode, kept))
     wrapped(cupy.zeros(8, np.int32))  # loaded before a latch holds it up
     with latch.hold(None), stream:
         wrapped(x)
