@@ -44,7 +44,7 @@ def draw(folder: Path) -> None:
     """Draw ``conversions.svg``, ``sizes.svg``, ``calls.svg`` and ``tutorials.svg``."""
     found = json.loads((folder / "results.json").read_text())
     where = (
-        f"{found['machine']['GPU']}, CUDA {found['machine']['CUDA']}, {found['machine']['date']}"
+        f"{found['machine']['GPU']}, CuPy {found['machine']['CuPy']}, {found['machine']['date']}"
     )
     with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 2.6), layout="constrained")

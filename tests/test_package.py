@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -132,6 +133,14 @@ def test_blocks_of_the_readme_run(block, python):
 
 def test_the_readme_says_what_its_blocks_print():
     assert sum(map(len, map(outputs, BLOCKS))) >= 10
+
+
+def test_the_readme_shows_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    headline = importlib.import_module("benchmarks.headline")
+    found = json.loads(headline.RESULTS.read_text())
+    assert headline.headline(found) in README
+    assert found["machine"]["GPU"] in README
 
 
 def test_show_config_names_versions_and_devices(capsys):
