@@ -293,7 +293,7 @@ def memory(report: Report) -> None:
 
 def threads(report: Report) -> None:
     """Compare four threads with one."""
-    a, count = gpuarray.GPUArray(1000, np.float32), 40_000
+    a, count = gpuarray.GPUArray(1000, np.float32), 100_000
 
     def convert(number: int) -> None:
         with bridge.primary_context():

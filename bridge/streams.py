@@ -201,10 +201,11 @@ def order(waiter: int, awaited: int, device_id: int) -> None:
     if waiter < 0 or awaited < 0:
         return
     try:
-        if ordered_by_cuda(waiter, awaited):
+        if waiter and awaited and waiter != awaited:
+            if is_capturing(waiter) and not is_capturing(awaited):  # CUDA would spoil the graph
+                raise _outside_of_capture(waiter, awaited)
+        elif ordered_by_cuda(waiter, awaited):
             return
-        if waiter and awaited and is_capturing(waiter) and not is_capturing(awaited):
-            raise _outside_of_capture(waiter, awaited)  # CUDA would spoil the graph
         fence(waiter, awaited, device_id)
     except _CUDA_ERRORS as error:
         _explain(error, waiter, awaited)

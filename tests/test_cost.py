@@ -161,7 +161,7 @@ LIMITS = {
     "as_cupy(as_pycuda(x))": Cost(131, 12),
     "as_pycuda(as_cupy(a))": Cost(172, 13),
     "as_cupy(a, stream=s)": Cost(310, 34),
-    "as_pycuda(x, stream=s)": Cost(515, 56),
+    "as_pycuda(x, stream=s)": Cost(519, 56),
     "as_cupy(exporter)": Cost(438, 46),
     "f(cupy arrays)": Cost(204, 11),
     "f(GPUArrays)": Cost(273, 19),

@@ -97,11 +97,11 @@ DECISIONS = {
     ),
     "blocking streams follow each other": (
         streams,
-        "ordered_by_cuda",
+        "fence",
         lambda right: (
-            lambda one, other: (
-                right(one, other)
-                or (bool(one and other) and is_blocking(one) and is_blocking(other))
+            lambda one, other, *more: (
+                (one and other and is_blocking(one) and is_blocking(other))
+                or right(one, other, *more)
             )
         ),
     ),
