@@ -338,7 +338,8 @@ def _same_view(array: Any, gpuarray: Any, known: Known = _UNKNOWN) -> bool:
     gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
     if gpudata is None:
         return not array.size
-    if array.data.ptr != (known.pointer if known.gpudata is gpudata else int(gpudata)):
+    lasts = known.gpudata is gpudata and known.strides is gpuarray.strides
+    if array.data.ptr != (known.pointer if lasts else int(gpudata)):
         return not array.size
     if array.strides == gpuarray.strides:
         return True

@@ -433,3 +433,21 @@ def test_a_view_outlives_the_gpudata_that_its_array_had(convert):
     del view
     gc.collect()
     assert drv.mem_get_info()[0] == free + nbytes
+
+
+def test_memory_that_has_moved_is_another_view():
+    class Holder(drv.PointerHolderBase):
+        def __init__(self, memory):
+            super().__init__()
+            self.memory = memory
+
+        def get_pointer(self):
+            return int(self.memory)
+
+    one, other = drv.mem_alloc(40), drv.mem_alloc(40)
+    a = gpuarray.GPUArray(10, np.float32, gpudata=Holder(one))
+    x = bridge.as_cupy(a)
+    assert bridge.as_pycuda(x) is a
+    a.gpudata.memory = other
+    assert int(bridge.as_pycuda(x).gpudata) == int(one)
+    assert bridge.as_cupy(a).data.ptr == int(other)

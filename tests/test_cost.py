@@ -158,15 +158,15 @@ LIMITS = {
     "as_cupy(a[::2])": Cost(104, 9),
     "as_cupy(a), the first time": Cost(292, 26),
     "as_pycuda(x)": Cost(124, 10),
-    "as_cupy(as_pycuda(x))": Cost(131, 12),
-    "as_pycuda(as_cupy(a))": Cost(172, 13),
+    "as_cupy(as_pycuda(x))": Cost(134, 12),
+    "as_pycuda(as_cupy(a))": Cost(180, 13),
     "as_cupy(a, stream=s)": Cost(310, 34),
     "as_pycuda(x, stream=s)": Cost(519, 56),
     "as_cupy(exporter)": Cost(438, 46),
     "f(cupy arrays)": Cost(204, 11),
     "f(GPUArrays)": Cost(273, 19),
     "prepared_call": Cost(152, 12),
-    "wrapped(x, y)": Cost(418, 34),
+    "wrapped(x, y)": Cost(421, 34),
     "pycuda_allocator()(n)": Cost(34, 3),
 }
 
