@@ -322,7 +322,7 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     array._bridge_known = known = Known(array, device_id, pointer)
     lease = Lease((array, known), current.ptr, waiter, (stream, current), device_id)
     result = _new(GPUArray)
-    result.__dict__ = {name: getattr(array, name) for name in _ATTRIBUTES}
+    result.__dict__ = {name: getattr(array, name) for name in _attributes((), (), 1, device_id)}
     result.gpudata, result.base = pointer if array.size else None, lease
     return result
 
@@ -365,12 +365,6 @@ def _new_gpuarray(array: Any, pointer: int, owner: Any, device_id: int) -> Any:
     if attributes["size"]:
         attributes["gpudata"] = pointer
     return result
-
-
-_ATTRIBUTES = (
-    "shape", "dtype", "strides", "mem_size", "size", "nbytes", "itemsize", "allocator", "_grid",
-    "_block",
-)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
+from test_interface import Exporter
 
 import bridge
 from bridge import context
@@ -94,17 +95,6 @@ def monitor(instruction: Callable[[Any, int], None], action: Callable[[], Any]) 
         sys.monitoring.free_tool_id(tool)
 
 
-class Exporter:
-    """Another library's array, with a CUDA Array Interface that names a stream."""
-
-    def __init__(self, array: Any, stream: Any) -> None:
-        self.array, self.stream = array, stream
-        self.__cuda_array_interface__ = {
-            **array.__cuda_array_interface__,
-            "stream": stream.ptr,
-        }
-
-
 @pytest.fixture(scope="module")
 def paths() -> Iterator[dict[str, Callable[[], Any]]]:
     """Each hot path, run before, as where there is one GPU."""
@@ -123,7 +113,8 @@ def hot_paths() -> dict[str, Callable[[], Any]]:
     of_pycuda = bridge.as_pycuda(x)
     of_cupy = bridge.as_cupy(a)
     stream, other = drv.Stream(), cupy.cuda.Stream(non_blocking=True)
-    exporter = Exporter(x, other)
+    exporter = Exporter(x, strides=None, stream=other.ptr)
+    exporter.keeps = other
     axpy = bridge.SourceModule(SOURCE).get_function("axpy")
     axpy.prepare("PPPfi")
     sizes = {"grid": (8, 1, 1), "block": (128, 1, 1)}
