@@ -15,7 +15,7 @@ from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray, splay
 
 from . import context
-from .context import Keeper, accepted, pycuda_current
+from .context import Keeper, pycuda_current, pycuda_device
 from .interface import (
     PLAIN_DTYPES,
     check_device,
@@ -97,7 +97,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     """
     if not isinstance(array, GPUArray):
         return _other_as_cupy(array, stream)
-    device_id = accepted[id(pycuda_current())]
+    device_id = context.usual_device if pycuda_current() is context.usual else pycuda_device()
     current = _current_stream(device_id)
     if context.inspect_pointers:
         context.check_current(device_id)
@@ -181,7 +181,7 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     """
     if not isinstance(array, _ndarray):
         return _other_as_pycuda(array, stream)
-    device_id = accepted[id(pycuda_current())]
+    device_id = context.usual_device if pycuda_current() is context.usual else pycuda_device()
     current = _current_stream(device_id)
     waiter, awaited = 0, current.ptr
     if awaited or stream is not None:

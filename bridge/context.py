@@ -49,7 +49,7 @@ _contexts: dict[int, Any] = {}  # device id -> the Context object that this proc
 device_ids: dict[int, int] = {}  # CUcontext of a primary context -> device id
 _spare: list[Any] = []  # see _retain
 _makers: set[int] = set()  # the threads on which _retain made a Context object
-_watched: dict[int, Any] = {}  # id() of each object in `accepted` -> a weak reference to it
+_watched: dict[int, Any] = {}  # id() of each object in `_accepted` -> a weak reference to it
 
 
 class _Accepted(dict[int, int]):
@@ -59,7 +59,12 @@ class _Accepted(dict[int, int]):
         return _accept_or_explain()
 
 
-accepted = _Accepted()
+_accepted = _Accepted()
+
+# What `_accepted` says of one Context object, on most machines of all that are met: to look there
+# takes 0.05 us longer, and a conversion 1.3.  The device does not change once it is set.
+usual: Any = object()  # no context
+usual_device = -1
 
 # True where conversions look their pointer up: more than one GPU, or BRIDGE_DEBUG=1.
 # Set once a context is known, because counting GPUs initialises CUDA.
@@ -105,9 +110,21 @@ def current_device() -> int:
     -----
     *Ownership:* none. *Ordering:* none. *Cost:* two look-ups, 0.35 us.
     """
-    device_id = accepted[id(pycuda_current())]
+    device_id = pycuda_device()
     check_current(device_id)
     return device_id
+
+
+def pycuda_device() -> int:
+    """Return the id of the device whose primary context PyCUDA has current on this thread.
+
+    Raises
+    ------
+    ContextError
+        As `current_device`, where that context was not met before.
+    """
+    top = pycuda_current()
+    return usual_device if top is usual else _accepted[id(top)]
 
 
 def check_current(device_id: int) -> None:
@@ -314,11 +331,11 @@ def _accept(context: Any, device_id: int) -> None:
     key = id(context)
 
     def forget(_: Any) -> None:  # before the id() becomes another object's
-        accepted.pop(key, None)
+        _accepted.pop(key, None)
         _watched.pop(key, None)
 
     _watched[key] = weakref.ref(context, forget)
-    accepted[key] = device_id
+    _accepted[key] = device_id
 
 
 def autoinit_ran() -> bool:
@@ -329,7 +346,7 @@ def autoinit_ran() -> bool:
 
 def _retain(device_id: int) -> Any:
     """Return the process's one ``Context`` object for a device's primary context."""
-    global inspect_pointers
+    global inspect_pointers, usual, usual_device
     with _lock:
         context = _contexts.get(device_id)
         if context is None:
@@ -346,15 +363,19 @@ def _retain(device_id: int) -> Any:
                 context = theirs
             _accept(context, device_id)
             _contexts[device_id] = context
+            if usual_device in (-1, device_id):
+                usual_device = device_id
+                usual = context
     return context
 
 
 def _forget_after_fork() -> None:
-    global forked
+    global forked, usual
     # A child of a process that has not used CUDA may use it.
     forked = forked or bool(_contexts) or pycuda_current() is not None
     device_ids.clear()
-    accepted.clear()
+    _accepted.clear()
+    usual = object()
     if not forked:
         return
     for name in ("autoinit", "autoprimaryctx"):  # would pop, at exit, what CUDA lets nobody pop

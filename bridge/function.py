@@ -18,7 +18,7 @@ from cupy.cuda import driver, runtime
 
 from . import context
 from .arguments import by_value, code_of, convert, is_of_pycuda, pack_arguments
-from .context import accepted, pycuda_current
+from .context import pycuda_device
 from .interface import PLAIN_DTYPES
 from .launching import (
     explain,
@@ -198,7 +198,7 @@ class Function:
             except (ValueError, TypeError):  # too many or too few; no memory in one
                 answer = UNUSUAL
             of_pycuda = answer is OF_PYCUDA
-            if of_pycuda and accepted[id(pycuda_current())] != device_id:
+            if of_pycuda and pycuda_device() != device_id:
                 context.current_device()  # which says that the two are on different ones
             if stream is None and (answer is USUAL or (of_pycuda and not here)):
                 # As `_start`, which takes 0.15 us longer for being called.

@@ -13,7 +13,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import as_cupy, lend, viewed_by
-from .context import accepted, primary_context, pycuda_current
+from .context import primary_context, pycuda_current, pycuda_device
 from .streams import end_waiting_leases, is_capturing, order
 from .words import named
 
@@ -80,7 +80,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         if top is None:
             with primary_context():
                 return wrapper(*args, **keywords)
-        device_id = accepted[id(top)]
+        device_id = context.usual_device if top is context.usual else pycuda_device()
         current = _current_stream(device_id)
         here = current.ptr
         context.check_current(device_id)

@@ -145,19 +145,19 @@ def hot_paths() -> dict[str, Callable[[], Any]]:
 
 # With Python 3.11 and CuPy 14.
 LIMITS = {
-    "as_cupy(a)": Cost(104, 9),
-    "as_cupy(a[::2])": Cost(104, 9),
-    "as_cupy(a), the first time": Cost(292, 26),
-    "as_pycuda(x)": Cost(124, 10),
-    "as_cupy(as_pycuda(x))": Cost(134, 12),
-    "as_pycuda(as_cupy(a))": Cost(180, 13),
-    "as_cupy(a, stream=s)": Cost(310, 34),
-    "as_pycuda(x, stream=s)": Cost(519, 56),
-    "as_cupy(exporter)": Cost(438, 46),
+    "as_cupy(a)": Cost(106, 8),
+    "as_cupy(a[::2])": Cost(106, 8),
+    "as_cupy(a), the first time": Cost(294, 25),
+    "as_pycuda(x)": Cost(126, 9),
+    "as_cupy(as_pycuda(x))": Cost(136, 11),
+    "as_pycuda(as_cupy(a))": Cost(182, 12),
+    "as_cupy(a, stream=s)": Cost(312, 33),
+    "as_pycuda(x, stream=s)": Cost(521, 55),
+    "as_cupy(exporter)": Cost(444, 46),
     "f(cupy arrays)": Cost(204, 11),
-    "f(GPUArrays)": Cost(273, 19),
+    "f(GPUArrays)": Cost(279, 19),
     "prepared_call": Cost(152, 12),
-    "wrapped(x, y)": Cost(421, 34),
+    "wrapped(x, y)": Cost(423, 33),
     "pycuda_allocator()(n)": Cost(34, 3),
 }
 
