@@ -55,6 +55,8 @@ def __getattr__(name: str) -> Any:
         module = _HOME[name]
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    if module != "config":  # which reports what is missing
+        import_module(".libraries", __name__)
     value = getattr(import_module(f".{module}", __name__), name)
     globals()[name] = value  # the next look-up does not come here
     return value

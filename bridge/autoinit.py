@@ -28,12 +28,15 @@ import sys
 import threading
 from typing import Any
 
+from . import libraries  # noqa: F401  (what is missing is said there)
+
+# isort: split
 import cupy
 import pycuda
 import pycuda.driver as drv
 from pycuda.tools import clear_context_caches, make_default_context
 
-from .context import ContextError, autoinit_ran, current_device, push
+from .context import ContextError, autoinit_ran, current_device, push, start_cuda
 
 __all__ = ["context", "device"]
 
@@ -55,7 +58,7 @@ def _start() -> Any:
     if "pycuda.autoprimaryctx" in sys.modules:  # on the right context, which it pops at exit
         current_device()
         return drv.Context.get_current()
-    drv.init()
+    start_cuda()
     started = push() if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
     atexit.register(_finish)
     return started

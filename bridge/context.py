@@ -172,12 +172,19 @@ _AUTOINIT = (
 
 
 def start_cuda() -> None:
-    """Make CUDA ready, or say that it cannot be: in a forked child."""
+    """Make CUDA ready, or say that it cannot be: without a GPU, or in a forked child."""
     try:
         if not forked:
             drv.init()
             return
     except drv.Error as error:
+        if "no CUDA-capable device" in str(error):
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+            raise ContextError(
+                f"CUDA finds no GPU ({error}): `nvidia-smi` lists those of the machine; "
+                f"CUDA_VISIBLE_DEVICES hides some ({'not set' if hidden is None else repr(hidden)} "
+                "here), and a container has those that it is started with (`docker run --gpus all`)"
+            ) from error
         # The parent may have used CUDA without the bridge: then only cuInit's odd answer tells.
         if "initialization error" not in str(error):
             raise

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "__main__": {"config", "selfcheck"},
     "arguments": {"arrays", "context", "interface", "signature", "words"},
     "arrays": {"context", "interface", "streams"},
-    "autoinit": {"context"},
+    "autoinit": {"context", "libraries"},
     "compiler": {"context", "function", "launching", "nvrtc", "signature", "words"},
     "config": {"__init__", "context"},
     "context": {"words"},
@@ -49,6 +49,7 @@ MAY_IMPORT = {
         "words",
     },
     "interface": {"context", "words"},
+    "libraries": set(),
     "kernels": {"arguments", "context", "function", "launching", "streams", "words"},
     "launching": {"context", "streams", "words"},
     "memory": {"arrays", "context", "interface", "streams", "words"},
@@ -153,6 +154,65 @@ def test_show_config_names_versions_and_devices(capsys):
     assert numpy.__version__ in out
     assert "device 0" in out
     assert "PyCUDA and CuPy share the primary context of device 0" in out
+
+
+MISSING = {
+    "cupy": ("", "bridge: CuPy is not installed: `pip install cupy-cuda12x`"),
+    "pycuda": ("", "bridge: PyCUDA is not installed: `pip install pycuda` builds it"),
+    "pycuda._driver": (
+        "libcuda.so.1: cannot open shared object file: No such file or directory",
+        "bridge: libcuda.so.1 is missing, so there is no NVIDIA driver here",
+    ),
+}
+
+
+@pytest.mark.parametrize("use", ["import bridge.autoinit", "import bridge; bridge.as_cupy"])
+@pytest.mark.parametrize("missing", MISSING)
+def test_a_missing_library_is_named_with_what_to_do(missing, use):
+    found, said = MISSING[missing]
+    script = f"""if True:
+    import sys
+    class Missing:
+        def find_spec(name, path, target=None):
+            if name == {missing!r}:
+                raise ImportError({found!r}) if {found!r} else ModuleNotFoundError(name=name)
+    sys.meta_path.insert(0, Missing)
+    try:
+        {use}
+    except ImportError as error:
+        print(type(error).__name__, error.name, error)
+    import bridge
+    bridge.show_config
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    name = "ImportError None" if found else f"ModuleNotFoundError {missing}"
+    assert done.stdout.startswith(f"{name} {said}"), done.stdout
+    assert found in done.stdout
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import bridge.autoinit",
+        "with bridge.primary_context(): pass",
+        "bridge.as_cupy(3)",
+        "bridge.SourceModule('')",
+    ],
+)
+def test_where_there_is_no_gpu_that_is_said(use, python):
+    script = f"""
+    {"" if ON_GPU else "import hostcuda; hostcuda.install(devices=0)"}
+    import bridge
+    try:
+        {use}
+    except bridge.ContextError as error:
+        print(error)
+    """
+    done = python(script, devices=0, CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("CUDA finds no GPU (cuInit failed: no CUDA-capable device is")
+    assert "CUDA_VISIBLE_DEVICES hides some ('' here)" in done.stdout
 
 
 def test_show_config_says_why_there_is_no_gpu():

@@ -7,6 +7,7 @@ API cuInit(unsigned flags) {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
   CHECK(!owner_pid || owner_pid == getpid(), CUDA_ERROR_NOT_INITIALIZED);  // a forked child
+  CHECK(device_count, CUDA_ERROR_NO_DEVICE);
   owner_pid = getpid();
   return CUDA_SUCCESS;
 }
@@ -26,6 +27,7 @@ const ErrorText errors[] = {
     E(CUDA_SUCCESS, "no error"),
     E(CUDA_ERROR_INVALID_VALUE, "invalid argument"),
     E(CUDA_ERROR_OUT_OF_MEMORY, "out of memory"),
+    E(CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
     E(CUDA_ERROR_NOT_INITIALIZED, "initialization error"),
     E(CUDA_ERROR_DEINITIALIZED, "driver shutting down"),
     E(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
