@@ -14,7 +14,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import address_of, as_cupy
-from .interface import PLAIN_DTYPES, check_device, elsewhere
+from .interface import PLAIN_DTYPES, check_device, contiguity, elsewhere
 from .signature import Parameter
 from .words import named
 
@@ -130,7 +130,8 @@ def pointer_of(
         )
     if isinstance(value, GPUArray):
         array = value
-        contiguous = value.strides == (value.itemsize,) or value.flags.forc
+        layout = tuple(value.shape), tuple(value.strides), value.dtype.itemsize
+        contiguous = any(contiguity(*layout))
         pointer = _checked(address_of(value, caller), caller, device_id)
     elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
         if isinstance(value.gpudata, int | np.integer):
@@ -222,7 +223,7 @@ def convert(
 def code_of(parameter: Parameter, size: int) -> str:
     """Return the code of `struct` under which the parameter is packed."""
     if parameter.is_pointer:
-        return "P"
+        return "Q"  # "P" takes negative numbers
     if parameter.dtype is None:
         return f"{size}s"
     return str(parameter.dtype.char)

@@ -20,6 +20,7 @@ from .interface import (
     PLAIN_DTYPES,
     check_device,
     check_dtype,
+    contiguity,
     dlpack_device,
     elsewhere,
     read_dlpack,
@@ -280,8 +281,8 @@ class Known(Keeper):
         self.memory = memory
         self.gpudata, self.shape, self.dtype = gpudata, shape, dtype
         self.pointer, self.nbytes = pointer, array.nbytes
-        usual = min(shape, default=2) > 1 and strides == c_contiguous_strides(dtype.itemsize, shape)
-        self.unusual_strides = None if usual else strides
+        is_usual = min(shape, default=2) > 1 and contiguity(shape, strides, dtype.itemsize)[0]
+        self.unusual_strides = None if is_usual else strides
         # A holder of another kind may be given another address, and a CuPy array another shape.
         lasts = isinstance(gpudata, _ADDRESSES) and not isinstance(source_of(array.base), _ndarray)
         self.strides = strides if lasts and dtype in PLAIN_DTYPES else None
@@ -343,10 +344,9 @@ def _same_view(array: Any, gpuarray: Any, known: Known = _UNKNOWN) -> bool:
         return not array.size
     if array.strides == gpuarray.strides:
         return True
-    one, other = array.flags, gpuarray.flags  # strides of axes of length 1 may differ
-    return bool(
-        (one.c_contiguous and other.c_contiguous) or (one.f_contiguous and other.f_contiguous)
-    )
+    # Those of axes of length 1 may differ.
+    steps = zip(array.shape, array.strides, gpuarray.strides, strict=True)
+    return not array.size or all(n == 1 or one == other for n, one, other in steps)
 
 
 def _new_gpuarray(array: Any, pointer: int, owner: Any, device_id: int) -> Any:
@@ -386,11 +386,10 @@ def _attributes(
             "would read and write past them; pass cupy.ascontiguousarray(a)"
         )
     # Of axes of length 1 the strides mean nothing, but PyCUDA wants certain ones.
-    for usual in (c_contiguous_strides(itemsize, shape), f_contiguous_strides(itemsize, shape)):
-        steps = zip(shape, strides, usual, strict=True)
-        if not size or all(n == 1 or one == other for n, one, other in steps):
-            strides = usual
-            break
+    of_c, of_fortran = contiguity(shape, strides, itemsize)
+    if of_c or of_fortran:
+        usual = c_contiguous_strides if of_c else f_contiguous_strides
+        strides = usual(itemsize, shape)
     grid, block = splay(size)
     return {
         "shape": shape,

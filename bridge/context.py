@@ -351,8 +351,11 @@ def autoinit_ran() -> bool:
     return module is not None and module.__name__ == "pycuda.autoinit"
 
 
-def _retain(device_id: int) -> Any:
-    """Return the process's one ``Context`` object for a device's primary context."""
+def _retain(device_id: int, dead: Any = None) -> Any:
+    """Return the process's one ``Context`` object for a device's primary context.
+
+    Another one than `dead`, which somebody has detached.
+    """
     global inspect_pointers, usual, usual_device
     with _lock:
         context = _contexts.get(device_id)
@@ -363,7 +366,7 @@ def _retain(device_id: int) -> Any:
             device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
             theirs = getattr(automatic, "context", None)
-            if theirs == context:
+            if theirs == context and theirs is not dead:
                 # PyCUDA allocates under that object already.  Ours is kept as well, because
                 # PyCUDA, when it lets an object of the primary context go, pushes that context.
                 _spare.append(context)
@@ -457,7 +460,7 @@ def _finish() -> None:
             pool.stop_holding()
         return
     for device_id in list(_contexts):
-        with suppress(drv.Error), primary_context(device_id):
+        with suppress(drv.Error, ContextError), primary_context(device_id):
             for pool in pools:
                 if can_free(pool):
                     pool.stop_holding()
@@ -562,7 +565,7 @@ def push(device: Any = None) -> Any:
     if pycuda_current() is not context:  # somebody has detached it
         with _lock:
             _contexts.pop(device_id, None)
-        context = _retain(device_id)
+        context = _retain(device_id, dead=context)
         context.push()
     return context
 

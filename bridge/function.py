@@ -29,6 +29,7 @@ from .launching import (
     shared_bytes,
 )
 from .parameters import (
+    MISFITS,
     OF_PYCUDA,
     UNUSUAL,
     USUAL,
@@ -95,7 +96,8 @@ class Function:
         self._load = load
         self._handles: dict[int, int] = {}
         # Of the last call: grid, block, device id, what launches, and its handle and extents.
-        self._last: tuple[Any, Any, int, Any, tuple[int, ...]] = self, self, -1, None, ()
+        never = object()
+        self._last: tuple[Any, Any, int, Any, tuple[int, ...]] = never, never, -1, None, ()
         self._prepared: Layout | None = None
         self._codes: list[str] = []
 
@@ -195,7 +197,7 @@ class Function:
                 buffer = layout.take()
             try:
                 answer = pack(buffer[0], args, device_id)
-            except (ValueError, TypeError):  # too many or too few; no memory in one
+            except MISFITS:  # looked into below
                 answer = UNUSUAL
             of_pycuda = answer is OF_PYCUDA
             if of_pycuda and pycuda_device() != device_id:
@@ -471,7 +473,7 @@ class Function:
                     buffer = layout.take()
                 try:
                     answer = layout.pack_numbers(buffer[0], args)
-                except (ValueError, TypeError, struct.error):  # looked into below
+                except MISFITS:  # looked into below
                     answer = UNUSUAL
                 if answer is USUAL:
                     last = self._last
@@ -565,7 +567,8 @@ class Function:
             accepted = f"{size} bytes"
         # A device array's __index__ would make the host wait for its value.
         elif is_number or (hasattr(value, "__index__") and not hasattr(value, "shape")):
-            return value
+            if not np.iscomplexobj(value):  # of which `struct` takes the real part
+                return value
         elif code in tuple("PnNlLqQ") and (parameter.is_pointer or parameter.dtype is None):
             caller = f"{self.name}: argument {index}"
             return convert(value, parameter._replace(is_pointer=True), 8, caller, device_id, False)

@@ -7,7 +7,9 @@ Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from math import prod
 from operator import index
 from typing import Any
 
@@ -67,6 +69,28 @@ def _is_held(dtype: np.dtype[Any]) -> bool:
     if dtype.name == "bfloat16":  # of ml_dtypes
         return HOLDS_BFLOAT16
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
+
+
+@lru_cache(maxsize=4096)
+def contiguity(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[bool, bool]:
+    """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous.
+
+    Strides of axes of length 1 mean nothing.  (A GPUArray's ``flags`` stay what they were when
+    they were first asked for, whatever is done to its strides.)
+    """
+
+    def runs(axes: Iterable[int]) -> bool:
+        step = itemsize
+        for axis in axes:
+            if shape[axis] != 1 and strides[axis] != step:
+                return False
+            step *= shape[axis]
+        return True
+
+    axes = range(len(shape))
+    return (True, True) if 0 in shape else (runs(reversed(axes)), runs(axes))
 
 
 def pointer_device(pointer: int, subject: str) -> int:
@@ -136,6 +160,8 @@ def _usual(found: Any) -> DeviceArray | None:
     for n in shape:
         if type(n) is not int or not 0 < n < _FAR:
             return None
+    if prod(shape) * dtype.itemsize >= _FAR:
+        return None
     if strides is not None:
         if type(strides) is not tuple or len(strides) != len(shape):
             return None
@@ -234,6 +260,11 @@ def read_interface(found: Any, caller: str) -> DeviceArray:
     if 0 in shape:
         pointer = 0  # CAI before version 2 does not say what an empty array points to
     shape = tuple(map(int, shape))
+    if prod(shape) * dtype.itemsize >= _FAR:
+        raise ValueError(
+            f"{prefix} has shape {shape} of {dtype}, more bytes than there are addresses; check "
+            "the exporter"
+        )
     strides = None if strides is None else tuple(map(int, strides))
     return int(pointer), shape, strides, dtype, stream
 

@@ -13,7 +13,7 @@ from pycuda.gpuarray import GPUArray
 
 from .arguments import code_of
 from .context import libcuda
-from .interface import PLAIN_DTYPES
+from .interface import PLAIN_DTYPES, contiguity
 from .signature import Parameter
 
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_... (cuda.h)
@@ -103,12 +103,15 @@ def fit(parameters: Sequence[Parameter], slots: Slots) -> bool:
 
 # What `make_packer`'s functions answer.
 UNUSUAL, USUAL, OF_PYCUDA = 0, 1, 2
+# What they raise: there are too many or too few, an array has no memory, a number does not fit.
+MISFITS = (ValueError, TypeError, OverflowError, struct.error)
 
 _POINTER = """
     if type({a}) is ndarray and {same} ({a}._c_contiguous or {a}._f_contiguous){here}:
         {a} = {a}.data.ptr
     elif (type({a}) is GPUArray and {same} {a}.size
-            and ({a}.strides == ({a}.itemsize,) or {a}.flags.forc)):
+            and ({a}.strides == ({a}.itemsize,)
+                 or any(contiguity({a}.shape, {a}.strides, {a}.itemsize)))):
         {a} = int({a}.gpudata)
         answer = OF_PYCUDA
     else:
@@ -144,8 +147,7 @@ def make_packer(
     The function takes a block, the arguments and the device's id.  It packs contiguous arrays of
     either library of the parameter's dtype, NumPy scalars of the parameter's type, and Python's
     of its kind.  It answers USUAL; or OF_PYCUDA if a GPUArray is among the arguments; or UNUSUAL
-    if one is something else or does not fit.  It raises ValueError if there are too many or too
-    few.
+    if one is something else or does not fit.  It raises one of `MISFITS` if it cannot tell.
 
     It is generated, a few comparisons in a row for each parameter: a loop over them costs 1.5 us
     more for five arguments, half of what CUDA takes for the launch.
@@ -158,6 +160,7 @@ def make_packer(
     names: dict[str, Any] = {
         "ndarray": cupy.ndarray,
         "GPUArray": None if look_up else GPUArray,
+        "contiguity": contiguity,
         "pack_into": layout.pack_into,
         **{"UNUSUAL": UNUSUAL, "USUAL": USUAL, "OF_PYCUDA": OF_PYCUDA},
     }
@@ -181,8 +184,10 @@ def make_packer(
     return packer
 
 
-# What `struct` packs as the number it is.  (Bytes are no such: it cuts them, or fills them up.)
-_NUMBERS = frozenset({bool, int, float, *(dtype.type for dtype in PLAIN_DTYPES)})
+# What `struct` packs as the number it is.  (Of a complex one it takes the real part; bytes it cuts,
+# or fills them up.)
+_REAL = (dtype.type for dtype in PLAIN_DTYPES if dtype.kind != "c")
+_NUMBERS = frozenset({bool, int, float, *_REAL})
 _NUMBER = """
     if type({a}) is not int and type({a}) not in numbers:
         return UNUSUAL"""
@@ -191,8 +196,7 @@ _NUMBER = """
 def make_number_packer(count: int, layout: Layout) -> Callable[[Any, Sequence[Any]], int]:
     """Return a function that packs the arguments of a prepared call, if all are numbers.
 
-    Like `make_packer`'s, but the function looks at no kinds and widths: it raises what `struct`
-    does where one does not fit.
+    Like `make_packer`'s, but the function looks at no kinds and widths: `struct` does.
     """
     names = {"pack_into": layout.pack_into, "numbers": _NUMBERS}
     names |= {"UNUSUAL": UNUSUAL, "USUAL": USUAL}

@@ -283,7 +283,7 @@ class Lease:
                 context.at_home(device_id, self._end)
         except (drv.Error, context.ContextError):
             pass  # the context is dead: no later work can run
-        except KeyboardInterrupt:  # Python prints and forgets it; the order must be kept
+        except BaseException:  # of a signal's handler: Python prints it; the order must be kept
             context.at_home(device_id, self._end)
             raise
         finally:

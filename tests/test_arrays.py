@@ -451,3 +451,20 @@ def test_memory_that_has_moved_is_another_view():
     a.gpudata.memory = other
     assert int(bridge.as_pycuda(x).gpudata) == int(one)
     assert bridge.as_cupy(a).data.ptr == int(other)
+
+
+def test_a_view_whose_strides_were_changed_in_place_is_another_view():
+    """PyCUDA's ``flags`` stay what they were when they were first asked for."""
+    x = cupy.arange(9, dtype=np.float32).reshape(3, 3)
+    view = bridge.as_pycuda(x)
+    assert view.flags.c_contiguous
+    view.strides = (4, 12)
+    assert (bridge.as_cupy(view).get() == x.get().T).all()
+
+    a = gpuarray.to_gpu(x.get())
+    assert a.flags.c_contiguous
+    view = bridge.as_cupy(a)
+    a.strides = (4, 12)
+    back = bridge.as_pycuda(view)
+    assert back is not a
+    assert back.strides == (12, 4)

@@ -246,6 +246,27 @@ def test_a_context_detached_by_somebody_is_made_anew(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("module", ["bridge.autoinit", "pycuda.autoprimaryctx"])
+def test_a_context_of_autoinit_that_is_detached_is_made_anew(module, python):
+    script = f"""
+    import cupy, {module}
+    x = cupy.ones(4)  # CuPy keeps the primary context
+    use()
+    {module}.context.detach()
+    for _ in range(2):
+        with bridge.primary_context() as context:
+            assert context is not {module}.context
+            use()
+            bridge.as_pycuda(x).fill(3)
+    assert x.sum() == 12
+    """
+    done = python(USE + textwrap.dedent(script))
+    assert done.returncode == 0
+    # PyCUDA's module, at exit, says that it cannot pop its own.
+    assert done.stderr == "" or module != "bridge.autoinit"
+    assert "bridge" not in done.stderr
+
+
 def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
     script = """
     import bridge.context, pycuda.driver as drv

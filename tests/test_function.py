@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+import weakref
 
 import cupy
 import numpy as np
@@ -266,6 +268,39 @@ def test_fortran_order_is_contiguous(function):
         x[:] = 0
         function("fill")(array, np.int32(20), np.int32(7), **ONE)
         assert (x.get() == 7).all()
+
+
+def test_strides_that_were_changed_in_place_are_seen(known):
+    """PyCUDA's ``flags`` stay what they were when they were first asked for."""
+    a = gpuarray.zeros((2, 4), np.int32)
+    assert a.flags.forc
+    known("fill")(a, 8, 1, **ONE)
+    a.shape, a.strides, a.size = (2, 2), (16, 4), 4
+    with pytest.raises(ValueError, match="argument 0.* is not contiguous"):
+        known("fill")(a, 4, 2, **ONE)
+    assert (a.base or a).gpudata is not None
+    a.shape, a.strides = (1, 4), (999, 4)  # of an axis of length 1, so what it is means nothing
+    known("fill")(a, 4, 3, **ONE)
+    a.strides = (16, 4)
+    assert a.get().tolist() == [[3, 3, 3, 3]]
+
+
+@pytest.mark.parametrize("gpudata", [-1, 2**64])
+def test_what_is_no_address_is_refused(gpudata, function):
+    a = gpuarray.GPUArray(3, np.int32, gpudata=gpudata)
+    with pytest.raises(ValueError, match=f"gpudata is {gpudata}, which is no address"):
+        function("fill")(a, np.int32(3), np.int32(1), **ONE)
+
+
+def test_a_function_goes_with_its_last_reference(module):
+    gc.disable()
+    try:
+        function = module.get_function("none")
+        found = weakref.ref(function)
+        del function
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 def test_strided_arrays_are_taken_if_said_so(function):
@@ -900,9 +935,31 @@ BADLY_CALLED = {
 def test_a_prepared_call_that_does_not_fit_is_refused(known, args, error, message):
     a = cupy.zeros(N, np.int32)
     fill = known("fill").prepare("Pii")
-    with pytest.raises(error, match=message):
-        fill.prepared_call((1, 1), (1, 1, 1), *eval(f"({args},)", {**globals(), "a": a}))
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream, pytest.raises(error, match=message):
+            fill.prepared_call((1, 1), (1, 1, 1), *eval(f"({args},)", {**globals(), "a": a}))
     assert (a.get() == 0).all()
+
+
+@pytest.mark.parametrize("value", [70000.0, np.float32(1e6)], ids=["a float", "a float32"])
+@pytest.mark.parametrize("stream", [None, 1])
+def test_what_is_too_large_for_a_prepared_half_is_refused(value, stream, module):
+    source = "__global__ void halves(unsigned *out, unsigned short h) { out[0] = h; }"
+    function = bridge.SourceModule(source).get_function("halves").prepare("Pe")
+    with cupy.cuda.Stream(non_blocking=True) if stream else contextlib.nullcontext():
+        out = cupy.zeros(1, np.uint32)
+        with pytest.raises(TypeError, match="halves: prepared for P, e, .*too large to pack"):
+            function.prepared_call(1, 1, out.data.ptr, value)
+        function.prepared_call(1, 1, out.data.ptr, 1.0)
+        assert out[0] == 0x3C00
+
+
+@pytest.mark.parametrize("value", [1 + 2j, np.complex64(1 + 2j)], ids=["complex", "complex64"])
+def test_a_complex_number_is_no_prepared_real_one(value, known):
+    fill = known("named").prepare("Pf8sb")
+    out = cupy.zeros(4, np.float32)
+    with pytest.raises(TypeError, match="argument 1 is .*, but 'f' is prepared"):
+        fill.prepared_call(1, 1, out.data.ptr, value, bytes(8), 1)
 
 
 class OneNumber:

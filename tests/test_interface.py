@@ -348,6 +348,16 @@ BROKEN = {
     "shape is negative": ({"shape": (-1,)}, ValueError, "lengths from 0 to"),
     "shape is too large": ({"shape": (2**63,)}, ValueError, "lengths from 0 to 2"),
     "shape is larger": ({"shape": (2**64,)}, ValueError, "lengths from 0 to 2"),
+    "bytes are too many": (
+        {"shape": (2**40, 2**40), "strides": (0, 0)},
+        ValueError,
+        "more bytes than there are addresses",
+    ),
+    "elements are too many": (
+        {"shape": (2**62, 2), "strides": None},
+        ValueError,
+        "more bytes than there are",
+    ),
     "strides are too large": ({"strides": (2**63,)}, ValueError, "what 64 bits hold is accepted"),
     "strides are too small": ({"strides": (-(2**63) - 1,)}, ValueError, "what 64 bits hold is"),
     "pointer is too large": ({"data": (2**64, False)}, ValueError, "has pointer 184467440737095"),

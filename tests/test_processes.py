@@ -740,10 +740,12 @@ with bridge.primary_context():
     assert only_a_traceback(done.stderr, "KeyboardInterrupt"), done.stderr
 
 
-def test_an_interrupted_release_is_ordered_all_the_same(python):
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError", "SystemExit"])
+def test_an_interrupted_release_is_ordered_all_the_same(error, python):
     """The handler raises inside of the finalizer: Python prints that, and goes on."""
     done = python(
         USE
+        + f"error = {error}"
         + """
 import bridge.autoinit
 from bridge import streams
@@ -754,7 +756,7 @@ fence, fences = streams.fence, []
 def interrupted(*arguments):
     fences.append(arguments)
     if len(fences) == 1:
-        raise KeyboardInterrupt
+        raise error
     fence(*arguments)
 streams.fence = interrupted
 del view
@@ -762,7 +764,7 @@ assert fences == [(0, stream.handle, 0)] * 2, fences
 assert not streams._leased
 """
     )
-    ends(done, stdout="KeyboardInterrupt\n")
+    ends(done, stdout=f"{error}\n")
 
 
 def test_an_interrupted_constructor_leaves_a_finalizer_without_attributes(python):
