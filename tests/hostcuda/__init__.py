@@ -18,6 +18,7 @@ __all__ = [
     "CompileError",
     "Launch",
     "Unsupported",
+    "calls",
     "clear",
     "compile",
     "damaged",
@@ -84,7 +85,7 @@ def install(devices: int | None = None, compilers: bool = True) -> None:
         os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
-    driver.hostcuda_host_waits.restype = ctypes.c_long
+    driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
@@ -156,6 +157,11 @@ def launches() -> list[Launch]:
 def clear() -> None:
     """Forget the launches so far, and the damage to blocks that have been freed."""
     _driver.hostcuda_clear()
+
+
+def calls() -> int:
+    """Answer how often an entry point of the driver was called, also by another one."""
+    return int(_driver.hostcuda_calls())
 
 
 def host_waits() -> int:

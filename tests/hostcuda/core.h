@@ -55,6 +55,7 @@ inline int device_count = 1;
 inline size_t device_bytes = size_t(1) << 30;
 inline uint64_t clock_now = 0;    // sequence number of the last operation queued
 inline uint64_t last_handle = 0;  // handles are never reused, so a stale one is always recognised
+inline long calls = 0;            // of entry points
 inline long host_waits = 0;       // how often the host was blocked on work that had not run yet
 
 template <class H>
@@ -189,6 +190,7 @@ inline double wall_ms() {
 
 #define ENTER                                           \
   std::lock_guard<std::recursive_mutex> lock(big_lock); \
+  ++calls;                                              \
   if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED
 #define ENTER_CONTEXT       \
   ENTER;                    \

@@ -5,6 +5,11 @@ EXPORT void hostcuda_configure(int devices, size_t bytes) {
   device_count = devices, device_bytes = bytes;
 }
 
+EXPORT long hostcuda_calls() {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  return calls;
+}
+
 EXPORT long hostcuda_host_waits() {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   return host_waits;
