@@ -86,6 +86,23 @@ def to_cupy(report: Report) -> None:
         report.compare(f"PyCUDA to CuPy, {name}", measure(calls, repeat=1000), goals)
 
 
+def first_time(report: Report) -> None:
+    """Compare the ways from PyCUDA to CuPy for an array that was not converted before."""
+    a = gpuarray.GPUArray((30, 40), np.float32)
+
+    def anew() -> Any:
+        a.__dict__.pop("_bridge_known", None)
+        return a
+
+    calls = {
+        "as_cupy(a)": lambda: bridge.as_cupy(anew()),
+        "cupy.asarray(a)": lambda: cupy.asarray(anew()),
+        "UnownedMemory recipe": lambda: recipe(anew()),
+    }
+    title = "PyCUDA to CuPy, an array that was not converted before"
+    report.compare(title, measure(calls, repeat=1000))
+
+
 def to_pycuda(report: Report) -> None:
     """Compare the ways from CuPy to PyCUDA."""
     whole = cupy.zeros(1000, np.float32)
@@ -116,9 +133,9 @@ def round_trip(report: Report) -> None:
         }
     )
     report.compare("There and back", timings)
-    both = timings["as_cupy(a)"].median + timings["as_pycuda(x)"].median
+    both = timings["as_cupy(a)"] + timings["as_pycuda(x)"]
     for name in ("as_cupy(as_pycuda(x))", "as_pycuda(as_cupy(a))"):
-        report.goal(f"{name} / there + back", timings[name].median / both, 1.0)
+        report.goal(f"{name} / there + back", timings[name].over(both), 1.0)
 
 
 def foreign(report: Report) -> None:
@@ -222,8 +239,8 @@ def fences(report: Report) -> None:
             "as_pycuda(x, stream=s)": lambda: bridge.as_pycuda(x, stream=stream),
             "as_pycuda(x, stream=-1)": lambda: bridge.as_pycuda(x, stream=-1),
         }
-        made = {name: Timing([]) for name in ways}
-        dropped = {name: Timing([]) for name in ways}
+        made = {name: Timing([], "made") for name in ways}
+        dropped = {name: Timing([], "dropped") for name in ways}
         views: list[Any] = []
         for _ in range(31):
             for name, convert in ways.items():
@@ -315,7 +332,7 @@ def threads(report: Report) -> None:
         for number, found in samples.items():
             found.append(together(number))
     timings = {
-        ("1 thread" if number == 1 else f"{number} threads"): Timing(found)
+        ("1 thread" if number == 1 else f"{number} threads"): Timing(found, samples)
         for number, found in samples.items()
     }
     title = "as_cupy, time by number, on threads of one process"
@@ -347,10 +364,23 @@ def imports(report: Report) -> None:
                     env=environment, capture_output=True, text=True, check=True,
                 )  # fmt: skip
                 times[name].append(float(done.stdout))
-    timings = {name: Timing(found[1:]) for name, found in times.items()}  # the first one compiles
+    timings = {
+        name: Timing(found[1:], times) for name, found in times.items()
+    }  # the first one compiles
     report.compare("After CuPy and PyCUDA", timings, unit="ms")
     what = "import bridge, and all names"
     report.goal(what, timings[what].median, 20.0, "ms")
 
 
-PARTS = [to_cupy, to_pycuda, round_trip, foreign, fences, sizes, memory, threads, imports]
+PARTS = [
+    to_cupy,
+    first_time,
+    to_pycuda,
+    round_trip,
+    foreign,
+    fences,
+    sizes,
+    memory,
+    threads,
+    imports,
+]

@@ -24,6 +24,16 @@ HEADLINE: list[tuple[str, str, str, float, dict[str, str]]] = [
         },
     ),
     (
+        "`bridge.as_cupy(a)`, the first time that `a` is converted",
+        "PyCUDA to CuPy, an array that was not converted before",
+        "us",
+        1,
+        {
+            "cupy.asarray(a)": "`cupy.asarray(a)`",
+            "UnownedMemory recipe": "the tutorials' recipe",
+        },
+    ),
+    (
         "`bridge.as_pycuda(x)`",
         "CuPy to PyCUDA, shape (30, 40)",
         "us",
@@ -37,9 +47,16 @@ HEADLINE: list[tuple[str, str, str, float, dict[str, str]]] = [
         1,
         {
             "cupy.RawKernel": "`cupy.RawKernel`",
-            "PyCUDA f(GPUArrays)": "PyCUDA's `f(...)`",
+            "PyCUDA f(cupy arrays)": "PyCUDA's `f(...)`",
             "cuda.core launch": "cuda.core's `launch`, unchecked",
         },
+    ),
+    (
+        "the same of `GPUArray`s",
+        "A checked call of a SourceModule function, of GPUArrays",
+        "us",
+        1,
+        {"PyCUDA f(GPUArrays)": "PyCUDA's `f(...)`"},
     ),
     (
         "`prepared_call` of `SourceModule`",

@@ -14,9 +14,13 @@ import cupy
 
 @dataclass(frozen=True)
 class Timing:
-    """What the rounds of one call took."""
+    """What the rounds of one call took.
+
+    Those of calls that took turns in the same rounds have the same object in `rounds`.
+    """
 
     samples: list[float]
+    rounds: object = None
 
     @property
     def median(self) -> float:
@@ -30,14 +34,19 @@ class Timing:
         return high - low
 
     def over(self, other: Timing) -> float:
-        """Return the median of this one as a multiple of the other's, round by round.
+        """Return the median as a multiple of the other's: round by round, where they took turns.
 
         A machine that is slower for a while, as one that others use too, is so for both.
         """
-        if len(self.samples) != len(other.samples):  # measured apart
+        if self.rounds is None or self.rounds is not other.rounds:
             return self.median / other.median
         pairs = zip(self.samples, other.samples, strict=True)
         return statistics.median(one / another for one, another in pairs)
+
+    def __add__(self, other: Timing) -> Timing:
+        """Return the rounds' sums, of calls that took turns."""
+        pairs = zip(self.samples, other.samples, strict=True)
+        return Timing([one + another for one, another in pairs], self.rounds)
 
 
 def measure(
@@ -74,7 +83,7 @@ def _rounds(
                 samples[name].append(once(call, repeat))
     finally:
         gc.enable()
-    return {name: Timing(values) for name, values in samples.items()}
+    return {name: Timing(values, samples) for name, values in samples.items()}
 
 
 def on_cpu(call: Callable[[], Any], repeat: int) -> float:

@@ -153,7 +153,7 @@ def frames(report: Report) -> None:
     report.compare(f"{title}, GPU time", gpu, {"CuPy alone": 1.02})
     queued = {name: all_frames(ways[name], 10) for name in ("both libraries", "CuPy alone")}
     cpu = {
-        name: Timing([sample * FRAMES / 10 for sample in timing.samples])
+        name: Timing([sample * FRAMES / 10 for sample in timing.samples], timing.rounds)
         for name, timing in measure(queued, rounds=15, repeat=1).items()
     }
     report.compare(f"{title}, CPU time to queue", cpu)
