@@ -28,13 +28,14 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest versions bench clean
+.PHONY: help demo test lint types wheel pytest versions bench notebooks clean
 
 help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
 	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
+	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
 	@echo 'make clean      remove the environments'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
@@ -62,6 +63,11 @@ versions: $(venv)/pyvenv.cfg
 bench: $(ready)
 	@$(pip) -e '.[bench]'
 	$(bin)/python -m benchmarks $(ARGS)
+
+# Numbers of some: ARGS="01 05"; ARGS=--write keeps the outputs.
+notebooks: $(ready)
+	@$(pip) -e '.[notebooks]'
+	$(bin)/python tools/notebooks.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info

@@ -1,0 +1,93 @@
+"""The notebooks: what is in them is there, and what can run on the host driver runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from types import ModuleType
+
+import pytest
+from conftest import ON_GPU, ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# What a cell tagged `parameters` sets is set anew behind it where the host's driver is to run it.
+SMALL = {
+    "02_legacy_kernels": "N, STEPS = 64, 8",
+    "03_compile_at_run_time": "N, FACTORS, BLOCKS = 5000, [1, 4], [32, 256]",
+    "04_custom_operations": "N = 5000",
+    "06_one_pool": "STEP = 64 << 20",
+    "08_from_numpy_to_the_gpu": "SIZES, FRAMES, HEIGHT, WIDTH = [32], 2, 30, 40",
+}
+OPTIONAL = {"jax", "numba", "torch"}
+ASSERTS = 2  # in each, at least
+
+by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path, kind="code"):
+    """Return the source and the tags of each cell of a kind."""
+    return [
+        ("".join(cell["source"]), cell["metadata"].get("tags", []))
+        for cell in json.loads(path.read_text())["cells"]
+        if cell["cell_type"] == kind
+    ]
+
+
+def test_the_notebooks_are_numbered():
+    assert [path.stem[:3] for path in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 9)]
+
+
+@by_name
+def test_a_notebook_asks_and_answers(path):
+    texts = [text for text, _ in cells(path, "markdown")]
+    assert "**Question: " in texts[0]
+    assert texts[-1].startswith("**Answer:**")
+
+
+@by_name
+def test_a_notebook_was_executed_from_its_top_without_an_error(path):
+    code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"stream", "display_data"}
+    assert not any(output.get("name") == "stderr" for output in outputs)
+
+
+@by_name
+def test_what_a_notebook_imports_and_names_is_there(path):
+    tree = ast.parse("\n".join(source for source, _ in cells(path)))
+    assert sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= ASSERTS
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None) or node.names[0].name
+            if module.partition(".")[0] not in OPTIONAL:
+                exec(ast.unparse(node), names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", ast.unparse(node)):
+            first, *rest = ast.unparse(node).split(".")
+            found = names.get(first)
+            while rest and isinstance(found, ModuleType):
+                assert hasattr(found, rest[0]), ast.unparse(node)
+                found = getattr(found, rest.pop(0))
+
+
+@by_name
+def test_the_cells_that_need_no_gpu_run(path, python):
+    """All that are not tagged `gpu`, one after the other, as a script."""
+    script = ["import matplotlib", "matplotlib.use('agg')"]
+    for source, tags in cells(path):
+        if "gpu" not in tags:
+            script.append(source)
+        if "parameters" in tags:
+            script.append(SMALL[path.stem])
+    done = python("\n".join(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_where_there_is_no_gpu_a_notebook_says_what_to_do(python):
+    script = "" if ON_GPU else "import hostcuda; hostcuda.install(devices=0)\n"
+    script += next(source for source, _ in cells(NOTEBOOKS[0]))
+    done = python(script, devices=0, CUDA_VISIBLE_DEVICES="")
+    assert "bridge.context.ContextError: CUDA finds no GPU" in done.stderr

@@ -1,0 +1,58 @@
+"""Execute the notebooks, each in a fresh kernel: ``python tools/notebooks.py [--write] [NAME...]``.
+
+An exception in a cell, a failed assert above all, fails the run.  With --write the outputs are
+kept in the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import nbclient
+import nbformat
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+
+
+def execute(path: Path, write: bool) -> str:
+    """Run a notebook from its top to its end; return what went wrong, or an empty text."""
+    notebook = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )  # fmt: skip
+    try:
+        client.execute()
+    except nbclient.exceptions.CellExecutionError as error:
+        return str(error)
+    if write:
+        nbformat.write(notebook, path)
+    return ""
+
+
+def main() -> int:
+    """Execute the notebooks named on the command line, or all; return how many failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="how the file's name starts: 03")
+    parser.add_argument("--write", action="store_true", help="keep the outputs in the files")
+    options = parser.parse_args()
+    paths = sorted(FOLDER.glob("*.ipynb"))
+    if options.names:
+        paths = [path for path in paths if path.name.startswith(tuple(options.names))]
+    if not paths:
+        parser.error(f"no notebook is called so: {', '.join(options.names)}")
+    failed = 0
+    for path in paths:
+        start = time.perf_counter()
+        wrong = execute(path, options.write)
+        failed += bool(wrong)
+        verdict = "FAILED" if wrong else "ok"
+        print(f"{verdict:<8}{path.name}  {time.perf_counter() - start:.0f} s\n{wrong}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
