@@ -114,7 +114,15 @@ def test_examples_in_docstrings_run(name):
 
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+# Pages whose blocks in ```python are run; those in ```py are shown only.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+BLOCKS = [(page, number, block) for page in PAGES for number, block in enumerate(blocks_of(page))]
 
 
 def outputs(block):
@@ -122,8 +130,12 @@ def outputs(block):
     return re.findall(r"^ *print\(.*\)  # (.*)$|^# (.*)$", block, re.MULTILINE)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.splitlines()[0][:40])
-def test_blocks_of_the_readme_run(block, python):
+@pytest.mark.parametrize(
+    "block",
+    [block for _, _, block in BLOCKS],
+    ids=[f"{page.stem}-{number}" for page, number, _ in BLOCKS],
+)
+def test_blocks_of_the_pages_run(block, python):
     done = python(block)
     assert (done.returncode, done.stderr) == (0, "")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -132,8 +144,9 @@ def test_blocks_of_the_readme_run(block, python):
         assert same("".join(said), printed, flags), printed
 
 
-def test_the_readme_says_what_its_blocks_print():
-    assert sum(map(len, map(outputs, BLOCKS))) >= 10
+@pytest.mark.parametrize(("page", "most_of"), [("README", 10), ("migration", 9)])
+def test_the_pages_say_what_their_blocks_print(page, most_of):
+    assert sum(len(outputs(block)) for path, _, block in BLOCKS if path.stem == page) >= most_of
 
 
 def test_the_readme_shows_what_was_measured(monkeypatch):
