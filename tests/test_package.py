@@ -144,7 +144,9 @@ def test_blocks_of_the_pages_run(block, python):
         assert same("".join(said), printed, flags), printed
 
 
-@pytest.mark.parametrize(("page", "most_of"), [("README", 10), ("migration", 9)])
+@pytest.mark.parametrize(
+    ("page", "most_of"), [("README", 10), ("migration", 9), ("troubleshooting", 7)]
+)
 def test_the_pages_say_what_their_blocks_print(page, most_of):
     assert sum(len(outputs(block)) for path, _, block in BLOCKS if path.stem == page) >= most_of
 
