@@ -22,12 +22,12 @@ _current_stream = cupy.cuda.get_current_stream
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
-    """Make a function of ``GPUArray``s one of CuPy arrays; also a decorator.
+    """Make a function of GPUArrays one of CuPy arrays; also a decorator.
 
     Parameters
     ----------
     func : callable
-        Anything called with `GPUArray`s: a function, ``pycuda.cumath.exp``, an
+        Anything called with GPUArrays: a function, ``pycuda.cumath.exp``, an
         ``ElementwiseKernel``, a ``ReductionKernel``, a scan.
 
     Returns
