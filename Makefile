@@ -23,12 +23,14 @@ ctk   := $(shell $(PYTHON) -c 'import ctypes; \
 cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])$(CUPY)
 ready := $(venv)/.installed$(if $(ctk),-$(ctk))
 
+sphinx := -c docs -q -n -W --keep-going
+
 # Another PyCUDA or bridge on the caller's path is not the one to test.
 unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest versions bench notebooks clean
+.PHONY: help demo test lint types wheel pytest versions bench notebooks docs links clean
 
 help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
@@ -36,6 +38,8 @@ help:
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
 	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
+	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
+	@echo 'make links      check the links to other sites (needs the network)'
 	@echo 'make clean      remove the environments'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
@@ -68,6 +72,19 @@ bench: $(ready)
 notebooks: $(ready)
 	@$(pip) -e '.[notebooks]'
 	$(bin)/python tools/notebooks.py $(ARGS)
+
+# Built anew, since pages that are gone would stay, and docstrings that changed go unnoticed.
+docs: $(ready)
+	@$(pip) -e '.[docs]'
+	rm -rf build/docs
+	$(bin)/sphinx-build $(sphinx) . build/docs
+	$(bin)/python tools/links.py build/docs
+	$(bin)/python -m pytest -q tests/test_links.py \
+		tests/test_package.py::test_examples_in_docstrings_run
+
+links: $(ready)
+	@$(pip) -e '.[docs]'
+	$(bin)/sphinx-build $(sphinx) -b linkcheck . build/links
 
 clean:
 	rm -rf .venv build dist *.egg-info
