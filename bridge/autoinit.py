@@ -5,6 +5,8 @@ the importing thread (the main one) and pops it at exit.  Modules imported later
 ``import pycuda.autoinit`` or ``import pycuda.autoprimaryctx`` get this module instead, so
 no second context comes into being.  The device is the one CuPy already works on; else the
 one that PyCUDA's own rule names (``CUDA_DEVICE``, ``~/.cuda_device``, the first usable).
+It raises `ContextError` if ``pycuda.autoinit`` ran before, since its context is a second one; or
+on another thread than the main one.
 
 Attributes
 ----------
@@ -12,12 +14,6 @@ context : pycuda.driver.Context
     The primary context.
 device : pycuda.driver.Device
     Its device.
-
-Raises
-------
-ContextError
-    If ``pycuda.autoinit`` ran before, since its context is a second one; or on another thread
-    than the main one.
 """
 
 from __future__ import annotations

@@ -68,14 +68,6 @@ class Function:
     ``local_size_bytes``, ``const_size_bytes``, ``max_threads_per_block`` and the others of
     ``pycuda.driver.function_attribute``.
 
-    Parameters
-    ----------
-    name : str
-    load : callable
-        Given a device id, returns the CUfunction there.
-    parameters : list of Parameter or None
-        What the source says of them.
-
     Notes
     -----
     *Ownership:* keeps its module alive; CUDA takes the pointers of arrays, not the arrays.  An
@@ -92,6 +84,16 @@ class Function:
     def __init__(
         self, name: str, load: Callable[[int], int], parameters: list[Parameter] | None
     ) -> None:
+        """Take what `SourceModule` knows of a kernel.
+
+        Parameters
+        ----------
+        name : str
+        load : callable
+            Given a device id, returns the CUfunction there.
+        parameters : list of Parameter or None
+            What the source says of them.
+        """
         self.name = name
         self._load = load
         self._handles: dict[int, int] = {}
