@@ -6,6 +6,7 @@ places here and on GitHub.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -30,6 +31,12 @@ root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "benchmarks/**", "notebooks/**"]
 exclude_patterns = ["**/.*"]
 
+# There may be no notebooks.  Sphinx 9.0 gives that warning no type, by which to suppress it.
+logging.getLogger("sphinx.sphinx.directives.other").addFilter(
+    lambda record: getattr(record, "subtype", "") != "empty_glob"
+)
+smartquotes_action = "D"  # dashes, but no other quotes: types are code, {"nvrtc", "nvcc"}
+
 nb_execution_mode = "off"  # the notebooks keep the outputs of the GPU that they ran on
 myst_heading_anchors = 6  # as on GitHub
 
@@ -47,6 +54,8 @@ nitpick_ignore_regex = [("py:obj", r"(?!bridge\.).*"), ("py:class|py:exc", r"pyc
 
 html_theme = "furo"
 html_title = f"bridge {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_extra_path = ["_root"]  # index.html leads to the root page
 html_copy_source = html_show_sourcelink = False
 

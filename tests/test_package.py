@@ -351,3 +351,10 @@ def test_what_the_page_on_trust_names_is_there():
     assert len(named) > 20
     for file, test in named:
         assert f"def {test}(" in files[file] if test else file in files
+
+
+def test_the_page_on_the_api_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text()
+    shown = re.findall(r"^\.\. auto\w+:: bridge\.(\w+)$", page, re.MULTILINE)
+    assert {*shown} == {*bridge.__all__, "autoinit", "streams"}
+    assert len(shown) == len({*shown})
