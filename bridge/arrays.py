@@ -110,25 +110,26 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         context.check_current(device_id)
         order(waiter, awaited, device_id)
     known = getattr(array, "_bridge_known", _UNKNOWN)
+    keeper, shape, strides, dtype, pointer, nbytes, unusual_strides = known
     if (
-        known.gpudata is not array.gpudata  # users swap it between arrays
-        or known.strides is not array.strides
-        or known.shape is not array.shape
-        or known.dtype is not array.dtype
+        keeper.gpudata is not array.gpudata  # users swap it between arrays
+        or strides is not array.strides
+        or shape is not array.shape
+        or dtype is not array.dtype
     ):
         source = viewed_by(array)
         if source is not None:
             return source
         if array.dtype not in PLAIN_DTYPES:
             check_dtype(array.dtype, "as_cupy")
-        known = Known(array, device_id, address_of(array, "as_cupy"))
-        array._bridge_known = known
-    owner: Any = array, known
+        known = _look_into(array, device_id, address_of(array, "as_cupy"))
+        keeper, shape, _, dtype, pointer, nbytes, unusual_strides = array._bridge_known = known
+    owner: Any = array, keeper
     if (waiter or awaited) and needs_lease(waiter, awaited):
         owner = Lease(owner, awaited, waiter, (stream, current), device_id)
-    memory = MemoryPointer(UnownedMemory(known.pointer, known.nbytes, owner, device_id), 0)
+    memory = MemoryPointer(UnownedMemory(pointer, nbytes, owner, device_id), 0)
     result = _allocate(_ndarray)
-    result._init(known.shape, known.dtype, memory, known.unusual_strides)
+    result._init(shape, dtype, memory, unusual_strides)
     return result
 
 
@@ -216,8 +217,8 @@ def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device
     memory = data.mem
     if type(memory) is UnownedMemory and not leased:
         view = viewed(memory._owner)
-        if view is not None and _same_view(array, *view):
-            return view[0]
+        if view is not None and _same_view(array, view):
+            return view
     owner = Lease(array, awaited, waiter, streams, device_id) if leased else array
     return _new_gpuarray(array, pointer, owner, device_id)
 
@@ -243,54 +244,39 @@ def viewed_by(array: Any) -> Any:
     return source if isinstance(source, _ndarray) and _same_view(source, array) else None
 
 
-def viewed(owner: Any) -> tuple[Any, Known] | None:
-    """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None.
-
-    And what was known of it then.
-    """
+def viewed(owner: Any) -> Any:
+    """Return the GPUArray whose memory `owner` keeps for a view made by `as_cupy`; or None."""
     if type(owner) is Lease:
         owner = source_of(owner)
-    is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Known
-    return owner if is_ours else None
+    is_ours = type(owner) is tuple and len(owner) == 2 and type(owner[1]) is Keeper
+    return owner[0] if is_ours else None
 
 
-class Known(Keeper):
-    """What is known of a GPUArray as long as its attributes are these objects; and its keeper.
+# What was found out of a GPUArray, kept with it as `_bridge_known`, since to find it out again
+# takes longer than the rest of `as_cupy`: the keeper of its memory, which has its gpudata too; its
+# shape, strides and dtype; address, bytes, and the strides unless they are what CuPy gives such a
+# shape.  It holds as long as gpudata and the three attributes are these objects.  Strides of None,
+# which are no array's, never hold.
+Known = tuple[Any, Any, Any, Any, int, int, Any]
+_UNKNOWN: Known = (SimpleNamespace(gpudata=object()), None, None, None, 0, 0, None)
+_ADDRESSES = (drv.DeviceAllocation, int, np.integer, drv.PooledDeviceAllocation)
 
-    It stays with the array, since to find it out again takes longer than the rest of `as_cupy`.
 
-    Attributes
-    ----------
-    gpudata, shape, dtype : object
-        The array's attributes.
-    strides : tuple of ints or None
-        The array's; None, which is no array's, if it is to be looked into again each time.
-    pointer, nbytes : int
-    unusual_strides : tuple of ints or None
-        Bytes; None if they are what CuPy gives an array of that shape.
-    """
-
-    __slots__ = ("dtype", "nbytes", "pointer", "shape", "strides", "unusual_strides")
-
-    def __init__(self, array: Any, device_id: int, pointer: int) -> None:
-        gpudata, shape, dtype, strides = array.gpudata, array.shape, array.dtype, array.strides
-        memory, base = gpudata, array.base
+def _look_into(array: Any, device_id: int, pointer: int) -> Known:
+    """Find out what is to be known of a GPUArray."""
+    gpudata, shape, dtype, strides = array.gpudata, array.shape, array.dtype, array.strides
+    memory, base = gpudata, array.base
+    # A holder of another kind may be given another address, and a CuPy array another shape.
+    lasts = dtype in PLAIN_DTYPES and isinstance(gpudata, _ADDRESSES)
+    if base is not None:
+        lasts = lasts and not isinstance(source_of(base), _ndarray)
         while base is not None and (type(memory) is int or isinstance(memory, np.integer)):
             # a slice, say
             memory, base = (base.gpudata, base.base) if isinstance(base, GPUArray) else (base, None)
-        self.memory = memory
-        self.gpudata, self.shape, self.dtype = gpudata, shape, dtype
-        self.pointer, self.nbytes = pointer, array.nbytes
-        is_usual = min(shape, default=2) > 1 and contiguity(shape, strides, dtype.itemsize)[0]
-        self.unusual_strides = None if is_usual else strides
-        # A holder of another kind may be given another address, and a CuPy array another shape.
-        lasts = isinstance(gpudata, _ADDRESSES) and not isinstance(source_of(array.base), _ndarray)
-        self.strides = strides if lasts and dtype in PLAIN_DTYPES else None
-        self.device_id = device_id  # last: `__del__` goes by it
-
-
-_ADDRESSES = (int, np.integer, drv.DeviceAllocation, drv.PooledDeviceAllocation)
-_UNKNOWN: Any = SimpleNamespace(gpudata=object())
+    is_usual = 1 not in shape and 0 not in shape and contiguity(shape, strides, dtype.itemsize)[0]
+    keeper = Keeper(memory, device_id, gpudata)
+    kept, unusual = strides if lasts else None, None if is_usual else strides
+    return keeper, shape, kept, dtype, pointer, array.nbytes, unusual
 
 
 def _other_as_cupy(array: Any, stream: Any) -> Any:
@@ -320,27 +306,25 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
     if waiter <= 0:
         return array
     # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
-    array._bridge_known = known = Known(array, device_id, pointer)
-    lease = Lease((array, known), current.ptr, waiter, (stream, current), device_id)
+    array._bridge_known = known = _look_into(array, device_id, pointer)
+    lease = Lease((array, known[0]), current.ptr, waiter, (stream, current), device_id)
     result = _new(GPUArray)
     result.__dict__ = {name: getattr(array, name) for name in _attributes((), (), 1, device_id)}
     result.gpudata, result.base = pointer if array.size else None, lease
     return result
 
 
-def _same_view(array: Any, gpuarray: Any, known: Known = _UNKNOWN) -> bool:
-    """Tell whether a CuPy array and a GPUArray are the same elements in the same places.
-
-    `known`, where it is known of the GPUArray, saves asking for its address.
-    """
+def _same_view(array: Any, gpuarray: Any) -> bool:
+    """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
     one, other = array.dtype, gpuarray.dtype
     if array.shape != gpuarray.shape or (one is not other and one != other):
         return False
     gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
     if gpudata is None:
         return not array.size
-    lasts = known.gpudata is gpudata and known.strides is gpuarray.strides
-    if array.data.ptr != (known.pointer if lasts else int(gpudata)):
+    keeper, _, strides, _, pointer, _, _ = getattr(gpuarray, "_bridge_known", _UNKNOWN)
+    is_known = keeper.gpudata is gpudata and strides is gpuarray.strides
+    if array.data.ptr != (pointer if is_known else int(gpudata)):
         return not array.size
     if array.strides == gpuarray.strides:
         return True

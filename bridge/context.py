@@ -257,7 +257,7 @@ class Keeper:
             # bridge met the device, and in a forked child nowhere.
             keep((self.memory, self.gpudata))
             return
-        if _collecting == get_ident():
+        if _collecting and _collecting == get_ident():
             # What the garbage collector has found lets go of its own references after its
             # finalizers ran, and ours must be the last.  Or another finalizer saves it, and then
             # this one does not run again.  Hence another keeper.

@@ -150,19 +150,19 @@ def hot_paths() -> dict[str, Callable[[], Any]]:
 
 # With Python 3.11 and CuPy 14.
 LIMITS = {
-    "as_cupy(a)": Cost(106, 8, 0),
-    "as_cupy(a[::2])": Cost(106, 8, 0),
-    "as_cupy(a), the first time": Cost(295, 25, 0),
+    "as_cupy(a)": Cost(107, 8, 0),
+    "as_cupy(a[::2])": Cost(107, 8, 0),
+    "as_cupy(a), the first time": Cost(283, 21, 0),
     "as_pycuda(x)": Cost(126, 9, 0),
-    "as_cupy(as_pycuda(x))": Cost(136, 11, 0),
-    "as_pycuda(as_cupy(a))": Cost(182, 12, 0),
-    "as_cupy(a, stream=s)": Cost(312, 33, 11),
+    "as_cupy(as_pycuda(x))": Cost(159, 12, 0),
+    "as_pycuda(as_cupy(a))": Cost(192, 13, 0),
+    "as_cupy(a, stream=s)": Cost(313, 33, 11),
     "as_pycuda(x, stream=s)": Cost(521, 55, 12),
     "as_cupy(exporter)": Cost(454, 47, 14),
     "f(cupy arrays)": Cost(204, 11, 1),
     "f(GPUArrays)": Cost(279, 19, 1),
     "prepared_call": Cost(152, 12, 1),
-    "wrapped(x, y)": Cost(423, 33, 1),
+    "wrapped(x, y)": Cost(437, 34, 1),
     "pycuda_allocator()(n)": Cost(34, 3, 2),
 }
 
