@@ -50,16 +50,18 @@ _HOME = {
 __all__ = list(_HOME)
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        module = _HOME[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    if module != "config":  # which reports what is missing
-        import_module(".libraries", __name__)
-    value = getattr(import_module(f".{module}", __name__), name)
-    globals()[name] = value  # the next look-up does not come here
-    return value
+if not TYPE_CHECKING:  # to which a name that is not above is an error
+
+    def __getattr__(name: str) -> Any:
+        try:
+            module = _HOME[name]
+        except KeyError:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        if module != "config":  # which reports what is missing
+            import_module(".libraries", __name__)
+        value = getattr(import_module(f".{module}", __name__), name)
+        globals()[name] = value  # the next look-up does not come here
+        return value
 
 
 def __dir__() -> list[str]:

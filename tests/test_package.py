@@ -145,7 +145,8 @@ def test_blocks_of_the_pages_run(block, python):
 
 
 @pytest.mark.parametrize(
-    ("page", "most_of"), [("README", 10), ("migration", 9), ("troubleshooting", 7)]
+    ("page", "most_of"),
+    [("README", 4), ("guide", 8), ("recipes", 9), ("migration", 9), ("troubleshooting", 7)],
 )
 def test_the_pages_say_what_their_blocks_print(page, most_of):
     assert sum(len(outputs(block)) for path, _, block in BLOCKS if path.stem == page) >= most_of
@@ -358,3 +359,38 @@ def test_the_page_on_the_api_has_every_public_name():
     shown = re.findall(r"^\.\. auto\w+:: bridge\.(\w+)$", page, re.MULTILINE)
     assert {*shown} == {*bridge.__all__, "autoinit", "streams"}
     assert len(shown) == len({*shown})
+
+
+USERS_SCRIPT = """
+from typing import Any
+import bridge
+import bridge.autoinit
+
+def scale(array: Any, stream: Any = None) -> Any:
+    module = bridge.SourceModule("__global__ void f(float *x) {}", options=["-O3"])
+    function = module.get_function("f")
+    seconds: float | None = function(array, block=(32, 1, 1), grid=4, time_kernel=True)
+    with bridge.primary_context(), bridge.use_stream(stream):
+        return bridge.as_cupy(array, stream=stream)
+
+total = bridge.wrap_pycuda(lambda a: a)(scale(0))
+pool = bridge.pycuda_allocator()
+bridge.as_cupy()  # line 15
+bridge.launch(total, grid=1, blocks=1)  # line 16
+bridge.as_numpy(total)  # line 17
+"""
+
+
+def test_type_checkers_see_the_types(tmp_path):
+    pytest.importorskip("mypy")
+    script = tmp_path / "script.py"
+    script.write_text(USERS_SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": "", "PYTHONPATH": str(ROOT)},
+    )
+    found = re.findall(r"script.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)
+    assert found == [("15", "call-arg"), ("16", "call-arg"), ("17", "attr-defined")], done.stdout

@@ -7,6 +7,7 @@ kept in the files.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 
 
@@ -27,7 +29,7 @@ def execute(path: Path, write: bool) -> str:
     try:
         client.execute()
     except nbclient.exceptions.CellExecutionError as error:
-        return str(error)
+        return COLOURS.sub("", str(error))
     if write:
         nbformat.write(notebook, path)
     return ""
