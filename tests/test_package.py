@@ -381,8 +381,8 @@ bridge.as_numpy(total)  # line 17
 """
 
 
-def test_type_checkers_see_the_types(tmp_path):
-    pytest.importorskip("mypy")
+def test_type_checkers_see_the_types(tmp_path, package):
+    package("mypy")
     script = tmp_path / "script.py"
     script.write_text(USERS_SCRIPT)
     done = subprocess.run(

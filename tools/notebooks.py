@@ -24,6 +24,7 @@ def execute(path: Path, write: bool) -> str:
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )  # fmt: skip
     try:
