@@ -6,7 +6,6 @@ places here and on GitHub.
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from pathlib import Path
@@ -31,10 +30,6 @@ root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "benchmarks/**", "notebooks/**"]
 exclude_patterns = ["**/.*"]
 
-# There may be no notebooks.  Sphinx 9.0 gives that warning no type, by which to suppress it.
-logging.getLogger("sphinx.sphinx.directives.other").addFilter(
-    lambda record: getattr(record, "subtype", "") != "empty_glob"
-)
 smartquotes_action = "D"  # dashes, but no other quotes: types are code, {"nvrtc", "nvcc"}
 
 nb_execution_mode = "off"  # the notebooks keep the outputs of the GPU that they ran on
