@@ -73,14 +73,8 @@ def test_what_a_notebook_imports_and_names_is_there(path):
                 found = getattr(found, rest.pop(0))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        # It fills the memory.
-        pytest.param(path, marks=pytest.mark.alone if "pool" in path.stem else (), id=path.stem)
-        for path in NOTEBOOKS
-    ],
-)
+@by_name
+@pytest.mark.alone  # some measure memory, or which of two streams is first
 def test_the_cells_that_need_no_gpu_run(path, python):
     """All that are not tagged `gpu`, one after the other, as a script."""
     script = ["import matplotlib", "matplotlib.use('agg')"]
