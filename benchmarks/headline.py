@@ -12,14 +12,14 @@ RESULTS = Path(__file__).with_name("results") / "results.json"
 # What README.md shows: a label, the table that has it, the unit, its us, and the calls beside it.
 HEADLINE: list[tuple[str, str, str, float, dict[str, str]]] = [
     (
-        "`bridge.as_cupy(a)`",
+        "`bridge.as_cupy(a)`, shape (30, 40)",
         "PyCUDA to CuPy, shape (30, 40)",
         "us",
         1,
         {
             "cupy.asarray(a)": "`cupy.asarray(a)`",
-            "UnownedMemory recipe": "the tutorials' recipe",
-            "cupy.ndarray(shape, dtype, memptr)": "the bare constructor",
+            "UnownedMemory recipe": "the `UnownedMemory` recipe",
+            "cupy.ndarray(shape, dtype, memptr)": "`cupy.ndarray(shape, dtype, memptr)`",
             "cupy.asarray(a.get())": "copying through the host",
         },
     ),
@@ -30,7 +30,7 @@ HEADLINE: list[tuple[str, str, str, float, dict[str, str]]] = [
         1,
         {
             "cupy.asarray(a)": "`cupy.asarray(a)`",
-            "UnownedMemory recipe": "the tutorials' recipe",
+            "UnownedMemory recipe": "the `UnownedMemory` recipe",
         },
     ),
     (
@@ -69,7 +69,7 @@ HEADLINE: list[tuple[str, str, str, float, dict[str, str]]] = [
         },
     ),
     (
-        "an exporter whose stream is busy for 20 ms",
+        "`as_cupy` of another library's array, whose stream is busy for 20 ms",
         "The same, while that stream is busy for 20 ms",
         "us",
         1,

@@ -86,7 +86,7 @@ class SourceModule:
     include_dirs : list of str, optional
         Folders of headers; PyCUDA's own is always one.
     backend : {"nvrtc", "nvcc"}
-        NVRTC needs no toolkit and takes a tenth of nvcc's time.
+        NVRTC needs no toolkit and takes a sixth of nvcc's time.
 
     Raises
     ------
