@@ -297,7 +297,8 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
             return value
     elif isinstance(value, TextureObject | SurfaceObject) and wanted.itemsize == 8:
         return int(value.ptr)
-    raise TypeError(
-        f"{caller} is {named(value)}, but the kernel takes {wanted} by value; pass "
-        f"numpy.{wanted}(...)"
-    )
+    advice = f"pass numpy.{wanted}(...)"
+    if hasattr(value, "__cuda_array_interface__"):
+        python = {"b": "bool", "f": "float", "c": "complex"}.get(wanted.kind, "int")
+        advice = f"pass {python}(a.get()), for which the host waits, or let it take a pointer"
+    raise TypeError(f"{caller} is {named(value)}, but the kernel takes {wanted} by value; {advice}")

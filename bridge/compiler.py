@@ -113,7 +113,7 @@ class SourceModule:
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
-    *Cost:* 30 ms for a small kernel that is new, under 1 ms for one in the cache.
+    *Cost:* 40 ms for a small kernel that is new, 1 to 2 ms for one in the cache.
     """
 
     def __init__(

@@ -129,6 +129,11 @@ def elsewhere(subject: str, found: int, device_id: int) -> ContextError:
 
 def refuse(array: Any, caller: str, host: bool = False) -> TypeError:
     """Return the error for an object that is no device array."""
+    if type(array) is int:
+        return TypeError(
+            f"{caller}: argument is the int {array}; if that is an address, it tells neither shape "
+            "nor dtype: pass the array itself, or a GPUArray(shape, dtype, gpudata=address)"
+        )
     if host or isinstance(array, _HOST_TYPES) or hasattr(array, "__array_interface__"):
         return TypeError(
             f"{caller}: argument is a host {kind(array)}; move it to the device first, "

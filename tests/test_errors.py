@@ -245,6 +245,12 @@ CONVERSIONS = {
         TypeError,
         f"as_cupy: argument is a host numpy.ndarray{HOST}",
     ),
+    "as_cupy, an address": (
+        lambda w: bridge.as_cupy(4096),
+        TypeError,
+        "as_cupy: argument is the int 4096; if that is an address, it tells neither shape nor "
+        "dtype: pass the array itself, or a GPUArray(shape, dtype, gpudata=address)",
+    ),
     "as_cupy, a list": (
         lambda w: bridge.as_cupy([1, 2]),
         TypeError,
@@ -1000,7 +1006,7 @@ CALLS = {
         called(a, x, v),
         TypeError,
         "fill: argument 1 (`int n`) is a cupy.ndarray, but the kernel takes int32 by value; pass "
-        "numpy.int32(...)",
+        "int(a.get()), for which the host waits, or let it take a pointer",
     ),
     "a function, another width": (
         called(x, this(np.int64(8)), v),
