@@ -364,9 +364,8 @@ def imports(report: Report) -> None:
                     env=environment, capture_output=True, text=True, check=True,
                 )  # fmt: skip
                 times[name].append(float(done.stdout))
-    timings = {
-        name: Timing(found[1:], times) for name, found in times.items()
-    }  # the first one compiles
+    # The first run writes the files of compiled Python.
+    timings = {name: Timing(found[1:], times) for name, found in times.items()}
     report.compare("After CuPy and PyCUDA", timings, unit="ms")
     what = "import bridge, and all names"
     report.goal(what, timings[what].median, 20.0, "ms")

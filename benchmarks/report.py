@@ -88,6 +88,8 @@ class Report:
             "Medians; spread is the distance of the quartiles, and a multiple the median of the "
             "rounds' multiples.",
             f"| | |\n|---|---|\n{rows}",
+            "Drawn: [conversions](conversions.svg), [sizes](sizes.svg), "
+            "[calls of kernels](calls.svg), [the tutorials' cases](tutorials.svg).",
             summary(self.goals),
             *self.text,
         ]

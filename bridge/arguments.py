@@ -298,6 +298,9 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
     elif isinstance(value, TextureObject | SurfaceObject) and wanted.itemsize == 8:
         return int(value.ptr)
     advice = f"pass numpy.{wanted}(...)"
+    if type(value) is float and wanted.kind in "biu":
+        # numpy.int32(...) would drop the fraction in silence.
+        advice = "pass a bool" if wanted.kind == "b" else "pass an int, e.g. round(...)"
     if hasattr(value, "__cuda_array_interface__"):
         python = {"b": "bool", "f": "float", "c": "complex"}.get(wanted.kind, "int")
         advice = f"pass {python}(a.get()), for which the host waits, or let it take a pointer"

@@ -17,6 +17,7 @@ from pycuda.gpuarray import GPUArray, splay
 from . import context
 from .context import Keeper, pycuda_current, pycuda_device
 from .interface import (
+    FAR,
     PLAIN_DTYPES,
     check_device,
     check_dtype,
@@ -420,12 +421,17 @@ def _import(array: Any, stream: Any, waiter: int, device_id: int, caller: str) -
     except AttributeError:
         raise refuse(array, caller) from None
     pointer, shape, strides, dtype, awaited = read_interface(interface, caller)
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes >= FAR:
+        raise ValueError(
+            f"{caller}: the argument's __cuda_array_interface__ has shape {shape} of {dtype}, more "
+            "bytes than there are addresses; check the exporter"
+        )
     check_device(pointer, f"{caller}: the array", device_id)
     if stream is not None:
         awaited = handle_of(stream, caller)
     if awaited is not None:
         order(waiter, awaited, device_id)
-    nbytes = prod(shape) * dtype.itemsize
     memory = MemoryPointer(UnownedMemory(pointer, nbytes, array, device_id), 0)
     result = _allocate(_ndarray)
     result._init(shape, dtype, memory, strides)

@@ -255,9 +255,9 @@ class Function:
     def _convert_all(self, args: Sequence[Any], device_id: int, strided: bool) -> list[Any]:
         parameters, slots = self._parameters or [], self._slots or []
         if len(args) != len(parameters):
+            given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
             raise TypeError(
-                f"{self.name}: {len(args)} arguments for {len(parameters)} parameters: "
-                f"{self._signature()}"
+                f"{self.name}: {given} for {len(parameters)} parameters: {self._signature()}"
             )
         return [
             convert(value, parameter, size, f"{self.name}: argument {i}", device_id, strided)

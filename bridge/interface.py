@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from math import prod
 from operator import index
 from typing import Any
 
@@ -29,7 +28,7 @@ HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
 )
 _VERSIONS = range(4)  # CAI; RMM's buffers say 0 to this day
 _HOST_TYPES = (np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex)
-_FAR = 1 << 63  # beyond what CuPy counts with
+FAR = 1 << 63  # beyond what CuPy counts with
 _DLPACK_MAJOR = 1
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
 _IS_COPIED = 2  # DLPACK_FLAG_BITMASK_IS_COPIED
@@ -163,15 +162,13 @@ def _usual(found: Any) -> DeviceArray | None:
     if type(pointer) is not int or not 0 < pointer < 1 << 64 or read_only is not False:
         return None
     for n in shape:
-        if type(n) is not int or not 0 < n < _FAR:
+        if type(n) is not int or not 0 < n < FAR:
             return None
-    if prod(shape) * dtype.itemsize >= _FAR:
-        return None
     if strides is not None:
         if type(strides) is not tuple or len(strides) != len(shape):
             return None
         for step in strides:
-            if type(step) is not int or not -_FAR <= step < _FAR:
+            if type(step) is not int or not -FAR <= step < FAR:
                 return None
     if stream is not None:
         if type(stream) is not int or not 0 < stream < 1 << 64:
@@ -217,7 +214,7 @@ def read_interface(found: Any, caller: str) -> DeviceArray:
     shape = found["shape"]
     if not isinstance(shape, tuple) or not all(map(_is_int, shape)):
         raise TypeError(f"{prefix} has shape {shape!r}; a tuple of ints is accepted")
-    if not all(0 <= n < _FAR for n in shape):
+    if not all(0 <= n < FAR for n in shape):
         raise ValueError(f"{prefix} has shape {shape!r}; lengths from 0 to 2**63 - 1 are accepted")
 
     dtype = _read_dtype(found["typestr"], found.get("descr"), prefix)
@@ -234,7 +231,7 @@ def read_interface(found: Any, caller: str) -> DeviceArray:
                 f"{prefix} has strides {strides!r}, {len(strides)} strides for {len(shape)} axes "
                 f"of shape {shape}; None or one for each axis is accepted"
             )
-        if not all(-_FAR <= step < _FAR for step in strides):
+        if not all(-FAR <= step < FAR for step in strides):
             raise ValueError(f"{prefix} has strides {strides!r}; what 64 bits hold is accepted")
 
     data = found["data"]
@@ -264,14 +261,8 @@ def read_interface(found: Any, caller: str) -> DeviceArray:
         stream = 0 if stream == 1 else int(stream)
     if 0 in shape:
         pointer = 0  # CAI before version 2 does not say what an empty array points to
-    shape = tuple(map(int, shape))
-    if prod(shape) * dtype.itemsize >= _FAR:
-        raise ValueError(
-            f"{prefix} has shape {shape} of {dtype}, more bytes than there are addresses; check "
-            "the exporter"
-        )
     strides = None if strides is None else tuple(map(int, strides))
-    return int(pointer), shape, strides, dtype, stream
+    return int(pointer), tuple(map(int, shape)), strides, dtype, stream
 
 
 def _is_int(value: Any) -> bool:

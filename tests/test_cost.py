@@ -158,7 +158,7 @@ LIMITS = {
     "as_pycuda(as_cupy(a))": Cost(192, 13, 0),
     "as_cupy(a, stream=s)": Cost(313, 33, 11),
     "as_pycuda(x, stream=s)": Cost(521, 55, 12),
-    "as_cupy(exporter)": Cost(454, 47, 14),
+    "as_cupy(exporter)": Cost(448, 46, 14),
     "f(cupy arrays)": Cost(204, 11, 1),
     "f(GPUArrays)": Cost(279, 19, 1),
     "prepared_call": Cost(152, 12, 1),

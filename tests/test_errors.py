@@ -999,8 +999,8 @@ CALLS = {
     "a function, a float for an int": (
         called(x, this(8.0), v),
         TypeError,
-        "fill: argument 1 (`int n`) is 8.0, but the kernel takes int32 by value; pass "
-        "numpy.int32(...)",
+        "fill: argument 1 (`int n`) is 8.0, but the kernel takes int32 by value; pass an int, "
+        "e.g. round(...)",
     ),
     "a function, an array for a number": (
         called(a, x, v),
