@@ -30,7 +30,7 @@ from . import libraries  # noqa: F401  (what is missing is said there)
 import cupy
 import pycuda
 import pycuda.driver as drv
-from pycuda.tools import clear_context_caches, make_default_context
+from pycuda.tools import make_default_context
 
 from .context import ContextError, autoinit_ran, current_device, push, start_cuda
 
@@ -63,7 +63,6 @@ def _start() -> Any:
 def _finish(started_by: int = os.getpid()) -> None:
     if os.getpid() == started_by and drv.Context.get_current() is context:
         drv.Context.pop()
-        clear_context_caches()
 
 
 context = _start()

@@ -110,6 +110,8 @@ class SourceModule:
 
     Notes
     -----
+    Pickled, a module is its source and options; in the other process it is compiled when it is
+    first used.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
@@ -162,6 +164,10 @@ class SourceModule:
         self._modules: dict[int, Any] = {}  # device id -> the module there
         self._lock = threading.Lock()
         self._module(context.cuda_device())
+
+    def __reduce__(self) -> Any:
+        """Pickle what is to be compiled; in the other process that is done at the first use."""
+        return _unpickled, (self._request, self._backend)
 
     def _module(self, device_id: int) -> Any:
         """Return the module on the current device, compiled for it if that is the first time."""
@@ -217,9 +223,8 @@ class SourceModule:
                     'are mangled unless extern "C" stands before the kernel',
                 ) from None
 
-        return Function(
-            name, load, read_parameters(self._request.source, name, self._request.options)
-        )
+        parameters = read_parameters(self._request.source, name, self._request.options)
+        return Function(name, load, parameters, self)
 
     def get_global(self, name: str) -> Global:
         """Return a ``__constant__`` or ``__device__`` variable on the current device.
@@ -260,6 +265,13 @@ class SourceModule:
     def get_surfref(self, name: str) -> Any:
         """Raise NotImplementedError, as `get_texref`."""
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
+
+
+def _unpickled(request: Request, backend: str) -> SourceModule:
+    module = SourceModule.__new__(SourceModule)
+    module._request, module._backend = request, backend
+    module._modules, module._lock = {}, threading.Lock()
+    return module
 
 
 def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | None:

@@ -307,13 +307,8 @@ def _accept_or_explain() -> int:
             "`with bridge.primary_context():`"
         )
     current = _cuda_current()
-    try:
-        _set_current(top.handle)
-        device_id: int = cupy.cuda.runtime.getDevice()
-        primary = _retain(device_id)
-    finally:
-        _set_current(current)
-    if primary != top:
+    device_id = device_of(top.handle)
+    if _retain(device_id) != top:
         culprit = "pycuda.autoinit makes such a context; replace `import pycuda.autoinit` by"
         raise ContextError(
             f"PyCUDA's current context (0x{top.handle:x}) is not the primary context that CuPy "
@@ -332,6 +327,19 @@ def _accept_or_explain() -> int:
         )
     _accept(top, device_id)
     return device_id
+
+
+def device_of(handle: int) -> int:
+    """Return the id of the device that a CUcontext is on."""
+    device_id = device_ids.get(handle)
+    if device_id is not None:
+        return device_id
+    current = _cuda_current()
+    try:
+        _set_current(handle)
+        return int(cupy.cuda.runtime.getDevice())
+    finally:
+        _set_current(current)
 
 
 def _accept(context: Any, device_id: int) -> None:
@@ -445,6 +453,16 @@ def can_free(pool: Any) -> bool:
     return True
 
 
+def _drop_kernels(primary: Any) -> None:
+    """Unload the kernels that PyCUDA keeps for a context, where it is current.
+
+    Elsewhere PyCUDA warns, unless the thread is the one on which the bridge met the device.
+    """
+    tools = sys.modules.get("pycuda.tools")
+    for function in getattr(tools, "context_dependent_memoized_functions", ()):
+        function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
+
+
 @atexit.register
 def _finish() -> None:
     """Leave PyCUDA nothing to abort the process for.
@@ -460,7 +478,8 @@ def _finish() -> None:
             pool.stop_holding()
         return
     for device_id in list(_contexts):
-        with suppress(drv.Error, ContextError), primary_context(device_id):
+        with suppress(drv.Error, ContextError), primary_context(device_id) as primary:
+            _drop_kernels(primary)
             for pool in pools:
                 if can_free(pool):
                     pool.stop_holding()

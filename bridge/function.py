@@ -70,6 +70,7 @@ class Function:
 
     Notes
     -----
+    Pickled, as Dask and Ray do, it is its module's source and its name.
     *Ownership:* keeps its module alive; CUDA takes the pointers of arrays, not the arrays.  An
     array dropped after a call goes back to its pool in the order of CuPy's current stream, which
     the kernel is part of.
@@ -82,7 +83,11 @@ class Function:
     """
 
     def __init__(
-        self, name: str, load: Callable[[int], int], parameters: list[Parameter] | None
+        self,
+        name: str,
+        load: Callable[[int], int],
+        parameters: list[Parameter] | None,
+        module: Any,
     ) -> None:
         """Take what `SourceModule` knows of a kernel.
 
@@ -93,8 +98,11 @@ class Function:
             Given a device id, returns the CUfunction there.
         parameters : list of Parameter or None
             What the source says of them.
+        module : SourceModule
+            Where it is from.
         """
         self.name = name
+        self._module = module
         self._load = load
         self._handles: dict[int, int] = {}
         # Of the last call: grid, block, device id, what launches, and its handle and extents.
@@ -122,6 +130,12 @@ class Function:
             codes = [code_of(p, size) for p, (_, size) in zip(parameters, slots, strict=True)]
             self._layout = Layout(codes, [offset for offset, _ in slots])
             self._pack = make_packer(parameters, slots, self._layout, context.inspect_pointers)
+
+    def __reduce__(self) -> Any:
+        """Pickle the module, the name and what is prepared."""
+        if _UNPICKLED in self.__dict__:
+            return _unpickled, self.__dict__[_UNPICKLED]
+        return _unpickled, (self._module, self.name, self._codes)
 
     def __repr__(self) -> str:
         """Show the kernel as the source declares it."""
@@ -624,12 +638,33 @@ class Function:
         )
         return found
 
-    def __getattr__(self, name: str) -> int:
+    def __getattr__(self, name: str) -> Any:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
+        unpickled = self.__dict__.get(_UNPICKLED)
+        if unpickled and not name.startswith("__"):  # its first use
+            module, own_name, codes = unpickled
+            loaded = module.get_function(own_name)
+            if codes:
+                loaded.prepare(codes)
+            for own, value in loaded.__dict__.items():
+                self.__dict__.setdefault(own, value)
+            self.__dict__.pop(_UNPICKLED, None)
+            return getattr(self, name)
         attribute = getattr(drv.function_attribute, name.upper(), None)
         if attribute is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.get_attribute(attribute)
+
+
+_UNPICKLED = "_unpickled"
+
+
+def _unpickled(module: Any, name: str, codes: Sequence[str]) -> Function:
+    """Return a function that is loaded when it is first used: here there need not be a GPU."""
+    function = Function.__new__(Function)
+    function.name = name
+    function.__dict__[_UNPICKLED] = module, name, codes
+    return function
 
 
 def _seconds(start: Any, end: Any) -> float:

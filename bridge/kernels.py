@@ -12,7 +12,7 @@ from . import context
 from .arguments import pack_arguments
 from .function import Function
 from .launching import explain, extent, refuse_outside_of_capture, run_in_order, shared_bytes
-from .streams import pycuda_stream_of
+from .streams import handle_of, pycuda_stream_of
 from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
@@ -97,7 +97,7 @@ def launch(
             f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
             "give a pycuda.driver.Stream, or none"
         )
-    there = 0 if target is None else target.handle
+    there = handle_of(target, "launch", "stream", False)
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
     handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")
     refuse_outside_of_capture(here, there, handlers, "launch")

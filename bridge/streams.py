@@ -8,6 +8,9 @@ on CuPy's current stream happens before later work on ``s``; when the ``GPUArray
 released, CuPy's stream waits for what is queued on ``s`` by then.  ``stream=-1``, as in
 DLPack: no ordering.
 
+Streams of different devices are never ordered by CUDA; `wait_stream` orders them, and ``stream=``
+is on the device of the memory.
+
 Nothing is done where CUDA orders the two streams itself: the same stream, or a blocking one after
 the legacy default stream.  Else an event is recorded on one stream and waited for by the other, on
 the device: the host never blocks.
@@ -89,11 +92,46 @@ def handle_of(
     ------
     TypeError
         If `stream` is none of these.
+    ContextError
+        If it is on a device other than the current one.
     """
     if stream is None:
         return 0
     if type(stream) is int and stream == UNORDERED and may_be_unordered:
         return UNORDERED
+    handle = _any_handle_of(stream, caller, argument, may_be_unordered)
+    if context.inspect_pointers:
+        device_id, found = cupy.cuda.runtime.getDevice(), _device_of(handle)
+        if found not in (None, device_id):
+            raise context.ContextError(
+                f"{caller}: {argument} is on device {found}, but device {device_id} is current; "
+                f"work under `with bridge.primary_context({found}):`, or order the two devices' "
+                "streams by bridge.wait_stream"
+            )
+    return handle
+
+
+def _device_of(handle: int) -> int | None:
+    """Return the id of the device that a stream was made on.
+
+    None for the default streams, which every device has, and for what CUDA does not know.
+    """
+    if handle <= PER_THREAD:
+        return None
+    try:
+        _stream_is_capturing(handle)  # the next call crashes for a stream that is gone (H200, 580)
+    except _CUDA_ERRORS:
+        return None
+    except RuntimeError:  # see `is_capturing`
+        pass
+    found = ctypes.c_void_p()
+    status = context.libcuda.cuStreamGetCtx(ctypes.c_void_p(handle), ctypes.byref(found))
+    return None if status else context.device_of(found.value or 0)
+
+
+def _any_handle_of(stream: Any, caller: str, argument: str, may_be_unordered: bool) -> int:
+    if stream is None:
+        return 0
     if isinstance(stream, drv.Stream):
         return int(stream.handle)
     if isinstance(stream, _STREAMS):
@@ -393,7 +431,8 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     Parameters
     ----------
     waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
-        None is the legacy default stream, which is PyCUDA's default.
+        None is the current device's legacy default stream, which is PyCUDA's default.  Other
+        streams may be on any device, and on different ones.
 
     Raises
     ------
@@ -407,20 +446,43 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
 
     Notes
     -----
-    *Ownership:* none. *Ordering:* `waiter` after `awaited`, on the device; the host does not
+    *Ownership:* none. *Ordering:* `waiter` after `awaited`, on the devices; the host does not
     block.  If `awaited` is being captured, `waiter` becomes part of the capture, and is to be
-    waited for in turn before that ends. *Cost:* an event recorded and waited for, 2 us; nothing
-    where CUDA orders the two.
+    waited for in turn before that ends. *Cost:* an event recorded and waited for, 2 us, between
+    devices 6; nothing where CUDA orders the two.
     """
     device_id = context.current_device()
-    first = handle_of(waiter, "wait_stream", "waiter", False)
-    second = handle_of(awaited, "wait_stream", "awaited", False)
+    first = _any_handle_of(waiter, "wait_stream", "waiter", False)
+    second = _any_handle_of(awaited, "wait_stream", "awaited", False)
     if not (first and second) and is_capturing(first or second):
         raise ValueError(
             f"wait_stream: stream 0x{first or second:x} is being captured into a graph, in which "
             "the default stream has no part; order the stream that the graph is launched on"
         )
-    order(first, second, device_id)
+    here = there = None
+    if context.inspect_pointers:
+        here, there = _device_of(first), _device_of(second)
+    here, there = device_id if here is None else here, device_id if there is None else there
+    if here == there == device_id:
+        order(first, second, device_id)
+    elif here == there:
+        with context.primary_context(here):
+            order(first, second, here)
+    else:
+        _order_across(first, second, there)
+
+
+def _order_across(waiter: int, awaited: int, device_id: int) -> None:
+    """Do as `order`, `awaited` being on that device and `waiter` on another.
+
+    CUDA orders nothing between devices.  An event is recorded on its own device, and any waits.
+    """
+    if is_capturing(waiter) and not is_capturing(awaited):
+        raise _outside_of_capture(waiter, awaited)
+    with context.primary_context(device_id):
+        event = cupy.cuda.Event(disable_timing=True)
+        _record(event.ptr, awaited)
+    _wait(waiter, event.ptr)
 
 
 class _Foreign:
@@ -450,7 +512,8 @@ def as_cupy_stream(stream: Any, /) -> Any:
     Raises
     ------
     ContextError
-        If PyCUDA and CuPy do not share a primary context on this thread.
+        If PyCUDA and CuPy do not share a primary context on this thread, or `stream` is on a device
+        other than the current one.
     TypeError
         If `stream` is no stream.
 
@@ -463,9 +526,9 @@ def as_cupy_stream(stream: Any, /) -> Any:
 
 def _cupy_stream(stream: Any, caller: str) -> Any:
     device_id = context.current_device()
+    handle = handle_of(stream, caller, "stream", False)
     if isinstance(stream, _STREAMS):
         return stream
-    handle = handle_of(stream, caller, "stream", False)
     if handle == 0:
         return cupy.cuda.Stream.null
     if hasattr(cupy.cuda.Stream, "from_external"):

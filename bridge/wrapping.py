@@ -13,7 +13,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import as_cupy, lend, viewed_by
-from .context import primary_context, pycuda_current, pycuda_device
+from .context import primary_context, pycuda_device
 from .streams import end_waiting_leases, is_capturing, order
 from .words import named
 
@@ -76,7 +76,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        top = pycuda_current()
+        top = context.pycuda_current()  # not by a name of its own, which cloudpickle would pickle
         if top is None:
             with primary_context():
                 return wrapper(*args, **keywords)

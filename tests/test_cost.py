@@ -156,13 +156,13 @@ LIMITS = {
     "as_pycuda(x)": Cost(126, 9, 0),
     "as_cupy(as_pycuda(x))": Cost(159, 12, 0),
     "as_pycuda(as_cupy(a))": Cost(192, 13, 0),
-    "as_cupy(a, stream=s)": Cost(313, 33, 11),
-    "as_pycuda(x, stream=s)": Cost(521, 55, 12),
+    "as_cupy(a, stream=s)": Cost(328, 34, 11),
+    "as_pycuda(x, stream=s)": Cost(536, 56, 12),
     "as_cupy(exporter)": Cost(448, 46, 14),
     "f(cupy arrays)": Cost(204, 11, 1),
     "f(GPUArrays)": Cost(279, 19, 1),
     "prepared_call": Cost(152, 12, 1),
-    "wrapped(x, y)": Cost(437, 34, 1),
+    "wrapped(x, y)": Cost(438, 34, 1),
     "pycuda_allocator()(n)": Cost(34, 3, 2),
 }
 

@@ -1,0 +1,249 @@
+"""Several devices in one process: each array, stream, kernel and pool on its own."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from conftest import ON_GPU
+
+START = """
+import bridge, bridge.autoinit, cupy, numpy as np, pycuda.driver as drv
+from pycuda import gpuarray
+
+N = 1 << 10
+put = bridge.SourceModule(
+    "__global__ void put(int *p, int n, int v, int turns)"
+    "{ for (int i = 0; i < turns; i++) __nanosleep(1000);"
+    "  for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = v; }"
+).get_function("put")
+"""
+# A kernel that takes 20 ms on a GPU; the host driver is lazy in any case.
+TURNS = 20_000 if ON_GPU else 1
+
+
+@pytest.fixture
+def run(python):
+    """Run a script where there are two devices, and return what it prints."""
+
+    def run(script: str, **names: object) -> str:
+        names = {"TURNS": TURNS, **names}
+        given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+        done = python(given + START + textwrap.dedent(script), devices=2)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+STREAMS = {
+    "PyCUDA's": "drv.Stream()",
+    "CuPy's": "cupy.cuda.Stream()",
+    "CuPy's, non-blocking": "cupy.cuda.Stream(non_blocking=True)",
+}
+ACROSS = """
+with bridge.primary_context(1):
+    there = bridge.as_cupy_stream({stream})
+    a = gpuarray.zeros(N, np.int32)
+    drv.Context.synchronize()
+here = cupy.cuda.Stream(non_blocking=True)
+x = cupy.zeros(N, np.int32)
+drv.Context.synchronize()
+
+with bridge.primary_context(1), there:
+    y = bridge.as_cupy(a)
+    put(y, N, 7, TURNS, grid=1, block=32)
+with bridge.primary_context({current}):
+    {wait}
+cupy.cuda.runtime.memcpyPeerAsync(x.data.ptr, 0, y.data.ptr, 1, x.nbytes, here.ptr)
+here.synchronize()
+print(int(x.min()))
+"""
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+@pytest.mark.parametrize("current", [0, 1])
+def test_streams_of_two_devices_are_ordered(run, stream, current):
+    wait = "bridge.wait_stream(here, there)"
+    assert run(ACROSS.format(stream=stream, current=current, wait=wait)) == "7\n"
+
+
+def test_streams_of_two_devices_are_not_ordered_by_themselves(run):
+    stream = STREAMS["CuPy's, non-blocking"]
+    assert run(ACROSS.format(stream=stream, current=0, wait="pass")) == "0\n"
+
+
+def test_a_default_stream_waits_for_another_devices_stream(run):
+    script = ACROSS.replace("here = cupy.cuda.Stream(non_blocking=True)", "here = None")
+    script = script.replace("here.ptr", "0").replace("here.synchronize()", "")
+    script = script.format(stream="drv.Stream()", current=0, wait="bridge.wait_stream(None, there)")
+    assert run(script) == "7\n"
+
+
+def test_streams_of_another_device_are_ordered_from_anywhere(run):
+    out = run(
+        """
+        with bridge.primary_context(1):
+            one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+            a, b = (gpuarray.zeros(N, np.int32) for _ in range(2))
+            drv.Context.synchronize()
+            with one:
+                put(bridge.as_cupy(a), N, 7, TURNS, grid=1, block=32)
+        bridge.wait_stream(other, one)
+        with bridge.primary_context(1), other:
+            cupy.copyto(bridge.as_cupy(b, stream=-1), bridge.as_cupy(a, stream=-1))
+            other.synchronize()
+            print(b.get().min())
+        del a, b
+        """
+    )
+    assert out == "7\n"
+
+
+def test_a_capture_takes_no_event_of_another_devices_stream(run):
+    out = run(
+        """
+        with bridge.primary_context(1):
+            there = cupy.cuda.Stream(non_blocking=True)
+        here = cupy.cuda.Stream(non_blocking=True)
+        x = cupy.zeros(N, np.int32)
+        drv.Context.synchronize()
+        with here:
+            here.begin_capture()
+            try:
+                bridge.wait_stream(here, there)
+            except ValueError as error:
+                print(error)
+            put(x, N, 3, 0, grid=1, block=32)
+            graph = here.end_capture()
+            graph.launch()
+        here.synchronize()
+        print(int(x.min()))
+        """
+    )
+    assert "is being captured into a graph, and cannot wait for stream" in out
+    assert out.endswith("\n3\n")
+
+
+USES = {
+    "as_cupy": "bridge.as_cupy(a, stream=s)",
+    "as_pycuda": "bridge.as_pycuda(x, stream=s)",
+    "use_stream": "bridge.use_stream(s)",
+    "as_cupy_stream": "bridge.as_cupy_stream(s)",
+    "put": "put(x, N, 1, 0, grid=1, block=32, stream=s)",
+}
+LAUNCH = "bridge.launch(function, x, np.int32(1), grid=1, block=32, stream=s)"
+
+
+REFUSED = [(name, use, stream) for name, use in USES.items() for stream in STREAMS.values()]
+
+
+@pytest.mark.parametrize(
+    ("name", "use", "stream"), [*REFUSED, ("launch", LAUNCH, STREAMS["PyCUDA's"])]
+)
+def test_another_devices_stream_is_refused_by_name(run, name, use, stream):
+    out = run(
+        f"""
+        from cupy.cuda.compiler import compile_using_nvrtc
+
+        source = 'extern "C" __global__ void f(int *p, int v) {{ p[0] = v; }}'
+        image, _ = compile_using_nvrtc(source)
+        function = drv.module_from_buffer(image).get_function("f")
+        a, x = gpuarray.zeros(N, np.int32), cupy.zeros(N, np.int32)
+        with bridge.primary_context(1):
+            s = {stream}
+        try:
+            {use}
+        except bridge.ContextError as error:
+            print(error)
+        with bridge.primary_context(1):
+            del s
+        """
+    )
+    assert out.startswith(f"{name}: stream is on device 1, but device 0 is current; work under")
+    assert "bridge.primary_context(1)" in out
+    assert "wait_stream" in out
+
+
+def test_one_module_serves_every_device(run):
+    out = run(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        def fill(device):
+            with bridge.primary_context(device):
+                x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+                for k in range(20):
+                    put(x, N, device + k, 0, grid=1, block=32)
+                    put(a, N, device - k, 0, grid=1, block=32)
+                return int(x.min()), int(bridge.as_cupy(a).max()), x.device.id
+
+        with ThreadPoolExecutor(4) as pool:
+            print(sorted(pool.map(fill, [0, 1] * 10)) == sorted([(19, -19, 0), (20, -18, 1)] * 10))
+        """
+    )
+    assert out == "True\n"
+
+
+def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
+    """Conversions, wrapped functions, pools and streams; arrays die on the other's thread."""
+    out = run(
+        """
+        import threading
+        from pycuda.tools import DeviceMemoryPool
+
+        twice = bridge.wrap_pycuda(lambda a: 2 * a)
+        handed, failed = [[], []], []
+
+        def work(device):
+            with bridge.primary_context(device):
+                pool = DeviceMemoryPool()
+                allocate = bridge.pycuda_allocator(pool)
+                for k in range(50):
+                    stream = cupy.cuda.Stream(non_blocking=True)
+                    with stream:
+                        x = cupy.full(N, k, np.int32)
+                        y = twice(x) + bridge.as_cupy(bridge.as_pycuda(x))
+                        a = gpuarray.to_gpu(np.full(N, k, np.int32), allocator=allocate)
+                        y += bridge.as_cupy(a)
+                        if (y.get() != 4 * k).any() or y.device.id != device:
+                            failed.append((device, k))
+                    handed[1 - device].append((x, y, a, bridge.as_pycuda(y)))
+                    if handed[device]:
+                        handed[device].pop()
+
+        threads = [threading.Thread(target=work, args=(device,)) for device in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        handed.clear()
+        print(failed)
+        """
+    )
+    assert out == "[]\n"
+
+
+def test_each_device_has_its_memory_back(run):
+    out = run(
+        """
+        import gc
+
+        def used():
+            found = []
+            for device in (0, 1):
+                with cupy.cuda.Device(device):
+                    found.append(cupy.get_default_memory_pool().used_bytes())
+            return found
+
+        before = used()
+        for device in (0, 1):
+            with bridge.primary_context(device):
+                a = gpuarray.to_gpu(np.ones(N), allocator=bridge.pycuda_allocator())
+                b = bridge.as_pycuda(bridge.as_cupy(a) + 1, stream=drv.Stream())
+        del a, b
+        gc.collect()
+        print([now - then for now, then in zip(used(), before)])
+        """
+    )
+    assert out == "[0, 0]\n"

@@ -1,0 +1,154 @@
+"""What goes to another process: modules and their functions, wrapped functions, contexts."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import cupy
+import numpy as np
+import pytest
+from conftest import ON_GPU, run_python
+
+import bridge
+
+SOURCE = """
+__global__ void add(float *x, float a, int n) { if (threadIdx.x < n) x[threadIdx.x] += a; }
+__global__ void scale(float *x, float a, int n) { if (threadIdx.x < n) x[threadIdx.x] *= a; }
+"""
+
+
+@pytest.fixture(scope="module")
+def module():
+    return bridge.SourceModule(SOURCE)
+
+
+def there_and_back(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def test_a_module_is_its_source(module):
+    add = there_and_back(module).get_function("add")
+    x = cupy.zeros(4, "f")
+    add(x, 2, 4, block=32)
+    assert x.get().tolist() == [2] * 4
+
+
+def test_a_function_comes_with_its_module(module):
+    add, scale = there_and_back([module.get_function("add"), module.get_function("scale")])
+    x = cupy.ones(4, "f")
+    add(x, 2, 4, block=32)
+    scale(x, 2, 4, block=32)
+    assert x.get().tolist() == [6] * 4
+    assert add._module is scale._module
+
+
+def test_a_function_stays_prepared(module):
+    add = there_and_back(module.get_function("add").prepare("Pfi"))
+    x = cupy.zeros(4, "f")
+    add.prepared_call(1, 32, x.data.ptr, 2.0, 4)
+    assert x.get().tolist() == [2] * 4
+
+
+def test_arguments_are_checked_as_before(module):
+    add = there_and_back(module.get_function("add"))
+    with pytest.raises(TypeError, match=r"add: argument 0 \(`float \*x`\) is an array of float64"):
+        add(cupy.zeros(4), 2, 4, block=32)
+
+
+def test_its_attributes_are_there(module):
+    add = module.get_function("add")
+    assert there_and_back(add).num_regs == add.num_regs
+    assert repr(there_and_back(add)) == repr(add)
+    assert there_and_back(add).name == "add"
+
+
+def test_what_was_never_used_goes_on(module):
+    """From client to scheduler to worker."""
+    add = there_and_back(there_and_back(module.get_function("add").prepare("Pfi")))
+    x = cupy.zeros(4, "f")
+    add.prepared_call(1, 32, x.data.ptr, 2.0, 4)
+    assert x.get().tolist() == [2] * 4
+    assert pickle.dumps(add) == pickle.dumps(module.get_function("add").prepare("Pfi"))
+
+
+def test_options_go_along():
+    source = "__global__ void f(int *x) { x[0] = VALUE; }"
+    f = there_and_back(bridge.SourceModule(source, options=["-DVALUE=5"]).get_function("f"))
+    x = cupy.zeros(1, np.int32)
+    f(x, block=1)
+    assert int(x[0]) == 5
+
+
+def test_a_missing_attribute_is_missing(module):
+    add = there_and_back(module.get_function("add"))
+    for name in ("__dask_graph__", "_no_such", "no_such"):
+        assert not hasattr(add, name)
+
+
+def test_a_copy_is_another(module):
+    add = module.get_function("add").prepare("Pfi")
+    other = copy.copy(add).prepare("Qfi")
+    assert (add._codes, other._codes) == (["P", "f", "i"], ["Q", "f", "i"])
+
+
+def test_threads_may_use_it_first_at_once(module):
+    data = pickle.dumps(module.get_function("add").prepare("Pfi"))
+    failed = []
+
+    def use(add, start):
+        try:
+            with bridge.primary_context():
+                x = cupy.zeros(4, "f")
+                start.wait()
+                add(x, 2, 4, block=32)
+                add.prepared_call(1, 32, x.data.ptr, 2.0, 4)
+                assert x.get().tolist() == [4] * 4
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    for _ in range(5):
+        add, start = pickle.loads(data), threading.Barrier(4)
+        threads = [threading.Thread(target=use, args=(add, start)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+
+
+def test_where_there_is_no_gpu_it_can_be_unpickled_and_passed_on(module, tmp_path):
+    """As Dask's scheduler does."""
+    path = tmp_path / "function"
+    path.write_bytes(pickle.dumps((module, module.get_function("add"))))
+    done = run_python(
+        f"""
+        import pathlib, pickle
+        {"" if ON_GPU else "import hostcuda; hostcuda.install(devices=0)"}
+        data = pathlib.Path({str(path)!r}).read_bytes()
+        module, add = pickle.loads(data)
+        print(add.name, hasattr(add, "__dask_graph__"), pickle.dumps((module, add)) == data)
+        add.num_regs
+        """,
+        devices=0,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert done.stdout == "add False True\n"
+    assert "bridge.context.ContextError: CUDA finds no GPU" in done.stderr
+
+
+def test_cloudpickle_takes_wrapped_functions(package):
+    cloudpickle = package("cloudpickle")
+    add = bridge.SourceModule(SOURCE).get_function("add")
+
+    def shifted(a):
+        b = a.copy()
+        add(b, 3, b.size, block=32)
+        return b
+
+    wrapped = pickle.loads(cloudpickle.dumps(bridge.wrap_pycuda(shifted)))
+    assert wrapped(cupy.ones(4, "f")).get().tolist() == [4] * 4
+    decorated = pickle.loads(cloudpickle.dumps(bridge.primary_context()(lambda: 7)))
+    assert decorated() == 7
