@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "compiler": {"context", "function", "launching", "nvrtc", "signature", "words"},
     "config": {"__init__", "context"},
     "context": {"words"},
+    "dask": {"arrays", "context", "interface"},
     "function": {
         "arguments",
         "context",

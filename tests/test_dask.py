@@ -1,0 +1,330 @@
+"""Dask: what bridge.dask adds, in real workers and threads."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+
+import cupy
+import numpy as np
+import pytest
+from conftest import GPUS, ON_GPU, PACKAGE_MISSING
+from pycuda import gpuarray
+
+import bridge
+
+distributed = pytest.importorskip("distributed", reason=f"{PACKAGE_MISSING}distributed")
+
+import bridge.dask  # noqa: E402
+
+WIDE = np.zeros((4, 6), np.float32)
+ARRAYS = {
+    "C": lambda: np.arange(12, dtype=np.float32).reshape(3, 4),
+    "Fortran": lambda: np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+    "strided": lambda: np.arange(12, dtype=np.int16)[::3],
+    "no dimensions": lambda: np.array(7, np.complex64),
+    "empty": lambda: np.zeros((0, 3), np.int8),
+    "bool": lambda: np.array([True, False]),
+    "structs": lambda: np.array([(1, 2.5), (3, 4.5)], [("n", "i4"), ("x", "f4")]),
+}
+
+
+def on_a_thread(action):
+    """Call it where PyCUDA has no context, and return or raise what it does."""
+    outcome = []
+
+    def call():
+        try:
+            outcome.append(action())
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def make(name, library):
+    """Return an array of either library, with the layout that its name says."""
+    host = ARRAYS[name]()
+    x = cupy.empty(host.shape, host.dtype, order="F" if name == "Fortran" else "C")
+    if name == "strided":
+        x = cupy.empty(12, host.dtype)[::3]
+    cupy.copyto(x, cupy.asarray(host))
+    return host, x if library == "CuPy" else bridge.as_pycuda(x)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("library", ["PyCUDA", "CuPy"])
+@pytest.mark.parametrize("family", ["dask", "cuda"])
+def test_an_array_arrives_as_it_was(name, library, family):
+    from distributed.protocol import deserialize, serialize
+
+    host, array = make(name, library)
+
+    def send_and_receive():
+        header, frames = serialize(array, serializers=(family,))
+        if family == "dask":
+            frames = [bytes(frame) for frame in frames]
+        return deserialize(header, frames, deserializers=(family,))
+
+    found = on_a_thread(send_and_receive)
+    assert type(found) is type(array)
+    assert (found.shape, found.dtype) == (host.shape, host.dtype)
+    assert found.flags.f_contiguous == (name != "C" or host.ndim < 2)
+    assert bridge.as_cupy(found).get().tolist() == host.tolist()
+
+
+@pytest.mark.parametrize("library", ["PyCUDA", "CuPy"])
+def test_on_the_device_nothing_is_copied(library):
+    from distributed.protocol import deserialize, serialize
+
+    _, array = make("C", library)
+    header, frames = serialize(array, serializers=("cuda",))
+    found = deserialize(header, frames)
+    assert bridge.as_cupy(found).data.ptr == bridge.as_cupy(array).data.ptr
+    del array, frames
+    bridge.as_cupy(found)[:] = 1  # the frame keeps it
+
+
+def test_what_is_sent_does_not_change_with_the_sender():
+    from distributed.protocol import deserialize, serialize
+
+    a = gpuarray.to_gpu(np.zeros(4, np.float32))
+    header, frames = serialize(a, serializers=("dask",))
+    a.fill(7)
+    assert deserialize(header, frames).get().tolist() == [0] * 4
+
+
+def test_dask_knows_the_size():
+    from dask.sizeof import sizeof
+
+    assert sizeof(gpuarray.zeros((10, 10), np.float32)) == 400
+
+
+# In a worker on the host driver that has to be in place first.
+PRELOAD = [] if ON_GPU else ["import hostcuda\nhostcuda.install(devices=1)\n"]
+CLUSTER = f"""
+import logging, os, signal, sys, time
+import cupy, numpy as np, pycuda.driver as drv
+import bridge, bridge.autoinit, bridge.dask
+import dask, dask.array as da
+from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, wait
+from pycuda import gpuarray
+
+dask.config.set({{"distributed.worker.memory.pause": False}})
+
+
+def processes(n=2):
+    "A worker process for each GPU, as dask-cuda makes them."
+    def options(i):
+        env = {{"CUDA_VISIBLE_DEVICES": str(i % {max(GPUS, 1)})}}
+        return {{"nthreads": 1, "env": env, "preload": {PRELOAD!r}, "dashboard_address": ":0"}}
+
+    workers = {{i: {{"cls": Nanny, "options": options(i)}} for i in range(n)}}
+    scheduler = {{"cls": Scheduler, "options": {{"dashboard_address": ":0", "port": 0}}}}
+    return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.ERROR)
+
+
+def threads():
+    return LocalCluster(
+        n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0",
+        silence_logs=logging.ERROR,
+    )
+
+
+def addresses(client):
+    return sorted(client.scheduler_info()["workers"])
+
+
+SOURCE = '''
+__global__ void shift(float *x, float by, int n)
+{{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += by;
+}}
+'''
+shift = bridge.SourceModule(SOURCE).get_function("shift")
+
+
+@bridge.wrap_pycuda
+def legacy(a):
+    b = 2 * a
+    shift(b, 1, b.size, block=128, grid=-(-b.size // 128))
+    return b
+
+
+def current():
+    return drv.Context.get_current()
+
+
+def nothing_current(*_):
+    return current() is None
+"""
+
+
+@pytest.fixture
+def run(python):
+    """Run a script with the helpers above, and return what it prints."""
+
+    def run(script: str, devices: int = 1, logged: str = "warning") -> str:
+        body = textwrap.indent(textwrap.dedent(script), "    ")
+        program = CLUSTER + f'if __name__ == "__main__":\n{body}'
+        done = python(program, devices=devices, DASK_LOGGING__DISTRIBUTED=logged)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("cluster", ["processes", "threads"])
+def test_map_blocks_with_a_legacy_function(run, cluster):
+    out = run(
+        f"""
+        with {cluster}() as cluster, Client(cluster) as client:
+            host = np.random.default_rng(1).random((64, 48), np.float32)
+            x = da.from_array(host, chunks=(16, 16)).map_blocks(cupy.asarray)
+            y = x.map_blocks(legacy, dtype="f", meta=cupy.zeros((0, 0), "f"))
+            found = y.map_blocks(cupy.asnumpy, dtype="f", meta=host[:0]).compute()
+            np.testing.assert_allclose(found, 2 * host + 1, rtol=1e-6)
+            print([*client.map(nothing_current, range(8), pure=False)][0].result())
+            for address in addresses(client):
+                again = client.submit(nothing_current, workers=[address], pure=False)
+                print(again.result())
+        """
+    )
+    assert out == "True\nTrue\nTrue\n"
+
+
+def test_gpuarrays_travel_between_workers(run):
+    out = run(
+        """
+        @bridge.primary_context()
+        def make(value):
+            return gpuarray.to_gpu(np.full((3, 4), value, np.float32))
+
+        @bridge.primary_context()
+        def add(a, b):
+            return a + b
+
+        with processes() as cluster, Client(cluster) as client:
+            client.register_plugin(bridge.dask.Plugin())
+            one, other = addresses(client)
+            a = client.submit(make, 1, workers=[one], pure=False)
+            b = client.submit(make, 2, workers=[other], pure=False)
+            total = client.submit(add, a, b, workers=[one], pure=False)
+            again = client.submit(add, total, b, workers=[other], pure=False)
+            found = again.result()
+            print(type(found).__name__, found.get().tolist() == [[5] * 4] * 3)
+        """
+    )
+    assert out == "GPUArray True\n"
+
+
+def test_cupy_arrays_travel_too(run):
+    out = run(
+        """
+        with processes() as cluster, Client(cluster) as client:
+            client.register_plugin(bridge.dask.Plugin())
+            host = np.random.default_rng(2).random((32, 32), np.float32)
+            x = da.from_array(host, chunks=(8, 8)).map_blocks(cupy.asarray)
+            mean = lambda b: (b + cupy.roll(b, 1, 0)) / 2
+            y = x.map_overlap(mean, depth=1, boundary="none", meta=cupy.zeros((0, 0), "f"))
+            found = y.map_blocks(cupy.asnumpy, meta=host[:0]).compute()
+            expected = (host + np.roll(host, 1, 0)) / 2
+            print(np.allclose(found[1:], expected[1:]))
+        """
+    )
+    assert out == "True\n"
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+def test_a_worker_lets_go_of_what_pycuda_allocated(run, plugin):
+    """The event loop's thread drops results; without a context there PyCUDA loses them."""
+    out = run(
+        f"""
+        import warnings
+
+        @bridge.primary_context()
+        def make():
+            return gpuarray.to_gpu(np.zeros(1 << 20, np.float32))
+
+        def free():
+            cupy.cuda.Device(0).use()
+            return cupy.cuda.runtime.memGetInfo()[0]
+
+        with processes(1) as cluster, Client(cluster) as client:
+            client.run(warnings.simplefilter, "ignore")
+            if {plugin}:
+                client.register_plugin(bridge.dask.Plugin())
+            wait(client.submit(make, pure=False))
+            (before,) = client.run(free).values()
+            for _ in range(5):
+                future = client.submit(make, pure=False)
+                wait(future)
+                del future
+            deadline = time.time() + 2
+            while time.time() < deadline:
+                (after,) = client.run(free).values()
+                if after >= before:
+                    break
+                time.sleep(0.05)
+            print(after >= before)
+        """
+    )
+    assert out == f"{plugin}\n"
+
+
+def test_a_worker_that_dies_loses_nothing(run):
+    out = run(
+        """
+        def piece(k):
+            time.sleep(0.1)
+            return legacy(cupy.full(1000, k, np.float32))
+
+        def total(*pieces):
+            return float(sum(cupy.asarray(x).sum() for x in pieces))
+
+        with processes() as cluster, Client(cluster) as client:
+            client.register_plugin(bridge.dask.Plugin())
+            victim = addresses(client)[0]
+            pieces = client.map(piece, range(20), pure=False)
+            held = client.submit(piece, 20, workers=[victim], allow_other_workers=True, pure=False)
+            wait(held)
+            (pid,) = client.run(os.getpid, workers=[victim]).values()
+            os.kill(pid, signal.SIGKILL)
+            answer = client.submit(total, *pieces, held, pure=False).result()
+            print(answer == sum(1000 * (2 * k + 1) for k in range(21)))
+            client.wait_for_workers(2, timeout=60)
+            print(victim in addresses(client))
+            (entered,) = {*client.run(lambda: current() is not None).values()}
+            print(entered)  # the plugin is there again
+        """,
+        logged="error",
+    )
+    assert out == "True\nFalse\nTrue\n"
+
+
+def test_threads_of_one_process_have_a_device_each(run):
+    out = run(
+        """
+        def work(device):
+            with bridge.primary_context(device):
+                x = legacy(cupy.full(1000, device, np.float32))
+                a = bridge.as_pycuda(x) + 1
+                return bridge.as_cupy(a).device.id, float(a.get().sum()), a
+
+        with threads() as cluster, Client(cluster) as client:
+            client.register_plugin(bridge.dask.Plugin())
+            found = client.gather(client.map(work, [0, 1] * 10, pure=False))
+            print(found == [(0, 2000.0, a) if i % 2 == 0 else (1, 4000.0, a)
+                            for i, (_, _, a) in enumerate(found)])
+            print(all(client.gather(client.map(nothing_current, range(8), pure=False))))
+            del found
+        """,
+        devices=2,
+    )
+    assert out == "True\nTrue\n"
