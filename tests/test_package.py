@@ -132,12 +132,12 @@ def outputs(block):
 
 
 @pytest.mark.parametrize(
-    "block",
-    [block for _, _, block in BLOCKS],
+    ("page", "block"),
+    [(page, block) for page, _, block in BLOCKS],
     ids=[f"{page.stem}-{number}" for page, number, _ in BLOCKS],
 )
-def test_blocks_of_the_pages_run(block, python):
-    done = python(block)
+def test_blocks_of_the_pages_run(page, block, python):
+    done = python(block, devices=2 if page.stem == "scale" else 1)
     assert (done.returncode, done.stderr) == (0, "")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     same = doctest.OutputChecker().check_output
@@ -147,7 +147,14 @@ def test_blocks_of_the_pages_run(block, python):
 
 @pytest.mark.parametrize(
     ("page", "most_of"),
-    [("README", 4), ("guide", 8), ("recipes", 9), ("migration", 9), ("troubleshooting", 7)],
+    [
+        ("README", 4),
+        ("guide", 8),
+        ("recipes", 9),
+        ("migration", 9),
+        ("troubleshooting", 7),
+        ("scale", 2),
+    ],
 )
 def test_the_pages_say_what_their_blocks_print(page, most_of):
     assert sum(len(outputs(block)) for path, _, block in BLOCKS if path.stem == page) >= most_of
@@ -358,7 +365,7 @@ def test_what_the_page_on_trust_names_is_there():
 def test_the_page_on_the_api_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text()
     shown = re.findall(r"^\.\. auto\w+:: bridge\.(\w+)$", page, re.MULTILINE)
-    assert {*shown} == {*bridge.__all__, "autoinit", "streams"}
+    assert {*shown} == {*bridge.__all__, "autoinit", "dask", "streams"}
     assert len(shown) == len({*shown})
 
 

@@ -175,6 +175,15 @@ PROCESSES = {  # scripts with their own
         SourceModule("__global__ void f() { }", cache_dir=False)
         """,
 }
+BETWEEN_DEVICES = (
+    "The device where the array resides (...) is different from the current device (...)."
+)
+PROCESSES[BETWEEN_DEVICES] = """
+    import cupy
+    x = cupy.zeros(3)
+    with cupy.cuda.Device(1):
+        x + 1
+    """
 if not ON_GPU:
     PROCESSES["libcuda.so.1: cannot open shared object file"] = "import pycuda.driver"
 
@@ -242,7 +251,7 @@ def test_a_process_says_so(message, script, request):
             [sys.executable, "-c", script], capture_output=True, text=True, env=environment
         )
     else:
-        done = run_python(script)
+        done = run_python(script, devices=2 if message == BETWEEN_DEVICES else 1)
     assert re.search(pattern(message), done.stderr), done.stderr
 
 
