@@ -18,7 +18,9 @@ SMALL = {
     "04_custom_operations": "N = 5000",
     "06_one_pool": "STEP = 64 << 20",
     "08_from_numpy_to_the_gpu": "SIZES, FRAMES, HEIGHT, WIDTH = [32], 2, 30, 40",
+    "09_many_gpus": "N, STEPS = 64, 8",
 }
+DEVICES = {"09_many_gpus": 2}
 OPTIONAL = {"jax", "numba", "torch"}
 ASSERTS = 2  # in each, at least
 
@@ -35,7 +37,7 @@ def cells(path, kind="code"):
 
 
 def test_the_notebooks_are_numbered():
-    assert [path.stem[:3] for path in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 9)]
+    assert [path.stem[:3] for path in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 10)]
 
 
 @by_name
@@ -83,7 +85,7 @@ def test_the_cells_that_need_no_gpu_run(path, python):
             script.append(source)
         if "parameters" in tags:
             script.append(SMALL[path.stem])
-    done = python("\n".join(script))
+    done = python("\n".join(script), devices=DEVICES.get(path.stem, 1))
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,0 +1,88 @@
+"""Batches of 4K frames, a task each: PyCUDA's kernels, CuPy's Gaussian filter, a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+from cupyx.scipy import ndimage
+from pycuda import gpuarray
+
+import bridge
+
+FRAME = (2160, 3840)
+BATCH = 20
+SOURCE = """
+__global__ void noise(float *out, unsigned int seed, int n)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    unsigned int h = (i + 1u) * 2654435761u + seed * 97531u;
+    h = (h ^ (h >> 15)) * (h | 1u);
+    h = (h ^ (h >> 13)) * 2654435761u;
+    out[i] = (h >> 8) / 16777216.0f;
+}
+__global__ void develop(float *out, const float *in, float gain, int n)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = sqrtf(gain * in[i]);
+}
+"""
+GAIN = np.float32(0.5)
+BLOCK = (256, 1, 1)
+
+Shape = tuple[int, int]
+
+
+@cache
+def both_libraries(shape: Shape) -> Callable[[int], Any]:
+    """Return what makes a frame as a GPUArray, and gives its brightest spot."""
+    module = bridge.SourceModule(SOURCE)
+    noise, develop = map(module.get_function, ("noise", "develop"))
+    allocate = bridge.pycuda_allocator()
+    n, grid = _sizes(shape)
+
+    def brightest(seed: int) -> Any:
+        frame = gpuarray.empty(shape, np.float32, allocator=allocate)
+        noise(frame, np.uint32(seed), n, block=BLOCK, grid=grid)
+        develop(frame, frame, GAIN, n, block=BLOCK, grid=grid)
+        return ndimage.gaussian_filter(bridge.as_cupy(frame), 2).max()
+
+    return brightest
+
+
+@cache
+def cupy_alone(shape: Shape) -> Callable[[int], Any]:
+    """Return what makes a frame as CuPy's array, and gives its brightest spot."""
+    module = cupy.RawModule(code=f'extern "C" {{ {SOURCE} }}')
+    noise, develop = map(module.get_function, ("noise", "develop"))
+    n, grid = _sizes(shape)
+
+    def brightest(seed: int) -> Any:
+        frame = cupy.empty(shape, np.float32)
+        noise(grid, BLOCK, (frame, np.uint32(seed), n))
+        develop(grid, BLOCK, (frame, frame, GAIN, n))
+        return ndimage.gaussian_filter(frame, 2).max()
+
+    return brightest
+
+
+def _sizes(shape: Shape) -> tuple[Any, tuple[int, int, int]]:
+    n = shape[0] * shape[1]
+    return np.int32(n), (-(-n // BLOCK[0]), 1, 1)
+
+
+WAYS = {"both libraries": both_libraries, "CuPy alone": cupy_alone}
+
+
+def batch(seeds: Sequence[int], way: str, shape: Shape = FRAME) -> list[float]:
+    """Return the brightest spot of the frame of each seed: one task."""
+    with bridge.primary_context():
+        brightest = WAYS[way](shape)
+        found = cupy.empty(len(seeds), np.float32)
+        for number, seed in enumerate(seeds):
+            found[number] = brightest(seed)
+        return [float(value) for value in found.get()]

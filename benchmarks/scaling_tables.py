@@ -1,0 +1,153 @@
+"""Write what ``benchmarks.scaling`` found: ``python -m benchmarks.scaling_tables [FOLDER]``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.plots import OURS, STYLE, plt, save
+
+OURS_NAME, THEIRS_NAME = "both libraries", "CuPy alone"
+MARKERS = "os^D"
+
+
+class Curve(NamedTuple):
+    """One workload on several numbers of GPUs."""
+
+    title: str
+    label: str
+    is_weak: bool  # the work grows with the GPUs
+    rows: list[dict[str, Any]]  # of scaling.json, by the number of GPUs
+
+    def seconds(self, way: str) -> list[float]:
+        """Return the median of each row."""
+        return [row["seconds"][way]["median"] for row in self.rows]
+
+    def efficiency(self, way: str) -> list[float]:
+        """Return the speed as a multiple of one GPU's, by the number of GPUs."""
+        times = self.seconds(way)
+        return [
+            times[0] / time / (1 if self.is_weak else row["gpus"])
+            for time, row in zip(times, self.rows, strict=True)
+        ]
+
+
+def waves_curves(found: dict[str, Any]) -> list[Curve]:
+    """Return the waves' curves, each of which begins with one GPU."""
+    rows, columns = found["plan"]["weak"]
+    curves = []
+    for side in found["plan"]["sides"]:
+        same = [r for r in found["waves"] if r["rows"] == r["columns"] == side]
+        curves.append(Curve(f"{side} x {side} in all", f"{side}² in all", False, same))
+    growing = [
+        r for r in found["waves"] if r["rows"] == rows * r["gpus"] and r["columns"] == columns
+    ]
+    label = f"{rows}²" if rows == columns else f"{rows} x {columns}"
+    curves.append(Curve(f"{rows} x {columns} a GPU", f"{label} a GPU", True, growing))
+    return [curve for curve in curves if curve.rows]  # a run may have broken off
+
+
+def frames_curves(found: dict[str, Any]) -> list[Curve]:
+    """Return the frames' curves."""
+    number = found["plan"]["frames"]
+    same = [row for row in found["frames"] if row["frames"] == number]
+    growing = [row for row in found["frames"] if row["frames"] == number * row["gpus"]]
+    curves = [
+        Curve(f"{number} frames in all", f"{number} in all", False, same),
+        Curve(f"{number} frames a GPU", f"{number} a GPU", True, growing),
+    ]
+    return [curve for curve in curves if curve.rows]
+
+
+def table(curve: Curve, unit: str, scale: float) -> str:
+    """Write a curve as a table."""
+    lines = [
+        f"### {'Weak' if curve.is_weak else 'Strong'} scaling: {curve.title}\n",
+        f"| GPUs | {unit} | spread | speed-up | efficiency | CuPy alone, {unit} | of CuPy alone |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    efficiency = curve.efficiency(OURS_NAME)
+    for row, share in zip(curve.rows, efficiency, strict=True):
+        ours, theirs = row["seconds"][OURS_NAME], row["seconds"][THEIRS_NAME]
+        lines.append(
+            f"| {row['gpus']} | {ours['median'] * scale:.3f} | {ours['spread'] * scale:.3f} | "
+            f"{share * row['gpus']:.2f} | {share:.2f} | {theirs['median'] * scale:.3f} | "
+            f"{row['ratio']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def text(found: dict[str, Any]) -> str:
+    """Write the page."""
+    plan = found["plan"]
+    height, width = plan["shape"]
+    where = "\n".join(f"| {name} | {value} |" for name, value in found["machine"].items())
+    parts = [
+        "# Several GPUs",
+        "One worker process of Dask's for each GPU. Medians of "
+        f"{plan['rounds']} rounds, in each of which both ways took their turn; spread is the "
+        "distance of the quartiles. *Speed-up* and *efficiency* are of both libraries, against "
+        "themselves on one GPU; *of CuPy alone* is the median of the rounds' multiples, with the "
+        "same number of GPUs. [What the waves would take on more GPUs](model.md).",
+        f"| | |\n|---|---|\n{where}",
+        "![Efficiency by the number of GPUs](scaling.svg)",
+        "## Waves",
+        "A kernel of PyCUDA's on `GPUArray`s, which a `bridge.SourceModule` compiled; each step, "
+        "NCCL sends the outer rows to the neighbours, out of the same memory, on the same stream "
+        f"and after the kernel, so that nothing overlaps. Every {plan['every']} steps CuPy "
+        "computes the energy, and NCCL sums it over all GPUs. A step is timed by events on each "
+        f"GPU, {plan['steps']} at a time, and the slowest GPU counts. Energies and heights were "
+        "those of one GPU, each time.",
+        *(table(curve, "ms a step", 1e3) for curve in waves_curves(found)),
+        "## Frames",
+        f"Frames of {width} x {height} float32, made on the GPU from a seed: two kernels of "
+        "PyCUDA's on a `GPUArray`, CuPy's Gaussian filter, its maximum. "
+        f"{plan['batch']} frames are a task; the time is that of `client.map` and the gathering "
+        "of all results.",
+        *(table(curve, "s", 1) for curve in frames_curves(found)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Draw efficiency against the number of GPUs: waves on the left, frames on the right."""
+    machine = found["machine"]
+    where = f"{machine['GPU']}, CuPy {machine['CuPy']}, {machine['date']}"
+    with plt.rc_context(STYLE):
+        figure, both = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+        for axes, title, curves in (
+            (both[0], "Waves, halos by NCCL", waves_curves(found)),
+            (both[1], "4K frames, a task for each 20", frames_curves(found)),
+        ):
+            for curve, marker in zip(curves, MARKERS, strict=False):
+                gpus = [row["gpus"] for row in curve.rows]
+                style = {"marker": marker, "linestyle": "--" if curve.is_weak else "-"}
+                theirs = curve.efficiency(THEIRS_NAME)
+                axes.plot(gpus, theirs, color="#8a8f98", alpha=0.6, linewidth=4, **style)
+                ours = curve.efficiency(OURS_NAME)
+                axes.plot(gpus, ours, color=OURS, label=curve.label, **style)
+            axes.plot([], [], color="#8a8f98", alpha=0.6, linewidth=4, label="CuPy alone")
+            axes.axhline(1, color="#c9cdd2", linewidth=0.8, zorder=0)
+            axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+            axes.set_xlabel("GPUs")
+            axes.set_xscale("log", base=2)
+            ticks = sorted({row["gpus"] for curve in curves for row in curve.rows})
+            axes.set_xticks(ticks, [str(number) for number in ticks])
+            axes.minorticks_off()
+            axes.set_ylim(0, 1.15)
+            axes.legend(frameon=False, loc="lower left")
+        both[0].set_ylabel("efficiency")
+        save(figure, path, where)
+
+
+def write(folder: Path) -> None:
+    """Write ``scaling.md`` and ``scaling.svg`` of ``scaling.json``."""
+    found = json.loads((folder / "scaling.json").read_text())
+    (folder / "scaling.md").write_text(text(found))
+    draw(found, folder / "scaling.svg")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("results"))

@@ -1,0 +1,226 @@
+"""The benchmark of several GPUs, without NCCL: waves in slabs, tasks, tables."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import cupy
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import bridge
+
+ROWS, COLUMNS = 64, 96
+
+
+@pytest.fixture
+def waves(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    module = importlib.import_module("benchmarks.waves")
+    monkeypatch.setattr(module, "EVERY", 5)
+    monkeypatch.setattr(module, "CHECKED", 20)
+    monkeypatch.setattr(module, "APART", 8)
+    return module
+
+
+class Neighbours:
+    """An exchange of slabs on threads of one process: plain copies, where NCCL sends."""
+
+    def __init__(self, size, rank, board):
+        self.rank, self.board = rank, board  # address by rank
+        self.beside = [other for other in (rank - 1, rank + 1) if 0 <= other < size]
+
+    def halos(self, address, rows, columns):
+        row = 4 * columns
+        with self.board(self.rank, address) as addresses:
+            for other in self.beside:
+                above = other < self.rank
+                into = address if above else address + (rows + 1) * row
+                out_of = addresses[other] + (rows * row if above else row)
+                copy(into, out_of, row)
+
+    def total(self, address):
+        with self.board(self.rank, address) as addresses:
+            mine = [view(other).copy() for other in addresses]
+        with self.board(self.rank, address):
+            view(address)[...] = sum(mine)
+
+
+class Missing(Neighbours):
+    """The same, but nothing is copied."""
+
+    def halos(self, address, rows, columns):
+        pass
+
+
+def view(address):
+    memory = cupy.cuda.UnownedMemory(address, 4, None, 0)
+    return cupy.ndarray((1,), np.float32, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def copy(into, out_of, nbytes):
+    cupy.cuda.runtime.memcpyAsync(into, out_of, nbytes, cupy.cuda.runtime.memcpyDefault, 0)
+
+
+class Board:
+    """What each thread puts there, all see; none goes on before all have seen it."""
+
+    def __init__(self, size):
+        self.places = [0] * size
+        self.barrier = threading.Barrier(size, timeout=30)
+
+    def __call__(self, rank, address):
+        self.places[rank] = address
+        return self
+
+    def __enter__(self):
+        self.barrier.wait()
+        return list(self.places)
+
+    def __exit__(self, *_):
+        self.barrier.wait()
+
+
+def on(size, waves, way, exchange):
+    """Return the energies on each rank, and the whole field, after some steps."""
+    board = Board(size)
+    rows = ROWS // size
+
+    def slab(rank):
+        with bridge.primary_context():
+            ends = exchange(size, rank, board) if size > 1 else waves.Alone()
+            fields = waves.WAYS[way]((rows + 2, COLUMNS))
+            found = waves.Waves(fields, ends, rank * rows, ROWS)
+            return found.run(40).get(), found.rows().get()
+
+    with ThreadPoolExecutor(size) as threads:
+        energies, fields = zip(*threads.map(slab, range(size)), strict=True)
+    return energies, np.concatenate(fields)
+
+
+@pytest.mark.parametrize("way", ["both libraries", "CuPy alone"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_waves_in_slabs_are_those_of_one_gpu(waves, way, size):
+    [expected], field = on(1, waves, way, None)
+    energies, parts = on(size, waves, way, Neighbours)
+    np.testing.assert_array_equal(parts, field)
+    assert expected.shape == (8,)
+    for values in energies:  # each rank has the sum of all
+        np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
+def test_without_the_halos_the_waves_are_others(waves):
+    [expected], field = on(1, waves, "both libraries", None)
+    energies, parts = on(2, waves, "both libraries", Missing)
+    assert abs(parts - field).max() > 0.01
+    assert not np.allclose(energies[0], expected, rtol=1e-4)
+
+
+def test_the_waves_are_those_of_numpy(waves):
+    y, x = np.ogrid[: ROWS + 2, :COLUMNS]
+    before = now = (
+        np.sin(np.pi * y / (ROWS + 1)) * np.sin(np.pi * x / (COLUMNS - 1))
+        * np.sin(0.06 * y + 0.04 * x)
+    )  # fmt: skip
+    energies = []
+    for number in range(1, 41):
+        after = now.copy()
+        middle, old = now[1:-1, 1:-1], before[1:-1, 1:-1]
+        around = now[:-2, 1:-1] + now[2:, 1:-1] + now[1:-1, :-2] + now[1:-1, 2:]
+        after[1:-1, 1:-1] = 2 * middle - old + 0.25 * (around - 4 * middle)
+        before, now = now, after
+        if number % 5 == 0:
+            slopes = np.diff(now[1:-1], axis=1) ** 2
+            energies.append(
+                (((now - before)[1:-1] ** 2).sum()
+                + 0.25 * (slopes.sum() + (np.diff(now, axis=0)[1:] ** 2).sum())) / 2
+            )  # fmt: skip
+    [found], field = on(1, waves, "both libraries", None)
+    np.testing.assert_allclose(field, now[1:-1], atol=1e-4)
+    np.testing.assert_allclose(found, energies, rtol=1e-4)
+
+
+def test_a_task_says_what_its_cases_gave(waves):
+    cases = [waves.Case(64, 32, 2), waves.Case(128, 32, 0)]
+    timed, other = waves.work(0, 1, None, cases, 5)
+    assert {name: len(taken) for name, taken in timed["seconds"].items()} == {
+        "both libraries": 2,
+        "CuPy alone": 2,
+    }
+    ours, theirs = timed["points"].values()
+    np.testing.assert_array_equal(ours, theirs)
+    assert ours.shape == (8, 4)
+    assert list(other["energies"]) == ["CuPy alone"]
+    with pytest.raises(ValueError, match="60 rows cannot be cut into 1 slabs of a multiple of 8"):
+        waves.work(0, 1, None, [waves.Case(60, 32, 0)], 5)
+
+
+def test_a_batch_is_the_same_with_both_libraries(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    batches = importlib.import_module("benchmarks.batches")
+    ours, theirs = (batches.batch([1, 2, 3], way, (24, 32)) for way in batches.WAYS)
+    assert ours == theirs
+    assert len(set(ours)) == 3
+    assert all(0 < spot < 1 for spot in ours)
+
+
+def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    tables = importlib.import_module("benchmarks.scaling_tables")
+
+    def row(ours, theirs, **what):
+        ways = {"both libraries": ours, "CuPy alone": theirs}
+        seconds = {n: {"median": s, "spread": s / 100, "samples": [s]} for n, s in ways.items()}
+        return {**what, "ratio": ours / theirs, "seconds": seconds}
+
+    found = {
+        "machine": {"GPU": "2 x Some GPU", "CuPy": "14.2.0", "date": "2026-11-22"},
+        "plan": {
+            "sides": [64, 128], "weak": [64, 64], "steps": 5, "rounds": 3, "frames": 40,
+            "shape": [24, 32], "every": 5, "batch": 20,
+        },
+        "waves": [
+            row(8e-3, 4e-3, gpus=1, rows=64, columns=64),
+            row(32e-3, 32e-3, gpus=1, rows=128, columns=128),
+            row(5e-3, 5e-3, gpus=2, rows=64, columns=64),
+            row(16e-3, 16e-3, gpus=2, rows=128, columns=128),
+            row(10e-3, 10e-3, gpus=2, rows=128, columns=64),
+        ],
+        "frames": [
+            row(1.0, 1.0, gpus=1, frames=40),
+            row(0.625, 0.625, gpus=2, frames=40),
+            row(1.25, 1.25, gpus=2, frames=80),
+        ],
+    }  # fmt: skip
+    (tmp_path / "scaling.json").write_text(json.dumps(found))
+    tables.write(tmp_path)
+    page = (tmp_path / "scaling.md").read_text()
+    assert "| 1 | 8.000 | 0.080 | 1.00 | 1.00 | 4.000 | 2.000 |" in page
+    assert "| 2 | 5.000 | 0.050 | 1.60 | 0.80 | 5.000 | 1.000 |" in page  # strong
+    assert "| 2 | 10.000 | 0.100 | 1.60 | 0.80 | 10.000 | 1.000 |" in page  # weak: twice the work
+    assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 |" in page
+    assert (tmp_path / "scaling.svg").read_text().count("a GPU") >= 2
+
+
+def test_the_results_of_tasks_or_the_first_error_come_back(package, monkeypatch):
+    distributed = package("distributed")
+    monkeypatch.syspath_prepend(ROOT)
+    scaling = importlib.import_module("benchmarks.scaling")
+    options = {"processes": False, "dashboard_address": None, "n_workers": 1}
+    with (
+        distributed.LocalCluster(threads_per_worker=2, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        tasks = [client.submit(pow, 2, k) for k in (3, 4)]
+        assert scaling.results(client, tasks, 20, "powers") == [8, 16]
+        failing = [client.submit(int, "x"), client.submit(time.sleep, 2)]
+        with pytest.raises(ValueError, match="invalid literal"):
+            scaling.results(client, failing, 10, "a task that fails while another works")
+        assert not failing[1].done()
+        with pytest.raises(TimeoutError, match=r"long: no end within 0.2 s; .* are pending"):
+            scaling.results(client, failing[1:], 0.2, "long")
