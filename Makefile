@@ -30,13 +30,14 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest versions bench notebooks docs links clean
+.PHONY: help demo test lint types wheel pytest versions bench scaling notebooks docs links clean
 
 help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
 	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
+	@echo 'make scaling    measure several GPUs, Dask and NCCL on them (needs two or more)'
 	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
@@ -67,6 +68,12 @@ versions: $(venv)/pyvenv.cfg
 bench: $(ready)
 	@$(pip) -e '.[bench]'
 	$(bin)/python -m benchmarks $(ARGS)
+
+scaling: $(ready)
+	@$(pip) -e '.[bench]' nvidia-nccl-cu$(CUDA)
+	$(bin)/python -m benchmarks.scaling $(ARGS)
+	$(bin)/python -m benchmarks.model
+	$(bin)/python -m benchmarks.nccl
 
 # Numbers of some: ARGS="01 05"; ARGS=--write keeps the outputs.
 notebooks: $(ready)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import pickle
 import tempfile
 import threading
 import warnings
@@ -21,6 +23,8 @@ from .function import Function
 from .launching import no_texture_references
 from .signature import kernel_names, read_parameters
 from .words import named
+
+_NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
 class Request(NamedTuple):
@@ -45,6 +49,13 @@ class Global(tuple[int, int]):
     """
 
     _module: Any  # keeps the memory alive
+
+    def __reduce__(self) -> Any:
+        """Raise TypeError: the address is this process's."""
+        raise TypeError(
+            "SourceModule.get_global: what it returns is an address in this process, and cannot be "
+            "pickled or copied; pickle the module, and call get_global there"
+        )
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -111,7 +122,7 @@ class SourceModule:
     Notes
     -----
     Pickled, a module is its source and options; in the other process it is compiled when it is
-    first used.
+    first used, and its variables are as new.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
@@ -167,7 +178,7 @@ class SourceModule:
 
     def __reduce__(self) -> Any:
         """Pickle what is to be compiled; in the other process that is done at the first use."""
-        return _unpickled, (self._request, self._backend)
+        return _restored, (pickle.dumps((self._request, self._backend)),)
 
     def _module(self, device_id: int) -> Any:
         """Return the module on the current device, compiled for it if that is the first time."""
@@ -215,6 +226,8 @@ class SourceModule:
             try:
                 return int(self._module(device_id).get_function(name).ptr)
             except cupy.cuda.driver.CUDADriverError as error:
+                if error.status != _NOT_FOUND:
+                    raise _refused("SourceModule.get_function", f"{name!r}: {error}") from None
                 names = ", ".join(kernel_names(self._request.source))
                 known = f"its source has {names}; " if names else ""
                 raise _refused(
@@ -267,9 +280,11 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-def _unpickled(request: Request, backend: str) -> SourceModule:
+@functools.lru_cache(maxsize=64)
+def _restored(request_and_backend: bytes) -> SourceModule:
+    """Return what was pickled: one module however often it arrives, as with each task of Dask's."""
     module = SourceModule.__new__(SourceModule)
-    module._request, module._backend = request, backend
+    module._request, module._backend = pickle.loads(request_and_backend)
     module._modules, module._lock = {}, threading.Lock()
     return module
 

@@ -1,7 +1,7 @@
 """Dask: GPUArrays travel between workers, and workers let go of them.
 
-Importing this module registers how a `GPUArray` is sent; `Plugin` does so on every worker of a
-cluster.  It needs ``distributed`` (``pip install 'pycuda-cupy-bridge[dask]'``).
+Importing this module registers how a `GPUArray` is sent and pickled; `Plugin` does so on every
+worker of a cluster.  It needs ``distributed`` (``pip install 'pycuda-cupy-bridge[dask]'``).
 
 Sources: the documentation of ``distributed``, "Serialization" (families ``dask`` and ``cuda``) and
 "Worker Plugins"; ``dask.sizeof``.
@@ -9,6 +9,7 @@ Sources: the documentation of ``distributed``, "Serialization" (families ``dask`
 
 from __future__ import annotations
 
+import copyreg
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from distributed.protocol import (
 from pycuda.gpuarray import GPUArray
 
 from .arrays import address_of, as_cupy, as_pycuda
-from .context import primary_context
+from .context import keep, primary_context
 from .interface import pointer_device
 
 __all__ = ["Plugin"]
@@ -35,14 +36,12 @@ Sent = tuple[dict[str, Any], list[Any]]
 
 
 class Plugin(WorkerPlugin):  # type: ignore[misc]
-    """Have every worker send and let go of GPUArrays.
+    """Have every worker send GPUArrays, and let go of them wherever Dask does.
 
-    On each worker, also on those that join or start again later, this module is imported, and the
-    primary context is current on the thread of the event loop: there the results of tasks are
-    dropped, and what PyCUDA allocated cannot be freed on a thread without a context.
-
-    Tasks run on other threads, whose context `bridge.wrap_pycuda` and
-    ``@bridge.primary_context()`` see to.
+    On each worker, also on those that join or start again later, this module is imported.  Dask
+    drops the results of tasks on threads without a context, where PyCUDA cannot free what it
+    allocated: of GPUArrays among them (by themselves, or inside of tuples, lists and dicts) the
+    bridge does.
 
     Examples
     --------
@@ -55,13 +54,13 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
     name = "pycuda-cupy-bridge"
 
     def setup(self, worker: Any) -> None:
-        """Enter the primary context; called on the event loop's thread."""
-        self._context = primary_context()
-        self._context.__enter__()
+        """Remember the worker."""
+        self._worker = worker
 
-    def teardown(self, worker: Any) -> None:
-        """Leave it again."""
-        self._context.__exit__(None, None, None)
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+        """Look at a result that the worker has got."""
+        if finish == "memory":
+            keep(self._worker.data.get(key))
 
 
 @sizeof.register(GPUArray)  # type: ignore[untyped-decorator]
@@ -113,6 +112,13 @@ def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
         return as_pycuda(_receive_cupy(header, frames))
 
 
+def _pickled(array: Any) -> Any:
+    """Pickle as PyCUDA does, but on any thread."""
+    header, (data,) = _send(array)
+    return _receive, (header, [bytearray(data)])
+
+
+copyreg.pickle(GPUArray, _pickled)  # an argument in a graph, an attribute of an object
 cuda_serialize.register(GPUArray)(_send_on_device)
 cuda_deserialize.register(GPUArray)(_receive_on_device)
 dask_serialize.register(GPUArray)(_send)

@@ -50,6 +50,7 @@ _cuda_current = driver.ctxGetCurrent
 _launch_kernel = driver.launchKernel
 
 _REFUSALS = (driver.CUDADriverError, OverflowError)  # the latter: no number for CUDA at all
+_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _FREE_SHARED = 48 << 10  # bytes of shared memory that no attribute need be set for
 _LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 _limit_lock = threading.Lock()  # the limit is the CUfunction's, of which there may be two of these
@@ -133,18 +134,20 @@ class Function:
 
     def __reduce__(self) -> Any:
         """Pickle the module, the name and what is prepared."""
-        if _UNPICKLED in self.__dict__:
-            return _unpickled, self.__dict__[_UNPICKLED]
-        return _unpickled, (self._module, self.name, self._codes)
+        if "_module" not in self.__dict__:
+            return _restored, self.__dict__["_deferred"]
+        codes = None if self._prepared is None else self._codes
+        return _restored, (self._module, self.name, codes)
 
     def __repr__(self) -> str:
         """Show the kernel as the source declares it."""
         return f"<{type(self).__module__}.Function {self._signature()}>"
 
     def _signature(self) -> str:
-        if self._parameters is None:
+        parameters = self.__dict__.get("_parameters")
+        if parameters is None:  # not known, or not loaded yet
             return f"{self.name}(...)"
-        return f"{self.name}({', '.join(p.text or '?' for p in self._parameters)})"
+        return f"{self.name}({', '.join(p.text or '?' for p in parameters)})"
 
     def __call__(
         self,
@@ -358,7 +361,10 @@ class Function:
         self, error: Exception, last: tuple[Any, ...], shared: int, stream: int, buffer: Buffer
     ) -> None:
         """Launch again if CUDA refused since the thread had no context; else say why it did."""
-        had_none = not context.forked and not _cuda_current()
+        # The collector may have run since, and a finalizer have made one current.
+        had_none = getattr(error, "status", 0) == _INVALID_CONTEXT or (
+            not context.forked and not _cuda_current()
+        )
         context.cuda_device()  # which makes it current; or says what is
         if had_none:
             try:
@@ -415,10 +421,9 @@ class Function:
             arg_types = [arg_types]
         codes = [code for kind in arg_types for code in self._codes_of(kind)]
         packed = [_PACKED.get(code, code) for code in codes]
-        self._codes = codes
         layout = Layout(packed, self._prepared_offsets(codes, packed))
         layout.pack_numbers = make_number_packer(len(codes), layout)
-        self._prepared = layout
+        self._codes, self._prepared = codes, layout
         return self
 
     def _codes_of(self, kind: Any) -> list[str]:
@@ -593,6 +598,13 @@ class Function:
             f"{accepted} is accepted"
         )
 
+    def _restore(self, module: Any, name: str, codes: list[str] | None) -> None:
+        loaded = module.get_function(name)
+        if codes is not None:
+            loaded.prepare(codes)
+        for own, value in loaded.__dict__.items():
+            self.__dict__.setdefault(own, value)
+
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
         number = self._number(attribute, "attribute", "function_attribute.NUM_REGS")
@@ -640,30 +652,32 @@ class Function:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
-        unpickled = self.__dict__.get(_UNPICKLED)
-        if unpickled and not name.startswith("__"):  # its first use
-            module, own_name, codes = unpickled
-            loaded = module.get_function(own_name)
-            if codes:
-                loaded.prepare(codes)
-            for own, value in loaded.__dict__.items():
-                self.__dict__.setdefault(own, value)
-            self.__dict__.pop(_UNPICKLED, None)
-            return getattr(self, name)
+        if name in _STATE and "_deferred" in self.__dict__:  # its first use
+            with _restore_lock:
+                if name not in self.__dict__:
+                    self._restore(*self.__dict__["_deferred"])
+            return self.__dict__[name]
         attribute = getattr(drv.function_attribute, name.upper(), None)
         if attribute is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.get_attribute(attribute)
 
 
-_UNPICKLED = "_unpickled"
+_restore_lock = threading.RLock()
+# What a function has when it is loaded, its name aside.
+_STATE = frozenset(
+    {
+        *("_codes", "_free_shared", "_handles", "_last", "_layout", "_load", "_module"),
+        *("_only_device", "_pack", "_parameters", "_prepared", "_slots"),
+    }
+)
 
 
-def _unpickled(module: Any, name: str, codes: Sequence[str]) -> Function:
+def _restored(module: Any, name: str, codes: list[str] | None) -> Function:
     """Return a function that is loaded when it is first used: here there need not be a GPU."""
     function = Function.__new__(Function)
     function.name = name
-    function.__dict__[_UNPICKLED] = module, name, codes
+    function.__dict__["_deferred"] = module, name, codes
     return function
 
 

@@ -477,12 +477,16 @@ def _order_across(waiter: int, awaited: int, device_id: int) -> None:
 
     CUDA orders nothing between devices.  An event is recorded on its own device, and any waits.
     """
-    if is_capturing(waiter) and not is_capturing(awaited):
-        raise _outside_of_capture(waiter, awaited)
-    with context.primary_context(device_id):
-        event = cupy.cuda.Event(disable_timing=True)
-        _record(event.ptr, awaited)
-    _wait(waiter, event.ptr)
+    try:
+        if is_capturing(waiter) and not is_capturing(awaited):
+            raise _outside_of_capture(waiter, awaited)
+        with context.primary_context(device_id):
+            event = cupy.cuda.Event(disable_timing=True)
+            _record(event.ptr, awaited)
+        _wait(waiter, event.ptr)
+    except _CUDA_ERRORS as error:
+        _explain(error, waiter, awaited)
+        raise
 
 
 class _Foreign:

@@ -335,6 +335,40 @@ def test_leaving_another_context_than_was_entered_is_refused(within, after, pyth
     assert "is not the one that was entered last on this thread" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "allocator", ["drv.mem_alloc", "DeviceMemoryPool().allocate"], ids=["mem_alloc", "pool"]
+)
+@pytest.mark.parametrize("result", ["a", "a[1:]", "[{'a': (a,)}]"])
+def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python, result, allocator):
+    done = python(
+        f"""
+        import threading, numpy as np, bridge, pycuda.driver as drv
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+
+        @bridge.primary_context()
+        def make():
+            a = gpuarray.to_gpu(np.ones(1 << 20), allocator={allocator})
+            return {result}
+
+        @bridge.primary_context()
+        def free():
+            return drv.mem_get_info()[0]
+
+        before, held = free(), []
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: held.append(make()))
+            thread.start()
+            thread.join()
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+        print(before - free() < 1 << 20)
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_leaving_what_was_not_entered_is_refused(python):
     done = python(
         """

@@ -136,6 +136,13 @@ def threads():
     )
 
 
+def one_thread():
+    return LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0",
+        silence_logs=logging.ERROR,
+    )
+
+
 def addresses(client):
     return sorted(client.scheduler_info()["workers"])
 
@@ -199,6 +206,32 @@ def test_map_blocks_with_a_legacy_function(run, cluster):
     assert out == "True\nTrue\nTrue\n"
 
 
+def test_gpuarrays_may_be_arguments_and_parts_of_objects(run):
+    out = run(
+        """
+        class Frame:
+            def __init__(self, pixels):
+                self.pixels = pixels
+
+        @bridge.primary_context()
+        def double(frame):
+            return Frame(2 * frame.pixels)
+
+        @bridge.primary_context()
+        def total(a, frame):
+            return float((a + frame.pixels).get().sum())
+
+        with processes() as cluster, Client(cluster) as client:
+            client.register_plugin(bridge.dask.Plugin())
+            one, other = addresses(client)
+            a = gpuarray.to_gpu(np.ones((3, 4), np.float32))
+            doubled = client.submit(double, Frame(a), workers=[one], pure=False)
+            print(client.submit(total, a, doubled, workers=[other], pure=False).result())
+        """
+    )
+    assert out == "36.0\n"
+
+
 def test_gpuarrays_travel_between_workers(run):
     out = run(
         """
@@ -241,41 +274,84 @@ def test_cupy_arrays_travel_too(run):
     assert out == "True\n"
 
 
-@pytest.mark.parametrize("plugin", [True, False])
-def test_a_worker_lets_go_of_what_pycuda_allocated(run, plugin):
-    """The event loop's thread drops results; without a context there PyCUDA loses them."""
-    out = run(
-        f"""
-        import warnings
+MAKE = """
+def fresh(k):
+    return gpuarray.to_gpu(np.full(1 << 20, k, np.float32){allocator})
 
-        @bridge.primary_context()
-        def make():
-            return gpuarray.to_gpu(np.zeros(1 << 20, np.float32))
+@bridge.primary_context()
+def decorated(k):
+    return [fresh(k), {{"second": fresh(k)}}]
 
-        def free():
-            cupy.cuda.Device(0).use()
-            return cupy.cuda.runtime.memGetInfo()[0]
+def undecorated(k):
+    with bridge.primary_context():
+        return fresh(k), fresh(k)[10:]
 
-        with processes(1) as cluster, Client(cluster) as client:
-            client.run(warnings.simplefilter, "ignore")
-            if {plugin}:
-                client.register_plugin(bridge.dask.Plugin())
-            wait(client.submit(make, pure=False))
-            (before,) = client.run(free).values()
-            for _ in range(5):
-                future = client.submit(make, pure=False)
-                wait(future)
-                del future
-            deadline = time.time() + 2
-            while time.time() < deadline:
-                (after,) = client.run(free).values()
-                if after >= before:
-                    break
-                time.sleep(0.05)
-            print(after >= before)
-        """
-    )
-    assert out == f"{plugin}\n"
+def plain(k):
+    with bridge.primary_context():
+        return fresh(k)
+"""
+POOL = ", allocator=bridge.dask.pool.allocate"
+LOST = """
+{make}
+import warnings
+
+def prepare():
+    from pycuda.tools import DeviceMemoryPool
+    warnings.simplefilter("ignore")
+    with bridge.primary_context():
+        bridge.dask.pool = DeviceMemoryPool()
+
+def lost(start):
+    with bridge.primary_context():
+        bridge.dask.pool.free_held()
+        gpuarray.to_gpu(np.zeros(10))
+        cupy.get_default_memory_pool().free_all_blocks()
+        return start - cupy.cuda.runtime.memGetInfo()[0]
+
+def first(value):
+    while not isinstance(value, gpuarray.GPUArray):
+        value = [*value.values()][0] if isinstance(value, dict) else value[0]
+    return value
+
+@bridge.primary_context()
+def read(value):
+    return float(first(value).get()[0])
+
+with {cluster} as cluster, Client(cluster) as client:
+    if {plugin}:
+        client.register_plugin(bridge.dask.Plugin())
+    client.submit(prepare, pure=False).result()
+    wait(client.submit({name}, 0, pure=False))
+    start = client.submit(lost, 0, pure=False).result()
+    for _ in range(3):
+        made = client.map({name}, range(10), pure=False)
+        read_ = client.map(read, made, pure=False)
+        assert client.gather(read_) == [*range(10)]
+        del made, read_
+    deadline = time.time() + {patience}
+    while time.time() < deadline and client.submit(lost, -start, pure=False).result() > 1 << 20:
+        time.sleep(0.05)
+    print(client.submit(lost, -start, pure=False).result() <= 1 << 20)
+"""
+
+
+def lost(name, plugin, cluster, allocator="", patience=10):
+    make = textwrap.indent(MAKE.format(allocator=allocator), "").strip()
+    return LOST.format(make=make, name=name, plugin=plugin, cluster=cluster, patience=patience)
+
+
+@pytest.mark.parametrize("allocator", ["", POOL], ids=["mem_alloc", "pool"])
+@pytest.mark.parametrize("cluster", ["processes(1)", "one_thread()"])
+@pytest.mark.parametrize(
+    ("name", "plugin"), [("decorated", False), ("undecorated", True), ("decorated", True)]
+)
+def test_a_worker_lets_go_of_what_pycuda_allocated(run, name, plugin, cluster, allocator):
+    """Dask drops results on threads without a context, where PyCUDA loses memory, or aborts."""
+    assert run(lost(name, plugin, cluster, allocator)) == "True\n"
+
+
+def test_without_either_it_does_not(run):
+    assert run(lost("plain", False, "processes(1)", patience=1)) == "False\n"
 
 
 def test_a_worker_that_dies_loses_nothing(run):
@@ -300,12 +376,12 @@ def test_a_worker_that_dies_loses_nothing(run):
             print(answer == sum(1000 * (2 * k + 1) for k in range(21)))
             client.wait_for_workers(2, timeout=60)
             print(victim in addresses(client))
-            (entered,) = {*client.run(lambda: current() is not None).values()}
-            print(entered)  # the plugin is there again
+            there = client.run(lambda dask_worker: bridge.dask.Plugin.name in dask_worker.plugins)
+            print({*there.values()})
         """,
         logged="error",
     )
-    assert out == "True\nFalse\nTrue\n"
+    assert out == "True\nFalse\n{True}\n"
 
 
 def test_threads_of_one_process_have_a_device_each(run):

@@ -780,6 +780,31 @@ def test_threads_do_not_mix_their_arguments(known):
         assert (array.get() == 100 * index + 49).all()
 
 
+def test_a_context_may_come_between_a_refusal_and_the_second_try(known, monkeypatch):
+    """The garbage collector runs anywhere, and what it finalizes may make one current."""
+    monkeypatch.setattr(bridge.context, "inspect_pointers", False)
+    module = bridge.SourceModule("__global__ void f(int *x) { x[0] = 5; }")
+    f, x = module.get_function("f"), cupy.zeros(1, np.int32)
+    grid, block = (1, 1), (1, 1, 1)
+    launch_kernel, refused = bridge.function._launch_kernel, []
+
+    def launch(*args):
+        try:
+            return launch_kernel(*args)
+        except cupy.cuda.driver.CUDADriverError as error:
+            refused.append(error.status)
+            cupy.cuda.Device(0).use()
+            raise
+
+    monkeypatch.setattr(bridge.function, "_launch_kernel", launch)
+    f(x, grid=grid, block=block)
+    thread = threading.Thread(target=lambda: f(x, grid=grid, block=block))
+    x.fill(0)
+    thread.start()
+    thread.join()
+    assert (int(x[0]), len(refused)) == (5, 1)
+
+
 def test_a_context_that_is_not_the_primary_one_is_refused(python):
     done = python(
         """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import sys
 import threading
 
 import cupy
@@ -60,8 +62,48 @@ def test_arguments_are_checked_as_before(module):
 def test_its_attributes_are_there(module):
     add = module.get_function("add")
     assert there_and_back(add).num_regs == add.num_regs
-    assert repr(there_and_back(add)) == repr(add)
     assert there_and_back(add).name == "add"
+
+
+def test_to_look_at_one_does_not_load_it(module):
+    add = there_and_back(module.get_function("add"))
+    assert "add(...)" in repr(add)
+    assert not hasattr(add, "no_such")
+    inspect.signature(add)
+    assert "_load" not in vars(add)
+    assert add.num_regs > 0
+    assert repr(add) == repr(module.get_function("add"))
+
+
+def test_its_state_is_what_is_restored(module):
+    assert {*vars(module.get_function("add"))} == {*bridge.function._STATE, "name"}
+
+
+def test_a_refused_preparation_leaves_no_trace(module):
+    add = module.get_function("add").prepare("Pfi")
+    with pytest.raises(TypeError, match="1 types prepared for 3"):
+        add.prepare("P")
+    x = cupy.zeros(4, "f")
+    there_and_back(add).prepared_call(1, 32, x.data.ptr, 2.0, 4)
+    assert x.get().tolist() == [2] * 4
+
+
+def test_a_kernel_without_parameters_stays_prepared():
+    none = bridge.SourceModule("__global__ void none() { }").get_function("none").prepare("")
+    there_and_back(none).prepared_call(1, 1)
+
+
+def test_what_arrives_often_is_one_module(module):
+    data = pickle.dumps(module.get_function("add"))
+    assert pickle.loads(data)._module is pickle.loads(data)._module
+
+
+def test_a_variable_of_a_module_stays_here():
+    module = bridge.SourceModule("__constant__ float c[4]; __global__ void f(float *x) { *x = 1; }")
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="an address in this process"):
+            duplicate(module.get_global("c"))
+    module.get_function("f")  # it is loaded still
 
 
 def test_what_was_never_used_goes_on(module):
@@ -109,14 +151,44 @@ def test_threads_may_use_it_first_at_once(module):
             failed.append(error)
             raise
 
-    for _ in range(5):
-        add, start = pickle.loads(data), threading.Barrier(4)
-        threads = [threading.Thread(target=use, args=(add, start)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            add, start = pickle.loads(data), threading.Barrier(4)
+            threads = [threading.Thread(target=use, args=(add, start)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert failed == []
+
+
+def test_who_comes_late_to_a_first_use_finds_it_done(module, monkeypatch):
+    """One thread has missed an attribute, and before it looks another one has loaded them all."""
+    add, lock = there_and_back(module.get_function("add")), bridge.function._restore_lock
+    missed = threading.Event()
+
+    class Late:
+        def __enter__(self):
+            missed.set()
+            assert loaded.wait(60)
+            return lock.__enter__()
+
+        def __exit__(self, *error):
+            return lock.__exit__(*error)
+
+    loaded, found = threading.Event(), []
+    monkeypatch.setattr("bridge.function._restore_lock", Late())
+    thread = threading.Thread(target=lambda: found.append(add._pack))
+    thread.start()
+    assert missed.wait(60)
+    add._restore(*vars(add)["_deferred"])
+    loaded.set()
+    thread.join()
+    assert found == [vars(add)["_pack"]]
 
 
 def test_where_there_is_no_gpu_it_can_be_unpickled_and_passed_on(module, tmp_path):
