@@ -156,8 +156,10 @@ def measure_frames(
     seeds = [list(range(k, min(k + number, frames))) for k in range(0, frames, number)]
     seconds: dict[str, list[float]] = {name: [] for name in batches.WAYS}
     spots: dict[str, list[float]] = {}
+    ways = list(batches.WAYS)
     for turn in range(plan.rounds + 1):
-        for way in batches.WAYS:
+        ways.reverse()  # neither is always the one after the other
+        for way in ways:
             start = time.perf_counter()
             futures = client.map(
                 batches.batch, seeds, way=way, shape=plan.shape,

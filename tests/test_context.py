@@ -339,6 +339,7 @@ def test_leaving_another_context_than_was_entered_is_refused(within, after, pyth
     "allocator", ["drv.mem_alloc", "DeviceMemoryPool().allocate"], ids=["mem_alloc", "pool"]
 )
 @pytest.mark.parametrize("result", ["a", "a[1:]", "[{'a': (a,)}]"])
+@pytest.mark.alone
 def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python, result, allocator):
     done = python(
         f"""

@@ -1490,7 +1490,7 @@ cupy.cuda.Device(1).use()
 say("CuPy elsewhere", bridge.as_cupy, a)
 say("wait_stream", bridge.wait_stream, None, None)
 cupy.cuda.Device(0).use()
-say("primary_context", bridge.primary_context(2).__enter__)
+say("primary_context", bridge.primary_context(99).__enter__)
 assert state() == before, (state(), before)
 with bridge.primary_context(1):
     assert a.get().tolist() == x.get().tolist() == host.tolist()
@@ -1525,7 +1525,7 @@ ON_TWO_DEVICES = {
     "wait_stream": (ERROR, SWITCHED),
     "primary_context": (
         "builtins.ValueError",
-        "primary_context: there is no device 2; this process sees 2 devices, numbered from 0",
+        "primary_context: there is no device 99; this process sees ... devices, numbered from 0",
     ),
 }
 
