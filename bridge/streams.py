@@ -463,13 +463,13 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     if context.inspect_pointers:
         here, there = _device_of(first), _device_of(second)
     here, there = device_id if here is None else here, device_id if there is None else there
-    if here == there == device_id:
-        order(first, second, device_id)
-    elif here == there:
-        with context.primary_context(here):
-            order(first, second, here)
-    else:
+    if here != there:
         _order_across(first, second, there)
+    elif here != device_id:
+        with context.primary_context(here):
+            wait_stream(waiter, awaited)
+    else:
+        order(first, second, device_id)
 
 
 def _order_across(waiter: int, awaited: int, device_id: int) -> None:

@@ -123,6 +123,7 @@ from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, wai
 from pycuda import gpuarray
 
 dask.config.set({{"distributed.worker.memory.pause": False}})
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # a cluster in this process may close late
 
 
 def processes(n=2):
@@ -329,7 +330,7 @@ with {cluster} as cluster, Client(cluster) as client:
     if {plugin}:
         client.register_plugin(bridge.dask.Plugin())
     client.submit(prepare, pure=False).result()  # not on the loop's thread, which could free then
-    for _ in range(5):
+    for _ in range(3):
         made = client.map({name}, range(10), pure=False)
         wait(client.map({name}, range(10), pure=False))  # which nobody reads
         found = client.map(read, made, pure=False)
@@ -349,9 +350,7 @@ def lost(name, plugin, cluster, allocator=""):
 
 @pytest.mark.parametrize("allocator", ["", POOL], ids=["mem_alloc", "pool"])
 @pytest.mark.parametrize("cluster", ["processes(1)", "one_thread()"])
-@pytest.mark.parametrize(
-    ("name", "plugin"), [("decorated", False), ("undecorated", True), ("decorated", True)]
-)
+@pytest.mark.parametrize(("name", "plugin"), [("decorated", False), ("undecorated", True)])
 def test_a_worker_lets_go_of_what_pycuda_allocated(run, name, plugin, cluster, allocator):
     """Dask drops results on threads without a context, where PyCUDA loses memory, or aborts."""
     assert run(lost(name, plugin, cluster, allocator)) == "False\n"

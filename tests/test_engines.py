@@ -99,7 +99,7 @@ ways = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 3])
 @ways
 def test_mpi_halo(ranks, arguments, mpiexec):
     done = mpiexec(ranks, "500", *arguments)
@@ -132,10 +132,9 @@ if not ON_GPU:  # whose streams are lazy
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
-@ways
-def test_mpi_halo_that_is_wrong_fails(change, arguments, mpiexec):
+def test_mpi_halo_that_is_wrong_fails(change, mpiexec):
     """The control: the example's own check sees it."""
-    done = mpiexec(2, "500", *arguments, change=change)
+    done = mpiexec(2, "500", change=change)
     assert done.returncode != 0
     assert "AssertionError" in done.stderr
 
