@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 import threading
@@ -114,6 +115,12 @@ def test_dask_knows_the_size():
 
 # In a worker on the host driver that has to be in place first.
 PRELOAD = [] if ON_GPU else ["import hostcuda\nhostcuda.install(devices=1)\n"]
+# Not all that is said: on a busy machine Dask tells of heartbeats that failed at the end, and the
+# like.
+COMPLAINTS = re.compile(
+    r"terminate called|killed by|exited with status [1-9]|could not be cleaned up"
+    r"|PyCUDA|pycuda\.|bridge\."
+)
 CLUSTER = f"""
 import logging, os, signal, sys, time
 import cupy, numpy as np, pycuda.driver as drv
@@ -123,7 +130,9 @@ from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, wai
 from pycuda import gpuarray
 
 dask.config.set({{"distributed.worker.memory.pause": False}})
-logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # a cluster in this process may close late
+nannies = logging.getLogger("distributed.nanny")  # which tell how each worker ended
+nannies.setLevel(logging.INFO)
+nannies.addHandler(logging.StreamHandler())
 
 
 def processes(n=2):
@@ -185,14 +194,37 @@ def nothing_current(*_):
 def run(python):
     """Run a script with the helpers above, and return what it prints."""
 
-    def run(script: str, devices: int = 1, logged: str = "warning") -> str:
+    def run(script: str, devices: int = 1, expected: str = "") -> str:
         body = textwrap.indent(textwrap.dedent(script), "    ")
         program = CLUSTER + f'if __name__ == "__main__":\n{body}'
-        done = python(program, devices=devices, DASK_LOGGING__DISTRIBUTED=logged)
-        assert (done.returncode, done.stderr) == (0, "")
+        done = python(program, devices=devices, DASK_LOGGING__DISTRIBUTED="warning")
+        assert done.returncode == 0, done.stderr
+        complaints = {found[0] for found in COMPLAINTS.finditer(done.stderr)}
+        assert complaints == ({expected} if expected else set()), done.stderr
         return done.stdout
 
     return run
+
+
+AT_THE_END = "from multiprocessing import util; util.Finalize(None, os.abort, exitpriority=1)"
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", AT_THE_END])
+def test_a_worker_that_aborts_is_noticed(run, end):
+    """The control of all that follows."""
+    with pytest.raises(AssertionError, match="killed by|exited with status 3"):
+        run(
+            f"""
+            def die():
+                {end}
+
+            with processes(1) as cluster, Client(cluster) as client:
+                try:
+                    client.submit(die, pure=False).result()
+                except Exception as error:
+                    print(type(error).__name__)
+            """
+        )
 
 
 @pytest.mark.parametrize("cluster", ["processes", "threads"])
@@ -385,7 +417,7 @@ def test_a_worker_that_dies_loses_nothing(run):
             there = client.run(lambda dask_worker: bridge.dask.Plugin.name in dask_worker.plugins)
             print({*there.values()})
         """,
-        logged="error",
+        expected="killed by",
     )
     assert out == "True\nFalse\n{True}\n"
 
