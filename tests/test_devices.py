@@ -247,3 +247,24 @@ def test_each_device_has_its_memory_back(run):
         """
     )
     assert out == "[0, 0]\n"
+
+
+def test_a_peers_address_is_passed_on(run):
+    out = run(
+        """
+        with bridge.primary_context(1):
+            y = cupy.zeros(N, np.int32)
+            drv.Context.synchronize()
+        cupy.cuda.runtime.deviceEnablePeerAccess(1)
+        try:
+            put(y, N, 5, 0, grid=1, block=32)
+        except bridge.ContextError as error:
+            print(error)
+        put(np.uintp(y.data.ptr), N, 5, 0, grid=1, block=32)
+        drv.Context.synchronize()
+        with bridge.primary_context(1):
+            print(int(y.min()))
+        """
+    )
+    assert out.startswith("put: argument 0 (`int *p`) is on device 1, but device 0 is current")
+    assert out.endswith("\n5\n")
