@@ -25,7 +25,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, suppress
+from contextlib import suppress
 from operator import index
 from threading import get_ident
 from types import TracebackType
@@ -525,7 +525,7 @@ def _finish() -> None:
 _DEVICES = (cupy.cuda.Device, drv.Device)
 
 
-class primary_context(ContextDecorator):  # noqa: N801  (used like a function)
+class primary_context:  # noqa: N801  (used like a function)
     """Make a device's primary context current for PyCUDA on this thread.
 
     A context manager and a decorator; re-entrant, and safe to share between threads.  As a

@@ -70,8 +70,7 @@ def _size(array: Any) -> int:
 
 def _send_on_device(array: Any) -> Sent:
     """Return what describes a device array, and its memory as one-dimensional bytes."""
-    is_pycuda = isinstance(array, GPUArray)
-    if is_pycuda:
+    if isinstance(array, GPUArray):
         pointer = address_of(array, "dask")
         with primary_context(pointer_device(pointer, "dask: the array") if array.size else None):
             array = as_cupy(array)

@@ -448,8 +448,8 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     -----
     *Ownership:* none. *Ordering:* `waiter` after `awaited`, on the devices; the host does not
     block.  If `awaited` is being captured, `waiter` becomes part of the capture, and is to be
-    waited for in turn before that ends. *Cost:* an event recorded and waited for, 2 us, between
-    devices 6; nothing where CUDA orders the two.
+    waited for in turn before that ends. *Cost:* an event recorded and waited for, 2 us, and
+    more between devices; nothing where CUDA orders the two.
     """
     device_id = context.current_device()
     first = _any_handle_of(waiter, "wait_stream", "waiter", False)
@@ -459,10 +459,10 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
             f"wait_stream: stream 0x{first or second:x} is being captured into a graph, in which "
             "the default stream has no part; order the stream that the graph is launched on"
         )
-    here = there = None
+    here = there = device_id
     if context.inspect_pointers:
-        here, there = _device_of(first), _device_of(second)
-    here, there = device_id if here is None else here, device_id if there is None else there
+        found = _device_of(first), _device_of(second)
+        here, there = (device_id if device is None else device for device in found)
     if here != there:
         _order_across(first, second, there)
     elif here != device_id:
