@@ -58,7 +58,7 @@ types: $(ready)
 
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 pytest: $(ready)
-	$(bin)/python -m pytest $(if $(ctk),,-n auto) $(ARGS)
+	$(bin)/python -m pytest $(if $(ctk),,-n auto --dist worksteal) $(ARGS)
 
 # Each row's Python must be on PATH. Made anew each time: the newest versions change.
 versions: $(venv)/pyvenv.cfg

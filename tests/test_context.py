@@ -548,14 +548,15 @@ def test_cupy_on_another_device_than_pycuda_is_refused(python):
     assert out.endswith("0\n")
 
 
-def test_every_import_order_of_the_four(python):
-    """No order of the four imports ends in an abort or in noise."""
-    names = ("cupy", "pycuda.autoinit", "pycuda.autoprimaryctx", "bridge.autoinit")
-    for order in itertools.permutations(names):
-        lines = [f"import {name}" for name in order]
-        script = "import bridge\ntry:\n    " + "\n    ".join(lines)
-        script += "\nexcept bridge.ContextError as error:\n    print(error)\n"
-        done = python(script)
-        assert (done.returncode, done.stderr) == (0, ""), order
-        wrong = order.index("pycuda.autoinit") < order.index("bridge.autoinit")
-        assert ("ran before" in done.stdout) == wrong, (order, done.stdout)
+FOUR = "cupy", "pycuda.autoinit", "pycuda.autoprimaryctx", "bridge.autoinit"
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(FOUR)], ids=", ".join)
+def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
+    lines = [f"import {name}" for name in order]
+    script = "import bridge\ntry:\n    " + "\n    ".join(lines)
+    script += "\nexcept bridge.ContextError as error:\n    print(error)\n"
+    done = python(script)
+    assert (done.returncode, done.stderr) == (0, "")
+    wrong = order.index("pycuda.autoinit") < order.index("bridge.autoinit")
+    assert ("ran before" in done.stdout) == wrong

@@ -148,16 +148,10 @@ def processes(n=2):
     return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.ERROR)
 
 
-def threads():
+def threads(n=2):
+    "Workers of as many threads, in this process."
     return LocalCluster(
-        n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0",
-        silence_logs=logging.ERROR,
-    )
-
-
-def one_thread():
-    return LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0",
+        n_workers=n, threads_per_worker=n, processes=False, dashboard_address=":0",
         silence_logs=logging.ERROR,
     )
 
@@ -383,7 +377,7 @@ def lost(name, plugin, cluster, allocator=""):
 
 
 @pytest.mark.parametrize("allocator", ["", POOL], ids=["mem_alloc", "pool"])
-@pytest.mark.parametrize("cluster", ["processes(1)", "one_thread()"])
+@pytest.mark.parametrize("cluster", ["processes(1)", "threads(1)"])
 @pytest.mark.parametrize(("name", "plugin"), [("decorated", False), ("undecorated", True)])
 def test_a_worker_lets_go_of_what_pycuda_allocated(run, name, plugin, cluster, allocator):
     """Dask drops results on threads without a context, where PyCUDA loses memory, or aborts."""
@@ -444,3 +438,109 @@ def test_threads_of_one_process_have_a_device_each(run):
         devices=2,
     )
     assert out == "True\nTrue\n"
+
+
+# ---- dask-cuda -----------------------------------------------------------------------------------
+
+CUDA_CLUSTER = """
+os.environ["UCX_WARN_UNUSED_ENV_VARS"] = "n"  # dask-cuda 26.10 sets one that UCX 1.21 does not know
+
+from dask_cuda import LocalCUDACluster
+from distributed import WorkerPlugin
+
+def cuda_workers(protocol, **options):
+    return LocalCUDACluster(
+        protocol=protocol, dashboard_address=":0", silence_logs=logging.ERROR, **options
+    )
+
+@bridge.primary_context()
+def make(value, n=12):
+    return gpuarray.to_gpu(np.full(n, value, np.float32))
+
+@bridge.primary_context()
+def add(a, b):
+    return a + b
+
+def refuse(*_):
+    raise RuntimeError("through the host")
+
+class OnDeviceOnly(WorkerPlugin):
+    def setup(self, worker):
+        import copyreg
+        from distributed.protocol import dask_serialize
+
+        dask_serialize.register(gpuarray.GPUArray)(refuse)
+        copyreg.pickle(gpuarray.GPUArray, refuse)
+
+"""
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "ucx"])
+def test_gpuarrays_travel_between_the_workers_of_dask_cuda(run, package, gpu, protocol):
+    package("dask_cuda")
+    if protocol == "ucx":
+        package("distributed_ucxx")
+    out = run(
+        CUDA_CLUSTER
+        + f"""
+with cuda_workers({protocol!r}) as cluster, Client(cluster) as client:
+    client.register_plugin(bridge.dask.Plugin())
+    if {protocol!r} == "ucx":
+        client.register_plugin(OnDeviceOnly())
+    workers = addresses(client)
+    print(len(workers) == cupy.cuda.runtime.getDeviceCount())
+    a = client.submit(make, 1, workers=workers[:1], pure=False)
+    b = client.submit(make, 2, workers=workers[-1:], pure=False)
+    total = client.submit(add, a, b, workers=workers[:1], pure=False)
+    found = client.submit(add, total, b, workers=workers[-1:], pure=False).result()
+    print(type(found).__name__, found.get().tolist() == [5] * 12)
+    x = da.ones((64, 48), chunks=16, dtype="f").map_blocks(cupy.asarray)
+    y = x.map_blocks(legacy, dtype="f", meta=cupy.zeros((0, 0), "f"))
+    print(float(y.sum().compute()) == 3 * 64 * 48)
+    print({{*client.run(nothing_current).values()}} if {protocol!r} == "tcp" else {{True}})
+"""
+    )
+    assert out == "True\nGPUArray True\nTrue\n{True}\n"
+
+
+def test_through_the_host_they_do_not_travel_where_that_is_refused(run, package, gpu):
+    """The control of the above."""
+    package("dask_cuda")
+    out = run(
+        CUDA_CLUSTER
+        + """
+with cuda_workers("tcp", n_workers=1) as cluster, Client(cluster) as client:
+    client.register_plugin(bridge.dask.Plugin())
+    client.register_plugin(OnDeviceOnly())
+    try:
+        client.submit(make, 1, pure=False).result()
+    except Exception as error:
+        print("refused")
+"""
+    )
+    assert out == "refused\n"
+
+
+def test_dask_cuda_may_spill_gpuarrays(run, package, gpu):
+    package("dask_cuda")
+    out = run(
+        CUDA_CLUSTER
+        + """
+def held(dask_worker):
+    data = dask_worker.data
+    return [len(part) > 0 for part in (data.device, data.host)]
+
+with cuda_workers("tcp", n_workers=1, device_memory_limit="5 MB") as cluster:
+    with Client(cluster) as client:
+        client.register_plugin(bridge.dask.Plugin())
+        made = client.map(make, range(20), n=1 << 18, pure=False)  # 1 MiB each
+        wait(made)
+        print(*client.run(held).values())
+        doubled = client.map(add, made, made, pure=False)
+        print([float(a.get()[-1]) for a in client.gather(doubled)] == [*range(0, 40, 2)])
+        del made, doubled
+        while any(client.run(lambda dask_worker: len(dask_worker.data)).values()):
+            time.sleep(0.01)
+"""
+    )
+    assert out == "[True, True]\nTrue\n"
