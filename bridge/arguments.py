@@ -19,9 +19,9 @@ from .signature import Parameter
 from .words import named
 
 _ndarray = cupy.ndarray
-_HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase)
+HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase)
 # Memory that PyCUDA's default stream may be working on.
-_OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *_HOLDERS)
+_OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
 # PyCUDA's packer has no code for these two; they travel as integers of their width.
 _AS_INTEGERS = {"?": "B", "e": "H"}
 _PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
@@ -110,8 +110,8 @@ def pointer_of(
     """
     if value is None:
         return 0, None
-    if isinstance(value, _HOLDERS):
-        return _checked(int(value), caller, device_id), None
+    if isinstance(value, HOLDERS):
+        return checked(int(value), caller, device_id), None
     if isinstance(value, drv.ArgumentHandler):
         return int(value.get_device_alloc()), getattr(value.array, "dtype", None)
     if isinstance(value, TextureObject | SurfaceObject):
@@ -132,10 +132,10 @@ def pointer_of(
         array = value
         layout = tuple(value.shape), tuple(value.strides), value.dtype.itemsize
         contiguous = any(contiguity(*layout))
-        pointer = _checked(address_of(value, caller), caller, device_id)
+        pointer = checked(address_of(value, caller), caller, device_id)
     elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
         if isinstance(value.gpudata, int | np.integer):
-            return _checked(int(value.gpudata), caller, device_id), None
+            return checked(int(value.gpudata), caller, device_id), None
         return pointer_of(value.gpudata, caller, device_id, strided)[0], None
     else:
         try:
@@ -154,7 +154,7 @@ def pointer_of(
     return pointer, array.dtype
 
 
-def _checked(pointer: int, caller: str, device_id: int) -> int:
+def checked(pointer: int, caller: str, device_id: int) -> int:
     """Return a pointer, looked up where there is more than one device."""
     if context.inspect_pointers:
         check_device(pointer, caller, device_id)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import pickle
 import tempfile
 import threading
+import uuid
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cupy
+import numpy as np
 import pycuda.compiler
 import pycuda.driver as drv
 from pytools.prefork import ExecError
@@ -121,8 +123,8 @@ class SourceModule:
 
     Notes
     -----
-    Pickled, a module is its source and options; in the other process it is compiled when it is
-    first used, and its variables are as new.
+    Pickled, a module is its source, its options, and what the variables hold that `get_global` was
+    asked for; other variables are as new.  Where it arrives it is compiled when it is first used.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
@@ -168,17 +170,63 @@ class SourceModule:
             )
         options = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options
         source = str(source)  # of cgen's objects, for example
-        self._backend = backend
-        self._request = Request(
+        request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._modules: dict[int, Any] = {}  # device id -> the module there
-        self._lock = threading.Lock()
+        self._begin(request, backend, uuid.uuid4().hex, {})
         self._module(context.cuda_device())
 
+    def _begin(
+        self, request: Request, backend: str, identity: str, values: dict[str, bytes]
+    ) -> None:
+        self._request = request
+        self._backend = backend
+        self._identity = identity  # the same in each process
+        self._values = values  # what variables hold that has come along
+        self._globals: dict[str, dict[int, Global]] = {}  # name -> device id -> variable
+        self._modules: dict[int, Any] = {}  # device id -> the module there
+        self._lock = threading.Lock()
+
     def __reduce__(self) -> Any:
-        """Pickle what is to be compiled; in the other process that is done at the first use."""
-        return _restored, (pickle.dumps((self._request, self._backend)),)
+        """Pickle what is to be compiled and what its variables hold.
+
+        Raises
+        ------
+        ValueError
+            If a variable differs between devices.
+        """
+        request = pickle.dumps((self._request, self._backend))
+        return _restored, (self._identity, request, tuple(sorted(self._read().items())))
+
+    def _read(self) -> dict[str, bytes]:
+        """Return what the variables hold that somebody may have written, by name."""
+        values = dict(self._values)
+        for name, places in list(self._globals.items()):
+            found = set()
+            for device_id, (pointer, size) in list(places.items()):
+                data = np.empty(size, np.uint8)
+                with context.primary_context(device_id):
+                    drv.Context.synchronize()  # it may have been written on any stream
+                    drv.memcpy_dtoh(data, pointer)
+                found.add(data.tobytes())
+            if len(found) > 1:
+                raise ValueError(
+                    f"SourceModule: the variable {name!r} differs between devices "
+                    f"{', '.join(map(str, sorted(places)))}, and the module cannot be pickled or "
+                    "copied; write the same to all, or make a module for each"
+                )
+            (values[name],) = found
+        return values
+
+    def _write(self, module: Any) -> None:
+        """Write into a loaded module's variables what has come along."""
+        stream = cupy.cuda.Stream(non_blocking=True)  # the default one may be held by a capture
+        for name, value in self._values.items():
+            pointer, size = _variable(module, name)
+            host = np.frombuffer(value, np.uint8)
+            kind = cupy.cuda.runtime.memcpyHostToDevice
+            cupy.cuda.runtime.memcpyAsync(pointer, host.ctypes.data, size, kind, stream.ptr)
+        stream.synchronize()
 
     def _module(self, device_id: int) -> Any:
         """Return the module on the current device, compiled for it if that is the first time."""
@@ -207,6 +255,8 @@ class SourceModule:
                         f"the code cannot be loaded on device {device_id}, whose own architecture "
                         f"is {default}: {error}",
                     ) from error
+                if self._values:
+                    self._write(module)
                 self._modules[device_id] = module
         return module
 
@@ -255,20 +305,11 @@ class SourceModule:
             If there is none of that name.
         """
         _check_name(name, "get_global", "variable")
-        module = self._module(context.cuda_device())
-        pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
-        status = context.libcuda.cuModuleGetGlobal_v2(
-            ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
-        )
-        if status:
-            raise _refused(
-                "SourceModule.get_global",
-                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
-                "variable of the source is accepted (the names of C++ are mangled unless extern "
-                '"C" stands before it)',
-            )
-        found = Global((pointer.value, size.value))
+        device_id = context.cuda_device()
+        module = self._module(device_id)
+        found = Global(_variable(module, name))
         found._module = module
+        self._globals.setdefault(name, {})[device_id] = found
         return found
 
     def get_texref(self, name: str) -> Any:
@@ -280,13 +321,45 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-@functools.lru_cache(maxsize=64)
-def _restored(request_and_backend: bytes) -> SourceModule:
-    """Return what was pickled: one module however often it arrives, as with each task of Dask's."""
-    module = SourceModule.__new__(SourceModule)
-    module._request, module._backend = pickle.loads(request_and_backend)
-    module._modules, module._lock = {}, threading.Lock()
+# What has arrived, by its identity and the values of its variables.  The latest are kept, so that
+# not every task of Dask's loads its own.
+_arrived: weakref.WeakValueDictionary[Any, SourceModule] = weakref.WeakValueDictionary()
+_latest: dict[Any, SourceModule] = {}
+_MOST = 64
+_arrival = threading.RLock()
+
+
+def _restored(identity: str, request: bytes, values: tuple[tuple[str, bytes], ...]) -> SourceModule:
+    """Return the module that was pickled: one, however often it arrives."""
+    key = identity, values
+    with _arrival:
+        module = _arrived.get(key)
+        if module is None:
+            module = SourceModule.__new__(SourceModule)
+            what, backend = pickle.loads(request)
+            module._begin(what, backend, identity, dict(values))
+            _arrived[key] = module
+        _latest.pop(key, None)
+        _latest[key] = module
+        if len(_latest) > _MOST:
+            del _latest[next(iter(_latest))]
     return module
+
+
+def _variable(module: Any, name: str) -> tuple[int, int]:
+    """Return address and size of a loaded module's variable."""
+    pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
+    status = context.libcuda.cuModuleGetGlobal_v2(
+        ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
+    )
+    if status:
+        raise _refused(
+            "SourceModule.get_global",
+            f"there is no variable {name!r} in the module; a __constant__ or __device__ variable "
+            'of the source is accepted (the names of C++ are mangled unless extern "C" stands '
+            "before it)",
+        )
+    return pointer.value, size.value
 
 
 def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | None:

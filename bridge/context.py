@@ -34,7 +34,7 @@ from typing import Any
 import cupy
 import pycuda.driver as drv
 
-from .words import named
+from .words import named, runs_later
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for what neither library offers
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
@@ -289,19 +289,23 @@ def keep(value: Any) -> None:
     library = sys.modules.get("pycuda.gpuarray")
     if library is None:  # then there are none
         return
+    kinds = library.GPUArray, tuple, list, dict
     values, seen = [value], set()
     while values:
         value = values.pop()
         if isinstance(value, tuple | list | dict) and id(value) not in seen:
             seen.add(id(value))
-            values.extend(value.values() if isinstance(value, dict) else value)
+            items = value.values() if isinstance(value, dict) else value
+            if any(issubclass(kind, kinds) for kind in set(map(type, items))):  # few, of many items
+                values.extend(items)
         while isinstance(value, library.GPUArray):
             gpudata = getattr(value, "gpudata", None)
             known = getattr(value, "_bridge_keeper", None)
             if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
                 with suppress(cupy.cuda.runtime.CUDARuntimeError):  # of a kernel, earlier
                     device_id = cupy.cuda.runtime.pointerGetAttributes(int(gpudata)).device
-                    value._bridge_keeper = Keeper(gpudata, device_id)
+                    if device_id >= 0:  # it has not been freed
+                        value._bridge_keeper = Keeper(gpudata, device_id)
             value = value.base  # of a slice, what it is one of
 
 
@@ -529,8 +533,7 @@ class primary_context:  # noqa: N801  (used like a function)
     """Make a device's primary context current for PyCUDA on this thread.
 
     A context manager and a decorator; re-entrant, and safe to share between threads.  As a
-    decorator it covers the call (of a generator function that is not the iteration), and what the
-    function returns may be dropped anywhere.
+    decorator it covers the call, and what the function returns may be dropped anywhere.
 
     Parameters
     ----------
@@ -543,7 +546,8 @@ class primary_context:  # noqa: N801  (used like a function)
         In a process forked from one that had used CUDA.  On leaving, if PyCUDA's current context
         is not the one that was entered.
     TypeError
-        If `device` is not a device.
+        If `device` is not a device; if what is decorated is a coroutine or a generator, whose body
+        runs later.
     ValueError
         On entering, if there is no such device.
 
@@ -577,6 +581,13 @@ class primary_context:  # noqa: N801  (used like a function)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return the function, called where the context is current."""
+        if runs_later(function):
+            raise TypeError(
+                f"primary_context: {getattr(function, '__name__', function)} is a coroutine or a "
+                "generator, whose body runs after the call, where the context is not current; "
+                "decorate the functions that it calls, or write `with bridge.primary_context():` "
+                "in it, around what neither awaits nor yields"
+            )
 
         @functools.wraps(function)
         def inner(*args: Any, **keywords: Any) -> Any:

@@ -10,7 +10,9 @@ Sources: the documentation of ``distributed``, "Serialization" (families ``dask`
 from __future__ import annotations
 
 import copyreg
+import functools
 import pickle
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,14 +36,16 @@ __all__ = ["Plugin"]
 
 Sent = tuple[dict[str, Any], list[Any]]
 
+_PROCESS = uuid.uuid4().hex
+
 
 class Plugin(WorkerPlugin):  # type: ignore[misc]
     """Have every worker send GPUArrays, and let go of them wherever Dask does.
 
     On each worker, also on those that join or start again later, this module is imported.  Dask
-    drops the results of tasks on threads without a context, where PyCUDA cannot free what it
-    allocated: of GPUArrays among them (by themselves, or inside of tuples, lists and dicts) the
-    bridge does.
+    drops what tasks make and return on threads without a context, where PyCUDA cannot free what it
+    allocated.  Hence, from then on, the memory of every `GPUArray` that is made in the process is
+    freed by the bridge: 3 us an array.
 
     Examples
     --------
@@ -54,13 +58,20 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
     name = "pycuda-cupy-bridge"
 
     def setup(self, worker: Any) -> None:
-        """Remember the worker."""
-        self._worker = worker
+        """Begin, on a worker."""
+        if not hasattr(GPUArray.__init__, "__wrapped__"):
+            GPUArray.__init__ = _keeping(GPUArray.__init__)
 
-    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
-        """Look at a result that the worker has got."""
-        if finish == "memory":
-            keep(self._worker.data.get(key))
+
+def _keeping(init: Any) -> Any:
+    # Of what tasks make, only results are shown to a plugin, and not all of them: a task may be
+    # fused with the next one, cancelled, or fail.  And PyCUDA calls nobody when it allocates.
+    @functools.wraps(init)
+    def begin(self: Any, *args: Any, **keywords: Any) -> None:
+        init(self, *args, **keywords)
+        keep(self)
+
+    return begin
 
 
 @sizeof.register(GPUArray)  # type: ignore[untyped-decorator]
@@ -78,7 +89,12 @@ def _send_on_device(array: Any) -> Sent:
         if not array.flags.forc:
             array = cupy.ascontiguousarray(array)
         order = "C" if array.flags.c_contiguous else "F"
-        header = {"shape": array.shape, "order": order, "dtype": pickle.dumps(array.dtype)}
+        header = {
+            "shape": array.shape,
+            "order": order,
+            "dtype": pickle.dumps(array.dtype),
+            "home": (_PROCESS, array.device.id),
+        }
         # Not `view`, which refuses arrays in Fortran order, and those of no dimensions.
         return header, [cupy.ndarray(array.nbytes, np.uint8, array.data)]
 
@@ -86,6 +102,15 @@ def _send_on_device(array: Any) -> Sent:
 def _send(array: Any) -> Sent:
     header, (data,) = _send_on_device(array)
     return header, [memoryview(data.get())]
+
+
+def _device(header: dict[str, Any]) -> int | None:
+    """Return the device for what arrives: within a process its own, else None, the current one.
+
+    Within one it arrives when Dask has spilled it.
+    """
+    process, device_id = header["home"]
+    return int(device_id) if process == _PROCESS else None
 
 
 def _receive_cupy_on_device(header: dict[str, Any], frames: Sequence[Any]) -> Any:
@@ -98,16 +123,20 @@ def _receive_cupy_on_device(header: dict[str, Any], frames: Sequence[Any]) -> An
 
 def _receive_cupy(header: dict[str, Any], frames: Sequence[Any]) -> Any:
     (frame,) = frames
-    return _receive_cupy_on_device(header, [cupy.asarray(np.frombuffer(frame, np.uint8))])
+    with cupy.cuda.Device(_device(header)):
+        data = cupy.asarray(np.frombuffer(frame, np.uint8))
+        # It may be used on another thread, and each may have a default stream of its own.
+        cupy.cuda.get_current_stream().synchronize()
+        return _receive_cupy_on_device(header, [data])
 
 
 def _receive_on_device(header: dict[str, Any], frames: Sequence[Any]) -> Any:
-    with primary_context():
+    with primary_context(_device(header)):
         return as_pycuda(_receive_cupy_on_device(header, frames))
 
 
 def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
-    with primary_context():
+    with primary_context(_device(header)):
         return as_pycuda(_receive_cupy(header, frames))
 
 

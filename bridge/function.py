@@ -17,7 +17,15 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from . import context
-from .arguments import by_value, code_of, convert, is_of_pycuda, pack_arguments
+from .arguments import (
+    HOLDERS,
+    by_value,
+    checked,
+    code_of,
+    convert,
+    is_of_pycuda,
+    pack_arguments,
+)
 from .context import pycuda_device
 from .interface import PLAIN_DTYPES
 from .launching import (
@@ -483,11 +491,12 @@ class Function:
         layout = self._prepared
         if layout is not None:
             # The usual call, as above: pointers are numbers already.
-            device_id = self._only_device
+            device_id, is_usual = self._only_device, True
             if device_id is None:
                 device_id = context.cuda_device()
+                is_usual = not any(isinstance(value, HOLDERS) for value in args)
             # On the default stream CUDA orders PyCUDA's work with it itself.
-            if not _current_stream(device_id).ptr:
+            if is_usual and not _current_stream(device_id).ptr:
                 try:
                     buffer = layout.idle.pop()
                 except IndexError:
@@ -588,6 +597,8 @@ class Function:
             accepted = f"{size} bytes"
         # A device array's __index__ would make the host wait for its value.
         elif is_number or (hasattr(value, "__index__") and not hasattr(value, "shape")):
+            if isinstance(value, HOLDERS):
+                return checked(int(value), f"{self.name}: argument {index}", device_id)
             if not np.iscomplexobj(value):  # of which `struct` takes the real part
                 return value
         elif code in tuple("PnNlLqQ") and (parameter.is_pointer or parameter.dtype is None):

@@ -176,8 +176,9 @@ def _reason(
         )
     if getattr(error, "status", 0) == 400 or "invalid resource handle" in text:
         return (
-            "the stream is unknown to CUDA on the current device; a stream of this device that "
-            f"has not been destroyed is accepted ({text})"
+            f"CUDA does not know the stream, or the function, on device {device_id}, which is "
+            "current; streams and functions of this device that have not been destroyed are "
+            f"accepted ({text})"
         )
 
     def limit(name: str) -> int:

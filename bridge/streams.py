@@ -191,11 +191,23 @@ def _explain(error: Any, *handles: int) -> None:
         raise context.ContextError(failure) from error
     if error.status != _INVALID_HANDLE:
         return
+    handles = tuple(filter(_is_unknown, handles)) or handles
     found = " or ".join(f"0x{handle:x}" for handle in handles if handle)
     raise ValueError(
         f"stream {found} is unknown to CUDA on the current device; a stream of this device that "
         f"has not been destroyed is accepted ({error})"
     ) from error
+
+
+def _is_unknown(handle: int) -> bool:
+    """Tell whether CUDA does not know a stream on the current device."""
+    try:
+        _stream_is_capturing(handle)
+    except _CUDA_ERRORS as error:
+        return bool(error.status == _INVALID_HANDLE)
+    except RuntimeError:  # see `is_capturing`
+        pass
+    return False
 
 
 def _is_non_blocking(handle: int) -> bool:

@@ -1,13 +1,23 @@
-"""How error messages name what they were given."""
+"""What error messages say of what they were given."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MOST = 100  # characters
+
+
+def runs_later(function: Any) -> bool:
+    """Tell whether a function is a coroutine or a generator, whose body runs after the call."""
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
 
 
 def kind(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,7 @@ from . import context
 from .arrays import as_cupy, lend, viewed_by
 from .context import primary_context, pycuda_device
 from .streams import end_waiting_leases, is_capturing, order
-from .words import named
+from .words import named, runs_later
 
 _ndarray = cupy.ndarray
 _current_stream = cupy.cuda.get_current_stream
@@ -68,7 +67,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             "call it with the arrays"
         )
     name = getattr(func, "__name__", "wrap_pycuda")
-    if any(test(func) for test in _RUNS_LATER):
+    if runs_later(func):
         raise TypeError(
             f"wrap_pycuda: {name} is a coroutine or a generator, whose body runs after the call, "
             "where nothing is ordered; wrap the functions that it calls"
@@ -123,11 +122,6 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     return wrapper
 
 
-_RUNS_LATER = (
-    inspect.iscoroutinefunction,
-    inspect.isgeneratorfunction,
-    inspect.isasyncgenfunction,
-)
 Containers = dict[int, tuple[Any, Any]]  # lists and dicts by their id(), and what each became
 
 

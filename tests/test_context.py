@@ -208,6 +208,31 @@ def test_a_forked_child_gets_a_clear_error(python, used):
     assert done.stdout.count("CUDA does not survive fork()") == 2
 
 
+async def coroutine():
+    pass
+
+
+def generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator])
+def test_what_runs_after_the_call_is_not_decorated(function):
+    text = f"primary_context: {function.__name__} is a coroutine or a generator"
+    with pytest.raises(TypeError, match=text):
+        bridge.primary_context()(function)
+
+
+def test_a_decorated_function_may_return_what_was_freed():
+    @bridge.primary_context()
+    def freed():
+        a = gpuarray.zeros(4, np.float32)
+        a.gpudata.free()
+        return a
+
+    assert not hasattr(freed(), "_bridge_keeper")
+
+
 def test_a_decorator_of_a_module_starts_no_cuda_before_a_fork(python):
     script = """
     import os

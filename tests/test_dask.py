@@ -388,6 +388,128 @@ def test_without_either_it_does_not(run):
     assert run(lost("plain", False, "processes(1)")) == "True\n"
 
 
+# What Dask never calls a result, or the bridge cannot look into.
+UNSEEN = """
+import warnings
+from dataclasses import dataclass
+from pycuda.tools import DeviceMemoryPool
+
+warnings.simplefilter("always")  # "could not be cleaned up" goes to stderr
+pool = []
+
+@dataclass
+class Frame:
+    pixels: object
+
+def fresh(*_):
+    with bridge.primary_context():
+        pool[:] = pool or [DeviceMemoryPool()]
+        return gpuarray.to_gpu(np.ones(1 << 10, np.float32), allocator=ALLOCATOR)
+
+def framed():
+    return Frame(fresh())
+
+def slow():
+    a = fresh()
+    bridge.dask.started.set()
+    bridge.dask.gone.wait(60)
+    return a
+
+def fails():
+    a = fresh()
+    raise ValueError(len(a))
+
+def host(a):
+    with bridge.primary_context():
+        return a.get()
+
+def fused(client):
+    meta = np.zeros(0, np.float32)
+    x = da.zeros(8, chunks=4).map_blocks(fresh, dtype="f", meta=meta)
+    x.map_blocks(host, dtype="f", meta=meta).compute()
+
+def inside_of_objects(client):
+    wait(client.submit(framed, pure=False))
+
+def cancelled(client):
+    future = client.submit(slow, pure=False)
+    bridge.dask.started.wait(60)
+    future.cancel()
+    bridge.dask.gone.set()
+
+def failing(client):
+    wait(client.submit(fails, pure=False))
+
+"""
+
+
+@pytest.mark.parametrize("allocator", ["pycuda.driver.mem_alloc", "pool[0].allocate"])
+@pytest.mark.parametrize("case", ["fused", "inside_of_objects", "cancelled", "failing"])
+def test_the_plugin_sees_to_what_is_no_result(run, case, allocator):
+    run(unseen(case, allocator, plugin=True))
+
+
+def test_without_it_that_is_lost(run):
+    """The control."""
+    with pytest.raises(AssertionError, match="could not be cleaned up"):
+        run(unseen("inside_of_objects", "pycuda.driver.mem_alloc", plugin=False))
+
+
+def unseen(case, allocator, plugin):
+    return (
+        UNSEEN.replace("ALLOCATOR", allocator.replace("pycuda.driver", "drv"))
+        + f"""
+import threading
+bridge.dask.started, bridge.dask.gone = threading.Event(), threading.Event()
+with threads(1) as cluster, Client(cluster) as client:
+    if {plugin}:
+        client.register_plugin(bridge.dask.Plugin())
+    {case}(client)
+    for _ in range(3):  # and the thread has let go of what was before
+        client.submit(lambda: None, pure=False).result()
+    time.sleep(0.1)
+"""
+    )
+
+
+@pytest.mark.parametrize("family", ["dask", "cuda"])
+def test_what_was_spilled_comes_back_to_its_device(run, family):
+    out = run(
+        f"""
+        from distributed.protocol import deserialize, serialize
+
+        with bridge.primary_context(1):
+            a = gpuarray.to_gpu(np.arange(4.0))
+        with bridge.primary_context(0):
+            found = deserialize(*serialize(a, serializers=[{family!r}]))
+        with bridge.primary_context(1):
+            x = bridge.as_cupy(found)
+            print(x.device.id, x.get().tolist() == [0, 1, 2, 3])
+            del a, found, x
+        """,
+        devices=2,
+    )
+    assert out == "1 True\n"
+
+
+def test_what_arrives_may_be_used_on_any_thread(python):
+    """Each has a default stream of its own where CuPy is told so."""
+    done = python(
+        """
+        import concurrent.futures, cupy, numpy as np, bridge.dask
+
+        sent = bridge.dask._send(cupy.asarray(np.ones(1 << 20, np.float32)))
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            x = thread.submit(bridge.dask._receive_cupy, *sent).result()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            print(float(x.sum()))
+        """,
+        CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1",
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "1048576.0\n")
+
+
 def test_a_worker_that_dies_loses_nothing(run):
     out = run(
         """

@@ -507,6 +507,11 @@ UNKNOWN = (
 )
 if not ON_GPU:  # a GPU's driver may crash of such a handle
     STREAMS |= {
+        "wait_stream, an unknown handle and another": (
+            lambda w: bridge.wait_stream(cupy.cuda.Stream(), Stream((0, 0xDEAD0))),
+            ValueError,
+            UNKNOWN,
+        ),
         "wait_stream, an unknown handle": (
             lambda w: bridge.wait_stream(None, Stream((0, 0xDEAD0))),
             ValueError,
@@ -1481,6 +1486,9 @@ say("as_cupy of CuPy's", bridge.as_cupy, x)
 say("as_pycuda", bridge.as_pycuda, x)
 say("a function", lambda: fill(a, n, block=32))
 say("a function of CuPy's", lambda: fill(x, n, block=32))
+prepared = bridge.SourceModule(SOURCE).get_function("fill").prepare("Pi")
+say("prepared", lambda: prepared.prepared_call(1, 32, a.gpudata, 8))
+say("prepared, a block of a pool's", lambda: prepared.prepared_call(1, 32, block, 8))
 say("launch", lambda: bridge.launch(plain, a, n, grid=1, block=32))
 say("launch of CuPy's", lambda: bridge.launch(plain, x, n, grid=1, block=32))
 say("cupy_allocator", lambda: bridge.cupy_allocator(pool)(8))
@@ -1492,6 +1500,8 @@ say("wait_stream", bridge.wait_stream, None, None)
 cupy.cuda.Device(0).use()
 say("primary_context", bridge.primary_context(99).__enter__)
 assert state() == before, (state(), before)
+with bridge.primary_context(1):
+    say("launch of a function", lambda: bridge.launch(plain, a, n, grid=1, block=32))
 with bridge.primary_context(1):
     assert a.get().tolist() == x.get().tolist() == host.tolist()
 print(json.dumps(found))
@@ -1517,10 +1527,17 @@ ON_TWO_DEVICES = {
     "as_pycuda": (ERROR, f"as_pycuda: the array {ELSEWHERE}"),
     "a function": (ERROR, f"fill: argument 0 (`float *x`) {ELSEWHERE}"),
     "a function of CuPy's": (ERROR, f"fill: argument 0 (`float *x`) {ELSEWHERE}"),
+    "prepared": (ERROR, f"fill: argument 0 {ELSEWHERE}"),
+    "prepared, a block of a pool's": (ERROR, f"fill: argument 0 {ELSEWHERE}"),
     "launch": (ERROR, f"launch: argument 0 {ELSEWHERE}"),
     "launch of CuPy's": (ERROR, f"launch: argument 0 {ELSEWHERE}"),
     "cupy_allocator": (ERROR, f"cupy_allocator: {OWN_POOL}"),
     "pycuda_allocator": (ERROR, f"pycuda_allocator: {OWN_POOL}"),
+    "launch of a function": (
+        "pycuda._driver.LogicError",
+        "launch: CUDA does not know the stream, or the function, on device 1, which is current; "
+        "streams and functions of this device that have not been destroyed are accepted (...)",
+    ),
     "CuPy elsewhere": (ERROR, SWITCHED),
     "wait_stream": (ERROR, SWITCHED),
     "primary_context": (

@@ -98,7 +98,127 @@ def test_what_arrives_often_is_one_module(module):
     assert pickle.loads(data)._module is pickle.loads(data)._module
 
 
-def test_a_variable_of_a_module_stays_here():
+WITH_VARIABLES = """
+__constant__ float w[3];
+__device__ int count;
+__global__ void read(float *y) { y[threadIdx.x] = w[threadIdx.x] + count; }
+__global__ void add_to_count(int n) { count += n; }
+"""
+
+
+def with_weights(*weights):
+    module = bridge.SourceModule(WITH_VARIABLES)
+    bridge.as_cupy(module.get_global("w")).view("f")[:] = cupy.asarray(weights, "f")
+    return module
+
+
+def read(module):
+    y = cupy.zeros(3, "f")
+    module.get_function("read")(y, block=3)
+    return y.get().tolist()
+
+
+@pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
+def test_what_a_variable_holds_goes_along(duplicate):
+    module = with_weights(1, 2, 3)
+    other = duplicate(module)
+    bridge.as_cupy(module.get_global("w")).view("f")[:] = 0
+    assert read(other) == [1, 2, 3]
+    assert read(there_and_back(other)) == [1, 2, 3]
+    assert read(module) == [0, 0, 0]
+
+
+def test_it_is_read_behind_the_stream_that_wrote_it():
+    module = with_weights(1, 2, 3)
+    weights = bridge.as_cupy(module.get_global("w")).view("f")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    bridge.wait_stream(stream, None)
+    slow = bridge.SourceModule(
+        "__global__ void slow(float *x, int turns)"
+        "{ for (int i = 0; i < turns; i++) __nanosleep(1000); x[threadIdx.x] = 7; }"
+    ).get_function("slow")
+    with stream:
+        slow(weights, 20_000 if ON_GPU else 1, block=3)
+    assert read(there_and_back(module)) == [7, 7, 7]
+
+
+def test_other_values_make_another_module():
+    module = with_weights(1, 2, 3)
+    first = there_and_back(module)
+    bridge.as_cupy(module.get_global("w")).view("f")[:] = 5
+    assert (read(there_and_back(module)), read(first)) == ([5, 5, 5], [1, 2, 3])
+
+
+def test_variables_that_nobody_asked_for_are_as_new():
+    module = with_weights(1, 2, 3)
+    module.get_function("add_to_count")(4, block=1)
+    assert (read(module), read(there_and_back(module))) == ([5, 6, 7], [1, 2, 3])
+
+
+def test_two_modules_of_one_source_stay_two():
+    one, two = there_and_back([with_weights(1, 2, 3), with_weights(1, 2, 3)])
+    one.get_function("add_to_count")(4, block=1)
+    assert (read(one), read(two)) == ([5, 6, 7], [1, 2, 3])
+
+
+def test_what_is_held_stays_one_module_whatever_else_arrives(module, monkeypatch):
+    data = pickle.dumps(module)
+    held = pickle.loads(data)
+    monkeypatch.setattr("bridge.compiler._MOST", 0)
+    for value in range(len(bridge.compiler._latest) + 1):
+        there_and_back(with_weights(value, 0, 0))
+    assert held not in bridge.compiler._latest.values()
+    assert pickle.loads(data) is held
+
+
+def test_threads_get_one_module(module):
+    found, interval = [], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for value in range(50):
+            data, start = pickle.dumps(with_weights(value, 0, 0)), threading.Barrier(4)
+
+            def load(data=data, start=start):
+                start.wait()
+                found.append(pickle.loads(data))
+
+            threads = [threading.Thread(target=load) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(set(map(id, found))) == 1
+            found.clear()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_a_variable_that_differs_between_devices_does_not_go(python):
+    done = python(
+        f"""
+        import bridge, bridge.autoinit, cupy, pickle
+        module = bridge.SourceModule({WITH_VARIABLES!r})
+        for device in (0, 1):
+            with bridge.primary_context(device):
+                bridge.as_cupy(module.get_global("w")).view("f")[:] = device
+        try:
+            pickle.dumps(module)
+        except ValueError as error:
+            print(error)
+        with bridge.primary_context(1):
+            bridge.as_cupy(module.get_global("w")).view("f")[:] = 0
+        pickle.dumps(module)
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "SourceModule: the variable 'w' differs between devices 0, 1, and the module cannot be "
+        "pickled or copied; write the same to all"
+    )
+
+
+def test_an_address_of_a_variable_stays_here():
     module = bridge.SourceModule("__constant__ float c[4]; __global__ void f(float *x) { *x = 1; }")
     for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="an address in this process"):
