@@ -124,7 +124,8 @@ class SourceModule:
     Notes
     -----
     Pickled, a module is its source, its options, and what the variables hold that `get_global` was
-    asked for; other variables are as new.  Where it arrives it is compiled when it is first used.
+    asked for (to read them, the host waits for the device); other variables are as new.  Where it
+    arrives it is compiled when it is first used.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).

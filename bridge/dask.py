@@ -45,7 +45,7 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
     On each worker, also on those that join or start again later, this module is imported.  Dask
     drops what tasks make and return on threads without a context, where PyCUDA cannot free what it
     allocated.  Hence, from then on, the memory of every `GPUArray` that is made in the process is
-    freed by the bridge: 3 us an array.
+    freed by the bridge.
 
     Examples
     --------
@@ -59,19 +59,18 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Begin, on a worker."""
-        if not hasattr(GPUArray.__init__, "__wrapped__"):
-            GPUArray.__init__ = _keeping(GPUArray.__init__)
+        GPUArray.__init__ = _make
 
 
-def _keeping(init: Any) -> Any:
+_init = GPUArray.__init__
+
+
+@functools.wraps(_init)
+def _make(array: Any, *args: Any, **keywords: Any) -> None:
     # Of what tasks make, only results are shown to a plugin, and not all of them: a task may be
     # fused with the next one, cancelled, or fail.  And PyCUDA calls nobody when it allocates.
-    @functools.wraps(init)
-    def begin(self: Any, *args: Any, **keywords: Any) -> None:
-        init(self, *args, **keywords)
-        keep(self)
-
-    return begin
+    _init(array, *args, **keywords)
+    keep(array)
 
 
 @sizeof.register(GPUArray)  # type: ignore[untyped-decorator]

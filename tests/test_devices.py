@@ -100,6 +100,31 @@ def test_streams_of_another_device_are_ordered_from_anywhere(run):
     assert out == "7\n"
 
 
+def test_modules_of_any_device_may_be_dropped_anywhere(run):
+    out = run(
+        """
+        import threading, warnings
+        warnings.simplefilter("always")
+
+        def modules():
+            for device in (0, 1):
+                with bridge.primary_context(device):
+                    yield bridge.SourceModule("__global__ void f() { }").get_function("f")
+
+        held = [*modules()]
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        held = [*modules()]
+        with bridge.primary_context(1):
+            held.clear()
+        put(cupy.zeros(N, np.int32), N, 1, 0, grid=1, block=32)
+        print(held)
+        """
+    )
+    assert out == "[]\n"
+
+
 def test_a_capture_takes_no_event_of_another_devices_stream(run):
     out = run(
         """
