@@ -191,7 +191,8 @@ def _explain(error: Any, *handles: int) -> None:
         raise context.ContextError(failure) from error
     if error.status != _INVALID_HANDLE:
         return
-    handles = tuple(filter(_is_unknown, handles)) or handles
+    if all(handles) and len(handles) > 1:  # which one?
+        handles = tuple(filter(_is_unknown, handles)) or handles
     found = " or ".join(f"0x{handle:x}" for handle in handles if handle)
     raise ValueError(
         f"stream {found} is unknown to CUDA on the current device; a stream of this device that "

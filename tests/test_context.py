@@ -465,6 +465,7 @@ def test_the_device_is_taken_from_the_pointer(python):
     assert out == "1 1\n"
 
 
+@pytest.mark.alone
 def test_an_array_that_was_refused_on_another_device_is_let_go_of_on_its_own(python):
     out = two_devices(
         python,
