@@ -24,6 +24,7 @@ from . import context, nvrtc
 from .function import Function
 from .launching import no_texture_references
 from .signature import kernel_names, read_parameters
+from .streams import is_capturing
 from .words import named
 
 _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
@@ -124,8 +125,9 @@ class SourceModule:
     Notes
     -----
     Pickled, a module is its source, its options, and what the variables hold that `get_global` was
-    asked for (to read them, the host waits for the device); other variables are as new.  Where it
-    arrives it is compiled when it is first used.
+    asked for: to read them, the host waits for the device.  An address in one is of no use
+    elsewhere.  Where a module arrives it is compiled when it is first used; what arrives as often
+    is one module, until `get_global` is called on that.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
@@ -174,10 +176,10 @@ class SourceModule:
         request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._begin(request, backend, uuid.uuid4().hex, {})
+        self._set_up(request, backend, uuid.uuid4().hex, {})
         self._module(context.cuda_device())
 
-    def _begin(
+    def _set_up(
         self, request: Request, backend: str, identity: str, values: dict[str, bytes]
     ) -> None:
         self._request = request
@@ -189,41 +191,54 @@ class SourceModule:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        """Pickle what is to be compiled and what its variables hold.
+        """Pickle what is to be compiled, and what its variables hold.
 
         Raises
         ------
         ValueError
-            If a variable differs between devices.
+            If a variable differs between devices, or is to be read while CuPy's current stream is
+            being captured.
         """
         request = pickle.dumps((self._request, self._backend))
-        return _restored, (self._identity, request, tuple(sorted(self._read().items())))
+        values = tuple(sorted(self._read_variables().items()))
+        return _restored_module, (self._identity, request, values)
 
-    def _read(self) -> dict[str, bytes]:
-        """Return what the variables hold that somebody may have written, by name."""
+    def __copy__(self) -> SourceModule:
+        """Return another module, whose variables hold the same."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        values = self._read_variables()
+        other._set_up(self._request, self._backend, uuid.uuid4().hex, values)
+        return other
+
+    def __deepcopy__(self, memo: Any) -> SourceModule:
+        """Return another module, whose variables hold the same."""
+        return self.__copy__()
+
+    def _read_variables(self) -> dict[str, bytes]:
+        """Return what the variables hold that `get_global` was asked for, here or elsewhere."""
         values = dict(self._values)
-        for name, places in list(self._globals.items()):
-            found = set()
-            for device_id, (pointer, size) in list(places.items()):
-                data = np.empty(size, np.uint8)
-                with context.primary_context(device_id):
-                    drv.Context.synchronize()  # it may have been written on any stream
-                    drv.memcpy_dtoh(data, pointer)
-                found.add(data.tobytes())
-            if len(found) > 1:
+        for name, places in self._globals.copy().items():
+            found = {device: _read(name, place, device) for device, place in places.copy().items()}
+            if len({*found.values()}) > 1:
                 raise ValueError(
                     f"SourceModule: the variable {name!r} differs between devices "
-                    f"{', '.join(map(str, sorted(places)))}, and the module cannot be pickled or "
+                    f"{', '.join(map(str, sorted(found)))}, and the module cannot be pickled or "
                     "copied; write the same to all, or make a module for each"
                 )
-            (values[name],) = found
+            values[name] = found.popitem()[1]
         return values
 
-    def _write(self, module: Any) -> None:
+    def _write_variables(self, module: Any, device_id: int) -> None:
         """Write into a loaded module's variables what has come along."""
         stream = cupy.cuda.Stream(non_blocking=True)  # the default one may be held by a capture
         for name, value in self._values.items():
-            pointer, size = _variable(module, name)
+            pointer, size = self._variable(module, name, device_id)
+            if size != len(value):
+                raise ValueError(
+                    f"SourceModule: the variable {name!r} has {size} bytes here, and {len(value)} "
+                    "where the module was pickled; the same headers are to be in both places"
+                )
             host = np.frombuffer(value, np.uint8)
             kind = cupy.cuda.runtime.memcpyHostToDevice
             cupy.cuda.runtime.memcpyAsync(pointer, host.ctypes.data, size, kind, stream.ptr)
@@ -257,7 +272,7 @@ class SourceModule:
                         f"is {default}: {error}",
                     ) from error
                 if self._values:
-                    self._write(module)
+                    self._write_variables(module, device_id)
                 self._modules[device_id] = module
         return module
 
@@ -308,7 +323,22 @@ class SourceModule:
         _check_name(name, "get_global", "variable")
         device_id = context.cuda_device()
         module = self._module(device_id)
-        found = Global(_variable(module, name))
+        _forget(self)  # from here on its variables may change
+        return self._variable(module, name, device_id)
+
+    def _variable(self, module: Any, name: str, device_id: int) -> Global:
+        pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
+        status = context.libcuda.cuModuleGetGlobal_v2(
+            ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
+        )
+        if status:
+            raise _refused(
+                "SourceModule.get_global",
+                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
+                "variable of the source is accepted (the names of C++ are mangled unless extern "
+                '"C" stands before it)',
+            )
+        found = Global((pointer.value, size.value))
         found._module = module
         self._globals.setdefault(name, {})[device_id] = found
         return found
@@ -322,45 +352,55 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-# What has arrived, by its identity and the values of its variables.  The latest are kept, so that
+# What has arrived, by its identity and what its variables hold.  The most recent are kept, so that
 # not every task of Dask's loads its own.
 _arrived: weakref.WeakValueDictionary[Any, SourceModule] = weakref.WeakValueDictionary()
-_latest: dict[Any, SourceModule] = {}
+_recent: dict[str, SourceModule] = {}  # by the identity alone
 _MOST = 64
 _arrival = threading.RLock()
 
 
-def _restored(identity: str, request: bytes, values: tuple[tuple[str, bytes], ...]) -> SourceModule:
+def _restored_module(
+    identity: str, request: bytes, values: tuple[tuple[str, bytes], ...]
+) -> SourceModule:
     """Return the module that was pickled: one, however often it arrives."""
-    key = identity, values
     with _arrival:
-        module = _arrived.get(key)
+        module = _arrived.get((identity, values))
         if module is None:
             module = SourceModule.__new__(SourceModule)
             what, backend = pickle.loads(request)
-            module._begin(what, backend, identity, dict(values))
-            _arrived[key] = module
-        _latest.pop(key, None)
-        _latest[key] = module
-        if len(_latest) > _MOST:
-            del _latest[next(iter(_latest))]
+            module._set_up(what, backend, identity, dict(values))
+            _arrived[identity, values] = module
+        _recent.pop(identity, None)
+        _recent[identity] = module
+        if len(_recent) > _MOST:
+            del _recent[next(iter(_recent))]
     return module
 
 
-def _variable(module: Any, name: str) -> tuple[int, int]:
-    """Return address and size of a loaded module's variable."""
-    pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
-    status = context.libcuda.cuModuleGetGlobal_v2(
-        ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
-    )
-    if status:
-        raise _refused(
-            "SourceModule.get_global",
-            f"there is no variable {name!r} in the module; a __constant__ or __device__ variable "
-            'of the source is accepted (the names of C++ are mangled unless extern "C" stands '
-            "before it)",
-        )
-    return pointer.value, size.value
+def _forget(module: SourceModule) -> None:
+    """Have what arrives from now on become another module."""
+    with _arrival:
+        if _recent.get(module._identity) is module:
+            del _recent[module._identity]
+        key = module._identity, tuple(sorted(module._values.items()))
+        if _arrived.get(key) is module:
+            del _arrived[key]
+
+
+def _read(name: str, variable: Global, device_id: int) -> bytes:
+    """Return what a variable holds."""
+    pointer, size = variable
+    data = np.empty(size, np.uint8)
+    with context.primary_context(device_id):
+        if is_capturing(cupy.cuda.get_current_stream().ptr):
+            raise ValueError(
+                f"SourceModule: the variable {name!r} cannot be read while CuPy's current stream "
+                "is being captured into a graph; pickle or copy the module before or after"
+            )
+        drv.Context.synchronize()  # it may have been written on any stream
+        drv.memcpy_dtoh(data, pointer)
+    return data.tobytes()
 
 
 def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | None:

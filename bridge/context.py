@@ -299,14 +299,35 @@ def keep(value: Any) -> None:
             if any(issubclass(kind, kinds) for kind in set(map(type, items))):  # few, of many items
                 values.extend(items)
         while isinstance(value, library.GPUArray):
-            gpudata = getattr(value, "gpudata", None)
-            known = getattr(value, "_bridge_keeper", None)
-            if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
-                with suppress(cupy.cuda.runtime.CUDARuntimeError):  # of a kernel, earlier
-                    device_id = cupy.cuda.runtime.pointerGetAttributes(int(gpudata)).device
-                    if device_id >= 0:  # it has not been freed
-                        value._bridge_keeper = Keeper(gpudata, device_id)
+            _keep_memory(value)
             value = value.base  # of a slice, what it is one of
+
+
+def _keep_memory(array: Any) -> None:
+    gpudata = getattr(array, "gpudata", None)
+    known = getattr(array, "_bridge_keeper", None)
+    if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
+        with suppress(cupy.cuda.runtime.CUDARuntimeError):  # of a kernel, earlier
+            device_id = cupy.cuda.runtime.pointerGetAttributes(int(gpudata)).device
+            if device_id >= 0:  # it has not been freed
+                array._bridge_keeper = Keeper(gpudata, device_id)
+
+
+def keep_at_the_end(
+    array: Any,
+    is_finalizing: Callable[[], bool] = sys.is_finalizing,
+    keep: Callable[[Any], None] = keep_for_ever,
+) -> None:
+    """Do so when a GPUArray goes: a finalizer, for its class.
+
+    Under a context that is not one of ours the memory may be of that context, which PyCUDA frees.
+    """
+    if is_finalizing():
+        keep(array)
+        return
+    current = pycuda_current()
+    if current is None or (len(_contexts) > 1 and current in _contexts.values()):
+        _keep_memory(array)
 
 
 _collecting = 0  # the thread on which the garbage collector is at work

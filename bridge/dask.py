@@ -10,7 +10,7 @@ Sources: the documentation of ``distributed``, "Serialization" (families ``dask`
 from __future__ import annotations
 
 import copyreg
-import functools
+import os
 import pickle
 import uuid
 from collections.abc import Sequence
@@ -29,23 +29,27 @@ from distributed.protocol import (
 from pycuda.gpuarray import GPUArray
 
 from .arrays import address_of, as_cupy, as_pycuda
-from .context import keep, primary_context
+from .context import keep_at_the_end, primary_context
 from .interface import pointer_device
 
 __all__ = ["Plugin"]
 
 Sent = tuple[dict[str, Any], list[Any]]
 
-_PROCESS = uuid.uuid4().hex
+_HERE = uuid.uuid4().hex
+
+
+def _process() -> str:
+    return f"{_HERE}-{os.getpid()}"  # the former is the same in a forked child
 
 
 class Plugin(WorkerPlugin):  # type: ignore[misc]
     """Have every worker send GPUArrays, and let go of them wherever Dask does.
 
     On each worker, also on those that join or start again later, this module is imported.  Dask
-    drops what tasks make and return on threads without a context, where PyCUDA cannot free what it
-    allocated.  Hence, from then on, the memory of every `GPUArray` that is made in the process is
-    freed by the bridge.
+    drops what tasks make on threads without a context, where PyCUDA cannot free what it allocated.
+    Hence, from then on, the bridge frees the memory of every `GPUArray` that goes in the process
+    where no context is current.
 
     Examples
     --------
@@ -59,18 +63,9 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Begin, on a worker."""
-        GPUArray.__init__ = _make
-
-
-_init = GPUArray.__init__
-
-
-@functools.wraps(_init)
-def _make(array: Any, *args: Any, **keywords: Any) -> None:
-    # Of what tasks make, only results are shown to a plugin, and not all of them: a task may be
-    # fused with the next one, cancelled, or fail.  And PyCUDA calls nobody when it allocates.
-    _init(array, *args, **keywords)
-    keep(array)
+        # Of what tasks make, only results are shown to a plugin, and not all of them: a task may
+        # be fused with the next one, cancelled, or fail.  PyCUDA's class has no finalizer.
+        GPUArray.__del__ = keep_at_the_end
 
 
 @sizeof.register(GPUArray)  # type: ignore[untyped-decorator]
@@ -92,7 +87,7 @@ def _send_on_device(array: Any) -> Sent:
             "shape": array.shape,
             "order": order,
             "dtype": pickle.dumps(array.dtype),
-            "home": (_PROCESS, array.device.id),
+            "home": (_process(), array.device.id),
         }
         # Not `view`, which refuses arrays in Fortran order, and those of no dimensions.
         return header, [cupy.ndarray(array.nbytes, np.uint8, array.data)]
@@ -104,12 +99,9 @@ def _send(array: Any) -> Sent:
 
 
 def _device(header: dict[str, Any]) -> int | None:
-    """Return the device for what arrives: within a process its own, else None, the current one.
-
-    Within one it arrives when Dask has spilled it.
-    """
+    """Return the device of what Dask has spilled; None, the current one, for what was sent."""
     process, device_id = header["home"]
-    return int(device_id) if process == _PROCESS else None
+    return int(device_id) if process == _process() else None
 
 
 def _receive_cupy_on_device(header: dict[str, Any], frames: Sequence[Any]) -> Any:
@@ -142,6 +134,7 @@ def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
 def _pickled(array: Any) -> Any:
     """Pickle as PyCUDA does, but on any thread."""
     header, (data,) = _send(array)
+    header["home"] = None, None
     return _receive, (header, [bytearray(data)])
 
 

@@ -143,9 +143,9 @@ class Function:
     def __reduce__(self) -> Any:
         """Pickle the module, the name and what is prepared."""
         if "_module" not in self.__dict__:
-            return _restored, self.__dict__["_deferred"]
+            return _restored_function, self.__dict__["_deferred"]
         codes = None if self._prepared is None else self._codes
-        return _restored, (self._module, self.name, codes)
+        return _restored_function, (self._module, self.name, codes)
 
     def __repr__(self) -> str:
         """Show the kernel as the source declares it."""
@@ -491,12 +491,11 @@ class Function:
         layout = self._prepared
         if layout is not None:
             # The usual call, as above: pointers are numbers already.
-            device_id, is_usual = self._only_device, True
+            device_id = self._only_device
             if device_id is None:
                 device_id = context.cuda_device()
-                is_usual = not any(isinstance(value, HOLDERS) for value in args)
             # On the default stream CUDA orders PyCUDA's work with it itself.
-            if is_usual and not _current_stream(device_id).ptr:
+            if not _current_stream(device_id).ptr:
                 try:
                     buffer = layout.idle.pop()
                 except IndexError:
@@ -684,7 +683,7 @@ _STATE = frozenset(
 )
 
 
-def _restored(module: Any, name: str, codes: list[str] | None) -> Function:
+def _restored_function(module: Any, name: str, codes: list[str] | None) -> Function:
     """Return a function that is loaded when it is first used: here there need not be a GPU."""
     function = Function.__new__(Function)
     function.name = name

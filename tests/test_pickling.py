@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
 import sys
 import threading
+import weakref
 
 import cupy
 import numpy as np
@@ -165,10 +167,103 @@ def test_what_is_held_stays_one_module_whatever_else_arrives(module, monkeypatch
     data = pickle.dumps(module)
     held = pickle.loads(data)
     monkeypatch.setattr("bridge.compiler._MOST", 0)
-    for value in range(len(bridge.compiler._latest) + 1):
+    for value in range(len(bridge.compiler._recent) + 1):
         there_and_back(with_weights(value, 0, 0))
-    assert held not in bridge.compiler._latest.values()
+    assert held not in bridge.compiler._recent.values()
     assert pickle.loads(data) is held
+
+
+def test_a_module_that_nobody_holds_is_there_for_the_next_task(module):
+    data = pickle.dumps(module)
+    there = weakref.ref(pickle.loads(data))
+    gc.collect()
+    assert pickle.loads(data) is there()
+
+
+def test_of_a_module_that_changes_the_latest_state_is_kept():
+    module = with_weights(1, 2, 3)
+    earlier = weakref.ref(there_and_back(module))
+    bridge.as_cupy(module.get_global("w")).view("f")[:] = 5
+    there_and_back(module)
+    gc.collect()
+    assert earlier() is None
+
+
+def test_what_was_written_where_it_arrived_is_not_what_arrives():
+    module = with_weights(1, 2, 3)
+    data = pickle.dumps(module)
+    there = pickle.loads(data)
+    bridge.as_cupy(there.get_global("w")).view("f")[:] = 5
+    assert (read(there), read(pickle.loads(data)), read(there_and_back(there))) == (
+        [5, 5, 5], [1, 2, 3], [5, 5, 5],
+    )  # fmt: skip
+
+
+def test_what_a_kernel_wrote_where_it_arrived_goes_on():
+    module = with_weights(0, 0, 0)
+    module.get_global("count")
+    there = there_and_back(module)
+    there.get_function("add_to_count")(4, block=1)
+    assert read(there_and_back(there)) == [4, 4, 4]
+
+
+def test_a_copy_is_a_module_of_its_own():
+    module = with_weights(1, 2, 3)
+    one, two = copy.copy(module), copy.deepcopy(module)
+    one.get_function("add_to_count")(4, block=1)
+    bridge.as_cupy(two.get_global("w")).view("f")[:] = 0
+    assert (read(module), read(one), read(two)) == ([1, 2, 3], [5, 6, 7], [0, 0, 0])
+    assert read(copy.deepcopy(two)) == [0, 0, 0]
+
+
+def test_a_copy_is_of_the_same_class():
+    class Named(bridge.SourceModule):
+        pass
+
+    module = Named(SOURCE)
+    module.name = "mine"
+    other = copy.copy(module)
+    assert (type(other), other.name) == (Named, "mine")
+
+
+@pytest.mark.parametrize("non_blocking", [True, False])
+def test_what_arrived_may_be_used_first_in_a_capture(non_blocking):
+    arrived = there_and_back(with_weights(1, 2, 3).get_function("read"))
+    y, stream = cupy.zeros(3, "f"), cupy.cuda.Stream(non_blocking=non_blocking)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        arrived(y, block=3)
+        stream.end_capture().launch()
+    stream.synchronize()
+    assert y.get().tolist() == [1, 2, 3]
+
+
+def test_in_a_capture_no_variable_is_read():
+    module, stream = with_weights(1, 2, 3), cupy.cuda.Stream(non_blocking=True)
+    x = cupy.zeros(3, "f")
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(ValueError, match="'w' cannot be read while CuPy's current stream is"):
+            pickle.dumps(module)
+        x += 1
+        stream.end_capture().launch()
+    stream.synchronize()
+    assert x.get().tolist() == [1, 1, 1]
+
+
+def test_a_variable_of_another_size_is_refused(tmp_path):
+    header = tmp_path / "size.h"
+    header.write_text("#define N 4")
+    source = '#include "size.h"\n__device__ float w[N]; __global__ void f() { }'
+    module = bridge.SourceModule(source, include_dirs=[str(tmp_path)])
+    module.get_global("w")
+    there = there_and_back(module)
+    header.write_text("#define N 1000000")
+    text = "the variable 'w' has 4000000 bytes here, and 16 where the module was pickled"
+    with pytest.raises(ValueError, match=text):
+        there.get_function("f")
 
 
 def test_threads_get_one_module(module):
