@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "arguments": {"arrays", "context", "interface", "signature", "words"},
     "arrays": {"context", "interface", "streams"},
     "autoinit": {"context", "libraries"},
-    "compiler": {"context", "function", "launching", "nvrtc", "signature", "words"},
+    "compiler": {"context", "function", "launching", "nvrtc", "signature", "streams", "words"},
     "config": {"__init__", "context"},
     "context": {"words"},
     "dask": {"arrays", "context", "interface"},

@@ -213,7 +213,9 @@ def test_a_copy_is_a_module_of_its_own():
     one.get_function("add_to_count")(4, block=1)
     bridge.as_cupy(two.get_global("w")).view("f")[:] = 0
     assert (read(module), read(one), read(two)) == ([1, 2, 3], [5, 6, 7], [0, 0, 0])
-    assert read(copy.deepcopy(two)) == [0, 0, 0]
+    three, four = copy.deepcopy(two), copy.deepcopy(two)
+    three.get_function("add_to_count")(4, block=1)
+    assert (read(three), read(four)) == ([4, 4, 4], [0, 0, 0])
 
 
 def test_a_copy_is_of_the_same_class():
