@@ -530,12 +530,13 @@ DROPS = {
         def work():
             own.push()
             before = drv.mem_get_info()[0]
-            c = gpuarray.zeros(1 << 22, np.uint8)
+            c = gpuarray.empty(1 << 22, np.uint8)
             assert drv.mem_get_info()[0] < before
             del c
             assert drv.mem_get_info()[0] == before
             own.pop()
         on_a_thread(work)
+        own.detach()
     """,
     "slices": """
         held = [a[1:][::2], b.reshape(512, 512)]
