@@ -29,6 +29,8 @@ from .words import named
 
 _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
+Values = tuple[tuple[str, bytes], ...]  # names of variables and what they hold, sorted
+
 
 class Request(NamedTuple):
     """What to compile: the arguments of ``pycuda.compiler.compile``, in their order."""
@@ -176,12 +178,10 @@ class SourceModule:
         request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._set_up(request, backend, uuid.uuid4().hex, {})
+        self._set_up(request, backend, uuid.uuid4().hex, ())
         self._module(context.cuda_device())
 
-    def _set_up(
-        self, request: Request, backend: str, identity: str, values: dict[str, bytes]
-    ) -> None:
+    def _set_up(self, request: Request, backend: str, identity: str, values: Values) -> None:
         self._request = request
         self._backend = backend
         self._identity = identity  # the same in each process
@@ -200,8 +200,7 @@ class SourceModule:
             being captured.
         """
         request = pickle.dumps((self._request, self._backend))
-        values = tuple(sorted(self._read_variables().items()))
-        return _restored_module, (self._identity, request, values)
+        return _restored_module, (self._identity, request, self._read_variables())
 
     def __copy__(self) -> SourceModule:
         """Return another module, whose variables hold the same."""
@@ -215,7 +214,7 @@ class SourceModule:
         """Return another module, whose variables hold the same."""
         return self.__copy__()
 
-    def _read_variables(self) -> dict[str, bytes]:
+    def _read_variables(self) -> Values:
         """Return what the variables hold that `get_global` was asked for, here or elsewhere."""
         values = dict(self._values)
         for name, places in self._globals.copy().items():
@@ -227,12 +226,12 @@ class SourceModule:
                     "copied; write the same to all, or make a module for each"
                 )
             values[name] = found.popitem()[1]
-        return values
+        return tuple(sorted(values.items()))
 
     def _write_variables(self, module: Any, device_id: int) -> None:
         """Write into a loaded module's variables what has come along."""
         stream = cupy.cuda.Stream(non_blocking=True)  # the default one may be held by a capture
-        for name, value in self._values.items():
+        for name, value in self._values:
             pointer, size = self._variable(module, name, device_id)
             if size != len(value):
                 raise ValueError(
@@ -360,16 +359,14 @@ _MOST = 64
 _arrival = threading.RLock()
 
 
-def _restored_module(
-    identity: str, request: bytes, values: tuple[tuple[str, bytes], ...]
-) -> SourceModule:
+def _restored_module(identity: str, request: bytes, values: Values) -> SourceModule:
     """Return the module that was pickled: one, however often it arrives."""
     with _arrival:
         module = _arrived.get((identity, values))
         if module is None:
             module = SourceModule.__new__(SourceModule)
             what, backend = pickle.loads(request)
-            module._set_up(what, backend, identity, dict(values))
+            module._set_up(what, backend, identity, values)
             _arrived[identity, values] = module
         _recent.pop(identity, None)
         _recent[identity] = module
@@ -383,7 +380,7 @@ def _forget(module: SourceModule) -> None:
     with _arrival:
         if _recent.get(module._identity) is module:
             del _recent[module._identity]
-        key = module._identity, tuple(sorted(module._values.items()))
+        key = module._identity, module._values
         if _arrived.get(key) is module:
             del _arrived[key]
 

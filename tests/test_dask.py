@@ -443,7 +443,7 @@ def failing(client):
 """
 
 
-@pytest.mark.parametrize("allocator", ["pycuda.driver.mem_alloc", "pool[0].allocate"])
+@pytest.mark.parametrize("allocator", ["drv.mem_alloc", "pool[0].allocate"])
 @pytest.mark.parametrize("case", ["fused", "inside_of_objects", "cancelled", "failing"])
 def test_the_plugin_sees_to_what_is_no_result(run, case, allocator):
     run(unseen(case, allocator, plugin=True))
@@ -452,12 +452,12 @@ def test_the_plugin_sees_to_what_is_no_result(run, case, allocator):
 def test_without_it_that_is_lost(run):
     """The control."""
     with pytest.raises(AssertionError, match="could not be cleaned up"):
-        run(unseen("inside_of_objects", "pycuda.driver.mem_alloc", plugin=False))
+        run(unseen("inside_of_objects", "drv.mem_alloc", plugin=False))
 
 
 def unseen(case, allocator, plugin):
     return (
-        UNSEEN.replace("ALLOCATOR", allocator.replace("pycuda.driver", "drv"))
+        UNSEEN.replace("ALLOCATOR", allocator)
         + f"""
 import threading
 bridge.dask.started, bridge.dask.gone = threading.Event(), threading.Event()

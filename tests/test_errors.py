@@ -1502,7 +1502,6 @@ say("primary_context", bridge.primary_context(99).__enter__)
 assert state() == before, (state(), before)
 with bridge.primary_context(1):
     say("launch of a function", lambda: bridge.launch(plain, a, n, grid=1, block=32))
-with bridge.primary_context(1):
     assert a.get().tolist() == x.get().tolist() == host.tolist()
 print(json.dumps(found))
 """

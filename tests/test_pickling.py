@@ -268,7 +268,7 @@ def test_a_variable_of_another_size_is_refused(tmp_path):
         there.get_function("f")
 
 
-def test_threads_get_one_module(module):
+def test_threads_get_one_module():
     found, interval = [], sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
