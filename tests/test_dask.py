@@ -713,14 +713,19 @@ class OnDeviceOnly(WorkerPlugin):
 """
 
 
-@pytest.mark.parametrize("protocol", ["tcp", "ucx"])
-def test_gpuarrays_travel_between_the_workers_of_dask_cuda(run, package, gpu, protocol):
+@pytest.fixture
+def run_dask_cuda(run, package, gpu):
+    """Do as `run`, with the helpers of dask-cuda above."""
     package("dask_cuda")
+    return lambda script: run(CUDA_CLUSTER + script)
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "ucx"])
+def test_gpuarrays_travel_between_the_workers_of_dask_cuda(run_dask_cuda, package, protocol):
     if protocol == "ucx":
         package("distributed_ucxx")
-    out = run(
-        CUDA_CLUSTER
-        + f"""
+    out = run_dask_cuda(
+        f"""
 with cuda_workers({protocol!r}) as cluster, Client(cluster) as client:
     client.register_plugin(bridge.dask.Plugin())
     if {protocol!r} == "ucx":
@@ -741,12 +746,10 @@ with cuda_workers({protocol!r}) as cluster, Client(cluster) as client:
     assert out == "True\nGPUArray True\nTrue\n{True}\n"
 
 
-def test_through_the_host_they_do_not_travel_where_that_is_refused(run, package, gpu):
+def test_through_the_host_they_do_not_travel_where_that_is_refused(run_dask_cuda):
     """The control of the above."""
-    package("dask_cuda")
-    out = run(
-        CUDA_CLUSTER
-        + """
+    out = run_dask_cuda(
+        """
 with cuda_workers("tcp", n_workers=1) as cluster, Client(cluster) as client:
     client.register_plugin(bridge.dask.Plugin())
     client.register_plugin(OnDeviceOnly())
@@ -759,11 +762,9 @@ with cuda_workers("tcp", n_workers=1) as cluster, Client(cluster) as client:
     assert out == "True\n"
 
 
-def test_dask_cuda_may_spill_gpuarrays(run, package, gpu):
-    package("dask_cuda")
-    out = run(
-        CUDA_CLUSTER
-        + """
+def test_dask_cuda_may_spill_gpuarrays(run_dask_cuda):
+    out = run_dask_cuda(
+        """
 def held(dask_worker):
     data = dask_worker.data
     return [len(part) > 0 for part in (data.device, data.host)]
