@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import functools
 import os
 import pickle
+import sys
 import tempfile
 import threading
 import uuid
 import warnings
-import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +21,14 @@ import cupy
 import numpy as np
 import pycuda.compiler
 import pycuda.driver as drv
+from cupy.cuda import driver
 from pytools.prefork import ExecError
 
 from . import context, nvrtc
 from .function import Function
 from .launching import no_texture_references
 from .signature import kernel_names, read_parameters
-from .streams import is_capturing
+from .streams import CAPTURE_ERRORS, is_capturing
 from .words import named
 
 _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
@@ -69,15 +73,38 @@ class Global(tuple[int, int]):
         return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
-class _Module(cupy.cuda.function.Module):  # type: ignore[misc]
-    """A loaded module.
+class _Module:
+    """A module that is loaded on the current device, and unloaded where that one is current.
 
-    Not unloaded where CUDA would refuse, and CuPy say so: in a forked child, after a failure.
+    Not where CUDA would refuse: in a forked child, and at the end.
     """
 
-    def __del__(self) -> None:
-        if context.forked or context.failure():
-            context.keep_for_ever(self)
+    __slots__ = ("device_id", "ptr")
+
+    def __init__(self, image: bytes, device_id: int) -> None:
+        self.device_id = device_id
+        self.ptr = driver.moduleLoadData(image)
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing() or context.forked or not hasattr(self, "ptr"):
+            return
+        with suppress(drv.Error, driver.CUDADriverError):  # a kernel has failed
+            context.at_home(self.device_id, functools.partial(driver.moduleUnload, self.ptr))
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Return the pointer of a variable, and its size in bytes."""
+        pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
+        status = context.libcuda.cuModuleGetGlobal_v2(
+            ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(self.ptr), name.encode()
+        )
+        if status:
+            raise _refused(
+                "SourceModule.get_global",
+                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
+                "variable of the source is accepted (the names of C++ are mangled unless extern "
+                '"C" stands before it)',
+            )
+        return pointer.value, size.value
 
 
 class SourceModule:
@@ -128,8 +155,9 @@ class SourceModule:
     -----
     Pickled, a module is its source, its options, and what the variables hold that `get_global` was
     asked for: to read them, the host waits for the device.  An address in one is of no use
-    elsewhere.  Where a module arrives it is compiled when it is first used; what arrives as often
-    is one module, until `get_global` is called on that.
+    elsewhere.  Where a module arrives it is compiled when it is first used, and once, however often
+    it arrives.  One without variables is loaded once, too; with variables, each that arrives has
+    its own.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
@@ -173,21 +201,30 @@ class SourceModule:
                 f"SourceModule: cache_dir is {named(cache_dir)}; a folder's path, None for CuPy's "
                 "cache or False for none is accepted"
             )
-        options = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options
+        options = list(pycuda.compiler.DEFAULT_NVCC_FLAGS) if options is None else options
         source = str(source)  # of cgen's objects, for example
         request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._set_up(request, backend, uuid.uuid4().hex, ())
+        self._set_up(request, backend, uuid.uuid4().hex, (), None)
         self._module(context.cuda_device())
 
-    def _set_up(self, request: Request, backend: str, identity: str, values: Values) -> None:
+    def _set_up(
+        self,
+        request: Request,
+        backend: str,
+        identity: str,
+        values: Values,
+        images: dict[int, bytes] | None,
+    ) -> None:
         self._request = request
         self._backend = backend
         self._identity = identity  # the same in each process
+        self._images = images  # device id -> what has been compiled, to be loaded again
+        self._has_variables = True  # until it is known that there are none
         self._values = values  # what variables hold that has come along
-        self._globals: dict[str, dict[int, Global]] = {}  # name -> device id -> variable
-        self._modules: dict[int, Any] = {}  # device id -> the module there
+        self._names = {name for name, _ in values}  # and of those that `get_global` was asked for
+        self._modules: dict[int, _Module] = {}  # device id -> the module there
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
@@ -196,43 +233,53 @@ class SourceModule:
         Raises
         ------
         ValueError
-            If a variable differs between devices, or is to be read while CuPy's current stream is
-            being captured.
+            If a variable differs between devices, or is to be read while a stream is being
+            captured.
         """
+        added = self._added()
+        may_share = not (self._has_variables or added or type(self) is not SourceModule)
         request = pickle.dumps((self._request, self._backend))
-        return _restored_module, (self._identity, request, self._read_variables())
+        what = type(self), self._identity, request, self._read_variables(), may_share
+        return _restored_module, what, added or None
 
     def __copy__(self) -> SourceModule:
         """Return another module, whose variables hold the same."""
         other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        values = self._read_variables()
-        other._set_up(self._request, self._backend, uuid.uuid4().hex, values)
+        other._set_up(self._request, self._backend, self._identity, self._read_variables(), None)
+        other.__dict__.update(self._added())
         return other
 
     def __deepcopy__(self, memo: Any) -> SourceModule:
         """Return another module, whose variables hold the same."""
-        return self.__copy__()
+        other = memo[id(self)] = self.__copy__()
+        other.__dict__.update(copy.deepcopy(self._added(), memo))
+        return other
+
+    def _added(self) -> dict[str, Any]:
+        """Return the attributes that are a subclass's, or the user's."""
+        return {name: value for name, value in vars(self).items() if name not in _OWN}
 
     def _read_variables(self) -> Values:
         """Return what the variables hold that `get_global` was asked for, here or elsewhere."""
-        values = dict(self._values)
-        for name, places in self._globals.copy().items():
-            found = {device: _read(name, place, device) for device, place in places.copy().items()}
-            if len({*found.values()}) > 1:
+        modules, names = self._modules.copy(), sorted(self._names.copy())
+        if not (modules and names):
+            return self._values
+        found = {device: _read(modules[device], names) for device in sorted(modules)}
+        values = next(iter(found.values()))
+        for index, name in enumerate(names):
+            if any(other[index] != values[index] for other in found.values()):
                 raise ValueError(
                     f"SourceModule: the variable {name!r} differs between devices "
-                    f"{', '.join(map(str, sorted(found)))}, and the module cannot be pickled or "
-                    "copied; write the same to all, or make a module for each"
+                    f"{', '.join(map(str, found))}, and the module cannot be pickled or copied; "
+                    "write the same to all, or make a module for each"
                 )
-            values[name] = found.popitem()[1]
-        return tuple(sorted(values.items()))
+        return tuple(zip(names, values, strict=True))
 
-    def _write_variables(self, module: Any, device_id: int) -> None:
+    def _write_variables(self, module: _Module) -> None:
         """Write into a loaded module's variables what has come along."""
         stream = cupy.cuda.Stream(non_blocking=True)  # the default one may be held by a capture
         for name, value in self._values:
-            pointer, size = self._variable(module, name, device_id)
+            pointer, size = module.variable(name)
             if size != len(value):
                 raise ValueError(
                     f"SourceModule: the variable {name!r} has {size} bytes here, and {len(value)} "
@@ -243,37 +290,43 @@ class SourceModule:
             cupy.cuda.runtime.memcpyAsync(pointer, host.ctypes.data, size, kind, stream.ptr)
         stream.synchronize()
 
-    def _module(self, device_id: int) -> Any:
-        """Return the module on the current device, compiled for it if that is the first time."""
+    def _module(self, device_id: int) -> _Module:
+        """Return the module on the current device, loaded there if that is the first time."""
         with self._lock:
             module = self._modules.get(device_id)
             if module is None:
-                module = _Module()
-                request, default = self._request, nvrtc.architecture(device_id)
-                if self._backend == "nvcc":
-                    request = request._replace(arch=request.arch or default)
-                    try:
-                        image = pycuda.compiler.compile(*request)
-                    except ExecError as error:
-                        raise FileNotFoundError(
-                            f"SourceModule: nvcc is {request.nvcc!r}, which cannot be run "
-                            f"({error}); give the compiler's path, or leave out backend='nvcc' for "
-                            "NVRTC"
-                        ) from error
-                else:
-                    image = compile(request, default)
+                default = nvrtc.architecture(device_id)
+                image = (self._images or {}).get(device_id) or self._compile(default)
                 try:
-                    module.load(image)
-                except cupy.cuda.driver.CUDADriverError as error:
+                    module = _Module(image, device_id)
+                except driver.CUDADriverError as error:
                     raise _refused(
                         "SourceModule",
                         f"the code cannot be loaded on device {device_id}, whose own architecture "
                         f"is {default}: {error}",
                     ) from error
                 if self._values:
-                    self._write_variables(module, device_id)
+                    self._write_variables(module)
+                if self._images is not None:
+                    self._images[device_id] = image
+                self._has_variables = _may_have_variables(image)
                 self._modules[device_id] = module
         return module
+
+    def _compile(self, default_arch: str) -> bytes:
+        request = self._request
+        if self._backend == "nvrtc":
+            return compile(request, default_arch)
+        try:
+            image: bytes = pycuda.compiler.compile(
+                *request._replace(arch=request.arch or default_arch)
+            )
+        except ExecError as error:
+            raise FileNotFoundError(
+                f"SourceModule: nvcc is {request.nvcc!r}, which cannot be run ({error}); give the "
+                "compiler's path, or leave out backend='nvcc' for NVRTC"
+            ) from error
+        return image
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name (of C++ without ``extern "C"``: its mangled name).
@@ -289,8 +342,8 @@ class SourceModule:
 
         def load(device_id: int) -> int:
             try:
-                return int(self._module(device_id).get_function(name).ptr)
-            except cupy.cuda.driver.CUDADriverError as error:
+                return int(driver.moduleGetFunction(self._module(device_id).ptr, name))
+            except driver.CUDADriverError as error:
                 if error.status != _NOT_FOUND:
                     raise _refused("SourceModule.get_function", f"{name!r}: {error}") from None
                 names = ", ".join(kernel_names(self._request.source))
@@ -320,26 +373,10 @@ class SourceModule:
             If there is none of that name.
         """
         _check_name(name, "get_global", "variable")
-        device_id = context.cuda_device()
-        module = self._module(device_id)
-        _forget(self)  # from here on its variables may change
-        return self._variable(module, name, device_id)
-
-    def _variable(self, module: Any, name: str, device_id: int) -> Global:
-        pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
-        status = context.libcuda.cuModuleGetGlobal_v2(
-            ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
-        )
-        if status:
-            raise _refused(
-                "SourceModule.get_global",
-                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
-                "variable of the source is accepted (the names of C++ are mangled unless extern "
-                '"C" stands before it)',
-            )
-        found = Global((pointer.value, size.value))
+        module = self._module(context.cuda_device())
+        found = Global(module.variable(name))
         found._module = module
-        self._globals.setdefault(name, {})[device_id] = found
+        self._names.add(name)
         return found
 
     def get_texref(self, name: str) -> Any:
@@ -351,53 +388,85 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-# What has arrived, by its identity and what its variables hold.  The most recent are kept, so that
-# not every task of Dask's loads its own.
-_arrived: weakref.WeakValueDictionary[Any, SourceModule] = weakref.WeakValueDictionary()
-_recent: dict[str, SourceModule] = {}  # by the identity alone
+_OWN = frozenset(
+    {
+        *("_backend", "_has_variables", "_identity", "_images", "_lock", "_modules"),
+        *("_names", "_request", "_values"),
+    }
+)
+
+
+def _may_have_variables(image: bytes) -> bool:
+    """Tell whether loaded code may have a state: False only if there are no variables.
+
+    A cubin's variables lie in sections of these names, and so do tables of some of CUDA's own
+    functions.  (CUDA Binary Utilities; as `cuobjdump -elf` shows them.)
+    """
+    is_cubin = image.startswith(b"\x7fELF")
+    return not is_cubin or b".nv.global" in image or b".nv.constant3" in image
+
+
+class _Arrived(NamedTuple):
+    """What is kept of a module that has arrived, for when it does again."""
+
+    images: dict[int, bytes]
+    module: SourceModule | None  # if it is to be shared
+
+
+_recent: dict[str, _Arrived] = {}  # the most recent ones, by their identity
 _MOST = 64
 _arrival = threading.RLock()
 
 
-def _restored_module(identity: str, request: bytes, values: Values) -> SourceModule:
-    """Return the module that was pickled: one, however often it arrives."""
+def _restored_module(
+    kind: type[SourceModule], identity: str, request: bytes, values: Values, may_share: bool
+) -> SourceModule:
+    """Return the module that was pickled, which is not compiled again if it arrives again.
+
+    Nor loaded, if it has no variables: not every task of Dask's loads its own then.
+    """
     with _arrival:
-        module = _arrived.get((identity, values))
-        if module is None:
-            module = SourceModule.__new__(SourceModule)
+        known = _recent.pop(identity, None) or _Arrived({}, None)
+        module = known.module
+        if module is None or not may_share:
+            module = kind.__new__(kind)
             what, backend = pickle.loads(request)
-            module._set_up(what, backend, identity, values)
-            _arrived[identity, values] = module
-        _recent.pop(identity, None)
-        _recent[identity] = module
+            module._set_up(what, backend, identity, values, known.images)
+            module._has_variables = not may_share
+            if may_share:
+                known = known._replace(module=module)
+        _recent[identity] = known
         if len(_recent) > _MOST:
             del _recent[next(iter(_recent))]
     return module
 
 
-def _forget(module: SourceModule) -> None:
-    """Have what arrives from now on become another module."""
-    with _arrival:
-        if _recent.get(module._identity) is module:
-            del _recent[module._identity]
-        key = module._identity, module._values
-        if _arrived.get(key) is module:
-            del _arrived[key]
-
-
-def _read(name: str, variable: Global, device_id: int) -> bytes:
-    """Return what a variable holds."""
-    pointer, size = variable
-    data = np.empty(size, np.uint8)
-    with context.primary_context(device_id):
+def _read(module: _Module, names: Sequence[str]) -> list[bytes]:
+    """Return what variables hold, once all that is queued on their device has been done."""
+    with context.primary_context(module.device_id):
         if is_capturing(cupy.cuda.get_current_stream().ptr):
-            raise ValueError(
-                f"SourceModule: the variable {name!r} cannot be read while CuPy's current stream "
-                "is being captured into a graph; pickle or copy the module before or after"
-            )
-        drv.Context.synchronize()  # it may have been written on any stream
-        drv.memcpy_dtoh(data, pointer)
-    return data.tobytes()
+            raise _capturing(names, "CuPy's current stream")
+        try:
+            cupy.cuda.runtime.deviceSynchronize()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status not in CAPTURE_ERRORS:
+                raise
+            raise _capturing(names, "a stream") from error
+        values = []
+        for name in names:
+            pointer, size = module.variable(name)
+            data = np.empty(size, np.uint8)
+            drv.memcpy_dtoh(data, pointer)
+            values.append(data.tobytes())
+    return values
+
+
+def _capturing(names: Sequence[str], what: str) -> ValueError:
+    variables = f"variable{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+    return ValueError(
+        f"SourceModule: the {variables} cannot be read while {what} is being captured into a "
+        "graph; pickle or copy the module before or after"
+    )
 
 
 def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | None:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import index
 from threading import get_ident
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import cupy
@@ -274,6 +274,7 @@ class Keeper:
             at_home(device_id, memory.clear)
 
 
+_CONTEXT = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
 _OF_PYCUDA = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
 _ALLOCATIONS = (*_OF_PYCUDA, Keeper)
 
@@ -307,10 +308,21 @@ def _keep_memory(array: Any) -> None:
     gpudata = getattr(array, "gpudata", None)
     known = getattr(array, "_bridge_keeper", None)
     if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
-        with suppress(cupy.cuda.runtime.CUDARuntimeError):  # of a kernel, earlier
-            device_id = cupy.cuda.runtime.pointerGetAttributes(int(gpudata)).device
-            if device_id >= 0:  # it has not been freed
-                array._bridge_keeper = Keeper(gpudata, device_id)
+        device_id = _home_of(gpudata)
+        if device_id is not None:
+            array._bridge_keeper = Keeper(gpudata, device_id)
+
+
+def _home_of(allocation: Any) -> int | None:
+    """Return the id of the device in whose primary context memory is; None if it is in no such.
+
+    Also where it has been freed, and after a kernel has failed.
+    """
+    found = ctypes.c_void_p()
+    with suppress(drv.Error):  # a pool's, freed
+        pointer = ctypes.c_uint64(int(allocation))
+        libcuda.cuPointerGetAttribute(ctypes.byref(found), _CONTEXT, pointer)
+    return device_ids.get(found.value or 0)
 
 
 def keep_at_the_end(
@@ -318,15 +330,10 @@ def keep_at_the_end(
     is_finalizing: Callable[[], bool] = sys.is_finalizing,
     keep: Callable[[Any], None] = keep_for_ever,
 ) -> None:
-    """Do so when a GPUArray goes: a finalizer, for its class.
-
-    Under a context that is not one of ours the memory may be of that context, which PyCUDA frees.
-    """
-    if is_finalizing():
+    """Do so when a GPUArray goes: a finalizer, for its class."""
+    if is_finalizing() or forked:
         keep(array)
-        return
-    current = pycuda_current()
-    if current is None or (len(_contexts) > 1 and current in _contexts.values()):
+    elif pycuda_current() is not usual or len(_contexts) > 1:
         _keep_memory(array)
 
 
@@ -582,7 +589,7 @@ class primary_context:  # noqa: N801  (used like a function)
     -----
     *Ownership:* the primary context lives as long as the process.  PyCUDA loses memory whose last
     reference goes where its context is not current; not that of GPUArrays that a decorated
-    function returns, by themselves or inside of tuples, lists and dicts.
+    function returns, by themselves or inside of tuples, lists and dicts, or has when it raises.
     *Ordering:* none. *Cost:* 0.6 us for entering and leaving.
     """
 
@@ -612,10 +619,7 @@ class primary_context:  # noqa: N801  (used like a function)
 
         @functools.wraps(function)
         def inner(*args: Any, **keywords: Any) -> Any:
-            with self:
-                result = function(*args, **keywords)
-                keep(result)
-                return result
+            return call_within(self, function, args, keywords)
 
         return inner
 
@@ -640,6 +644,44 @@ class primary_context:  # noqa: N801  (used like a function)
                 "nothing else, and leave blocks in the reverse order of entering them"
             )
         drv.Context.pop()
+
+
+def call_within(
+    context: primary_context, function: Callable[..., Any], args: Any, keywords: Any
+) -> Any:
+    """Return what a function returns that is called where a context is current.
+
+    GPUArrays in it may be dropped anywhere, and those that an exception's traceback keeps.
+    """
+    with context:
+        try:
+            result = function(*args, **keywords)
+        except BaseException as error:
+            _keep_locals(error)
+            raise
+        keep(result)
+        return result
+
+
+def _keep_locals(error: BaseException | None) -> None:
+    """Keep what an exception's functions had, and those of the exceptions that it came from."""
+    frame: FrameType | None = sys._getframe(1)
+    running = set()  # their variables change yet, and Python before 3.13 would hold them
+    while frame:
+        running.add(frame)
+        frame = frame.f_back
+    errors, seen = [error], set()
+    while errors:
+        error = errors.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        errors += [error.__cause__, error.__context__]
+        trace = error.__traceback__
+        while trace:
+            if trace.tb_frame not in running:
+                keep(dict(trace.tb_frame.f_locals))
+            trace = trace.tb_next
 
 
 class _Entered(threading.local):

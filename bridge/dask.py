@@ -48,8 +48,7 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
 
     On each worker, also on those that join or start again later, this module is imported.  Dask
     drops what tasks make on threads without a context, where PyCUDA cannot free what it allocated.
-    Hence, from then on, the bridge frees the memory of every `GPUArray` that goes in the process
-    where no context is current.
+    Hence, from then on, every `GPUArray` of the process may be dropped anywhere.
 
     Examples
     --------
@@ -107,9 +106,9 @@ def _device(header: dict[str, Any]) -> int | None:
 def _receive_cupy_on_device(header: dict[str, Any], frames: Sequence[Any]) -> Any:
     (frame,) = frames
     dtype = pickle.loads(header["dtype"])
-    return cupy.ndarray(
-        tuple(header["shape"]), dtype, cupy.asarray(frame).data, order=header["order"]
-    )
+    with cupy.cuda.Device(_device(header)):
+        data = cupy.asarray(frame).data
+        return cupy.ndarray(tuple(header["shape"]), dtype, data, order=header["order"])
 
 
 def _receive_cupy(header: dict[str, Any], frames: Sequence[Any]) -> Any:

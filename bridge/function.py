@@ -663,7 +663,7 @@ class Function:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
         if name in _STATE and "_deferred" in self.__dict__:  # its first use
-            with _restore_lock:
+            with self.__dict__["_restoring"]:
                 if name not in self.__dict__:
                     self._restore(*self.__dict__["_deferred"])
             return self.__dict__[name]
@@ -673,7 +673,6 @@ class Function:
         return self.get_attribute(attribute)
 
 
-_restore_lock = threading.RLock()
 # What a function has when it is loaded, its name aside.
 _STATE = frozenset(
     {
@@ -687,7 +686,7 @@ def _restored_function(module: Any, name: str, codes: list[str] | None) -> Funct
     """Return a function that is loaded when it is first used: here there need not be a GPU."""
     function = Function.__new__(Function)
     function.name = name
-    function.__dict__["_deferred"] = module, name, codes
+    function.__dict__.update(_deferred=(module, name, codes), _restoring=threading.RLock())
     return function
 
 

@@ -51,7 +51,7 @@ _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 
 _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
-_CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported and what follows
+CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported and what follows
 _stream_is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing
 _current_stream = cupy.cuda.get_current_stream
 _record = cupy.cuda.runtime.eventRecord
@@ -364,7 +364,7 @@ class Lease:
             # so that they are valid.
             if error.status == _INVALID_HANDLE:
                 raise
-            if error.status not in _CAPTURE_ERRORS:
+            if error.status not in CAPTURE_ERRORS:
                 return
         streams = (*streams, current)[:3]
         _waiting.append(Lease(self.source, owner, user, streams, device_id))

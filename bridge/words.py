@@ -13,11 +13,9 @@ _MOST = 100  # characters
 
 def runs_later(function: Any) -> bool:
     """Tell whether a function is a coroutine or a generator, whose body runs after the call."""
-    return (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    )
+    later = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    method = inspect.getattr_static(type(function), "__call__", None)  # of an object
+    return any(tell(function) or tell(method) for tell in later)
 
 
 def kind(value: Any) -> str:

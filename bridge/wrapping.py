@@ -12,7 +12,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import as_cupy, lend, viewed_by
-from .context import primary_context, pycuda_device
+from .context import call_within, primary_context, pycuda_device
 from .streams import end_waiting_leases, is_capturing, order
 from .words import named, runs_later
 
@@ -33,9 +33,10 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     -------
     callable
         Takes a `cupy.ndarray` wherever `func` takes a `GPUArray`, and returns one wherever
-        `func` returns a `GPUArray`, also inside of tuples, lists and dicts.  What `func` writes
-        into a list or a dict is there after the call.  Every other value passes as it is.  An array
-        that `func` returns as it got it comes back as the same array.
+        `func` returns a `GPUArray`, also inside of tuples, lists and dicts (of classes
+        derived from list or dict, not).  What `func` writes into a list or a dict is there after
+        the call.  Every other value passes as it is.  An array that `func` returns as it got it
+        comes back as the same array.
 
     Raises
     ------
@@ -77,8 +78,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     def wrapper(*args: Any, **keywords: Any) -> Any:
         top = context.pycuda_current()  # not by a name of its own, which cloudpickle would pickle
         if top is None:
-            with primary_context():
-                return wrapper(*args, **keywords)
+            return call_within(primary_context(), wrapper, args, keywords)
         device_id = context.usual_device if top is context.usual else pycuda_device()
         current = _current_stream(device_id)
         here = current.ptr

@@ -216,9 +216,14 @@ def generator():
     yield
 
 
-@pytest.mark.parametrize("function", [coroutine, generator])
+class Later:
+    async def __call__(self):
+        pass
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, Later()])
 def test_what_runs_after_the_call_is_not_decorated(function):
-    text = f"primary_context: {function.__name__} is a coroutine or a generator"
+    text = "primary_context: (coroutine|generator|<.*Later object.*>) is a coroutine or a generator"
     with pytest.raises(TypeError, match=text):
         bridge.primary_context()(function)
 
@@ -393,6 +398,74 @@ def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python, resul
         """
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+RAISES = {
+    "its own": """
+        @bridge.primary_context()
+        def work(x):
+            a = fresh()
+            raise ValueError("bad input")
+    """,
+    "from another": """
+        def inner():
+            a = [fresh()]
+            raise KeyError
+
+        @bridge.primary_context()
+        def work(x):
+            try:
+                inner()
+            except KeyError:
+                raise ValueError("bad input")
+    """,
+    "by wrap_pycuda": """
+        @bridge.wrap_pycuda
+        def work(a):
+            b = fresh()
+            raise ValueError("bad input")
+    """,
+}
+
+
+@pytest.mark.parametrize("allocator", ["drv.mem_alloc", "pool.allocate"])
+@pytest.mark.parametrize("work", RAISES.values(), ids=RAISES)
+def test_what_a_function_had_that_raised_may_be_dropped_anywhere(python, work, allocator):
+    """The exception's traceback keeps it."""
+    done = python(
+        f"""
+        import gc, sys, threading, warnings
+        import cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+
+        warnings.simplefilter("always")
+        pool = DeviceMemoryPool()
+
+        def fresh():
+            return gpuarray.to_gpu(np.ones(5), allocator={allocator})
+{textwrap.indent(textwrap.dedent(work), " " * 8)}
+        def call():
+            bystander = [object()]
+            before = sys.getrefcount(bystander[0])
+            try:
+                try:
+                    raise OSError
+                except OSError:  # the context of what is raised next
+                    work(cupy.zeros(5))
+            except ValueError as error:
+                print(error)
+            print(sys.getrefcount(bystander[0]) - before)
+
+        gc.disable()
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        print(pool.active_bytes)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "bad input\n0\n0\n"
 
 
 def test_leaving_what_was_not_entered_is_refused(python):

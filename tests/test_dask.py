@@ -242,6 +242,34 @@ def test_map_blocks_with_a_legacy_function(run, cluster):
     assert out == "True\nTrue\nTrue\n"
 
 
+def test_tasks_do_not_see_each_others_variables(run):
+    out = run(
+        """
+        module = bridge.SourceModule('''
+        __constant__ float weight;
+        __device__ int count;
+        __global__ void read(float *y) { *y = weight; }
+        __global__ void add(int n) { count += n; }
+        ''')
+        bridge.as_cupy(module.get_global("weight")).view("f")[:] = 1
+        read, add = map(module.get_function, ("read", "add"))
+
+        @bridge.primary_context()
+        def task(k):
+            y = cupy.zeros(1, "f")
+            read(y, block=1)
+            add(k, block=1)
+            bridge.as_cupy(module.get_global("weight")).view("f")[:] = 100 + k
+            return float(y[0]), int(bridge.as_cupy(module.get_global("count")).view("i")[0])
+
+        with processes(1) as cluster, Client(cluster) as client:
+            found = client.gather(client.map(task, range(20), pure=False))
+            print(found == [(1.0, k) for k in range(20)])
+        """
+    )
+    assert out == "True\n"
+
+
 def test_gpuarrays_may_be_arguments_and_parts_of_objects(run):
     out = run(
         """
@@ -538,6 +566,43 @@ DROPS = {
         on_a_thread(work)
         own.detach()
     """,
+    "where a context of the user's own is current": """
+        own = drv.Device(0).make_context()
+        own.pop()
+        held = [a, b]
+        del a, b
+        def work():
+            own.push()
+            held.clear()
+            own.pop()
+        on_a_thread(work)
+        own.detach()
+    """,
+    "where another device's context is current": """
+        held = [a, b]
+        del a, b
+        if drv.Device.count() > 1:
+            with bridge.primary_context(1):
+                held.clear()
+        held.clear()
+    """,
+    "freed": """
+        a.gpudata.free()
+        held = [a]
+        del a, b
+        on_a_thread(held.clear)
+    """,
+    "in a forked child": """
+        import os
+        held = [a, b]
+        del a, b
+        pid = os.fork()
+        held.clear()
+        if pid:
+            assert os.waitpid(pid, 0)[1] == 0
+        else:
+            os._exit(0)
+    """,
     "slices": """
         held = [a[1:][::2], b.reshape(512, 512)]
         del a, b
@@ -549,7 +614,8 @@ DROPS = {
 @pytest.mark.alone
 @pytest.mark.parametrize("how", DROPS.values(), ids=DROPS)
 def test_with_the_plugin_arrays_may_be_dropped_anywhere(python, how):
-    done = python(DROPPED + textwrap.dedent(how) + "assert pool.active_bytes == 0\n")
+    program = DROPPED + textwrap.dedent(how) + "assert pool.active_bytes == 0\n"
+    done = python(program, devices=2 if "Device.count() > 1" in how else 1)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -558,14 +624,15 @@ def test_pycudas_class_has_no_finalizer_of_its_own():
     assert not hasattr(gpuarray.GPUArray, "__del__")
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("family", ["dask", "cuda"])
-def test_what_was_spilled_comes_back_to_its_device(run, family):
+def test_what_was_spilled_comes_back_to_its_device(run, family, library):
     out = run(
         f"""
         from distributed.protocol import deserialize, serialize
 
         with bridge.primary_context(1):
-            a = gpuarray.to_gpu(np.arange(4.0))
+            a = {"gpuarray.to_gpu(np.arange(4.0))" if library == "PyCUDA" else "cupy.arange(4.0)"}
         with bridge.primary_context(0):
             found = deserialize(*serialize(a, serializers=[{family!r}]))
         with bridge.primary_context(1):

@@ -125,6 +125,37 @@ def test_modules_of_any_device_may_be_dropped_anywhere(run):
     assert out == "[]\n"
 
 
+def test_a_module_that_goes_starts_no_other_device(python):
+    done = python(
+        """
+        import bridge, cupy, ctypes, threading
+        from cupy.cuda import driver
+
+        unloaded = []
+        unload = driver.moduleUnload
+
+        def recorded(module):
+            unloaded.append(cupy.cuda.runtime.getDevice())
+            unload(module)
+
+        driver.moduleUnload = recorded
+        with bridge.primary_context(1):
+            held = [bridge.SourceModule("__global__ void f() { }")]
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        flags, active = ctypes.c_uint(), ctypes.c_int()
+        libcuda = ctypes.CDLL("libcuda.so.1")
+        for device in (0, 1):
+            libcuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+            print(device, active.value)
+        print(unloaded)
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0 0\n1 1\n[1]\n")
+
+
 def test_a_capture_takes_no_event_of_another_devices_stream(run):
     out = run(
         """

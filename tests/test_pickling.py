@@ -12,6 +12,7 @@ import weakref
 
 import cupy
 import numpy as np
+import pycuda.compiler
 import pytest
 from conftest import ON_GPU, run_python
 
@@ -163,16 +164,6 @@ def test_two_modules_of_one_source_stay_two():
     assert (read(one), read(two)) == ([5, 6, 7], [1, 2, 3])
 
 
-def test_what_is_held_stays_one_module_whatever_else_arrives(module, monkeypatch):
-    data = pickle.dumps(module)
-    held = pickle.loads(data)
-    monkeypatch.setattr("bridge.compiler._MOST", 0)
-    for value in range(len(bridge.compiler._recent) + 1):
-        there_and_back(with_weights(value, 0, 0))
-    assert held not in bridge.compiler._recent.values()
-    assert pickle.loads(data) is held
-
-
 def test_a_module_that_nobody_holds_is_there_for_the_next_task(module):
     data = pickle.dumps(module)
     there = weakref.ref(pickle.loads(data))
@@ -180,13 +171,68 @@ def test_a_module_that_nobody_holds_is_there_for_the_next_task(module):
     assert pickle.loads(data) is there()
 
 
-def test_of_a_module_that_changes_the_latest_state_is_kept():
-    module = with_weights(1, 2, 3)
-    earlier = weakref.ref(there_and_back(module))
-    bridge.as_cupy(module.get_global("w")).view("f")[:] = 5
-    there_and_back(module)
+def test_the_most_recent_are_kept(module, monkeypatch):
+    monkeypatch.setattr("bridge.compiler._recent", {})
+    monkeypatch.setattr("bridge.compiler._MOST", 2)
+    one, two, three = (pickle.dumps(bridge.SourceModule(SOURCE)) for _ in range(3))
+    kept, dropped = (weakref.ref(pickle.loads(data)) for data in (one, two))
+    pickle.loads(one)
+    pickle.loads(three)
     gc.collect()
-    assert earlier() is None
+    assert (kept() is None, dropped() is None) == (False, True)
+
+
+def test_what_has_a_state_is_loaded_each_time_but_compiled_once(monkeypatch):
+    compiled, compile = [], bridge.compiler.compile
+    data = pickle.dumps(with_weights(1, 2, 3))
+    monkeypatch.setattr(
+        "bridge.compiler.compile", lambda *args: compiled.append(args) or compile(*args)
+    )
+    one, two = pickle.loads(data), pickle.loads(data)
+    bridge.as_cupy(one.get_global("w")).view("f")[:] = 5
+    one.get_function("add_to_count")(4, block=1)
+    assert (read(one), read(two), read(pickle.loads(data))) == ([9, 9, 9], [1, 2, 3], [1, 2, 3])
+    assert len(compiled) == 1
+
+
+def test_what_a_kernel_wrote_is_not_what_arrives_next():
+    """One after another, as a worker of one thread does."""
+    data = pickle.dumps(with_weights(0, 0, 0))
+    for _ in range(3):
+        there = pickle.loads(data)
+        there.get_function("add_to_count")(4, block=1)
+        assert read(there) == [4, 4, 4]
+        del there
+
+
+def test_values_go_on_from_where_they_were_never_used():
+    """From client to scheduler to worker."""
+    module = with_weights(1, 2, 3)
+    assert read(there_and_back(there_and_back(module))) == [1, 2, 3]
+    assert read(copy.copy(there_and_back(module))) == [1, 2, 3]
+
+
+def test_values_go_on_while_another_thread_uses_it_first(monkeypatch):
+    there = there_and_back(with_weights(1, 2, 3))
+    writing, pickled, frombuffer = threading.Event(), threading.Event(), np.frombuffer
+
+    def slow(*args):
+        writing.set()
+        assert pickled.wait(60)
+        return frombuffer(*args)
+
+    def use():
+        with bridge.primary_context():
+            there.get_function("read")
+
+    monkeypatch.setattr("numpy.frombuffer", slow)
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert writing.wait(60)
+    data = pickle.dumps(there)
+    pickled.set()
+    thread.join()
+    assert read(pickle.loads(data)) == [1, 2, 3]
 
 
 def test_what_was_written_where_it_arrived_is_not_what_arrives():
@@ -218,14 +264,32 @@ def test_a_copy_is_a_module_of_its_own():
     assert (read(three), read(four)) == ([4, 4, 4], [0, 0, 0])
 
 
-def test_a_copy_is_of_the_same_class():
-    class Named(bridge.SourceModule):
-        pass
+class Named(bridge.SourceModule):
+    def __init__(self, names):
+        super().__init__(SOURCE)
+        self.names = names
 
-    module = Named(SOURCE)
-    module.name = "mine"
-    other = copy.copy(module)
-    assert (type(other), other.name) == (Named, "mine")
+
+@pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
+def test_a_subclass_stays_one(duplicate):
+    module = Named(["mine"])
+    other = duplicate(module)
+    assert (type(other), other.names) == (Named, ["mine"])
+    assert (other.names is module.names) == (duplicate is copy.copy)
+    assert duplicate(module) is not other
+    other.get_function("add")
+
+
+def test_an_attribute_goes_along_with_the_module_that_has_it():
+    module = bridge.SourceModule(SOURCE)
+    earlier = there_and_back(module)
+    module.note = "new"
+    assert there_and_back(module).note == "new"
+    assert not hasattr(earlier, "note")
+
+
+def test_a_modules_own_attributes_are_told_from_others(module):
+    assert {*vars(module)} == bridge.compiler._OWN
 
 
 @pytest.mark.parametrize("non_blocking", [True, False])
@@ -255,6 +319,19 @@ def test_in_a_capture_no_variable_is_read():
     assert x.get().tolist() == [1, 1, 1]
 
 
+def test_a_capture_on_another_stream_is_said():
+    """CUDA has ended it then."""
+    module, stream = with_weights(1, 2, 3), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+    with pytest.raises(ValueError, match="'w' cannot be read while a stream is being captured"):
+        pickle.dumps(module)
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="CaptureInvalidated"):
+        stream.end_capture()
+    assert read(there_and_back(module)) == [1, 2, 3]
+
+
 def test_a_variable_of_another_size_is_refused(tmp_path):
     header = tmp_path / "size.h"
     header.write_text("#define N 4")
@@ -264,18 +341,23 @@ def test_a_variable_of_another_size_is_refused(tmp_path):
     there = there_and_back(module)
     header.write_text("#define N 1000000")
     text = "the variable 'w' has 4000000 bytes here, and 16 where the module was pickled"
-    with pytest.raises(ValueError, match=text):
-        there.get_function("f")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=text):
+            there_and_back(there).get_function("f")
+        with pytest.raises(ValueError, match=text):
+            there.get_function("f")
 
 
-def test_threads_get_one_module():
+def test_threads_get_one_module(module, monkeypatch):
+    data = pickle.dumps(module)
     found, interval = [], sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for value in range(50):
-            data, start = pickle.dumps(with_weights(value, 0, 0)), threading.Barrier(4)
+        for _ in range(50):
+            monkeypatch.setattr("bridge.compiler._recent", {})
+            start = threading.Barrier(4)
 
-            def load(data=data, start=start):
+            def load(start=start):
                 start.wait()
                 found.append(pickle.loads(data))
 
@@ -305,14 +387,24 @@ def test_a_variable_that_differs_between_devices_does_not_go(python):
         with bridge.primary_context(1):
             bridge.as_cupy(module.get_global("w")).view("f")[:] = 0
         pickle.dumps(module)
+
+        other = bridge.SourceModule({WITH_VARIABLES!r})
+        bridge.as_cupy(other.get_global("count")).view("i")[:] = 5
+        with bridge.primary_context(1):
+            other.get_function("read")(cupy.zeros(3, "f"), block=3)
+        try:
+            pickle.dumps(other)
+        except ValueError as error:
+            print(error)
         """,
         devices=2,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(
-        "SourceModule: the variable 'w' differs between devices 0, 1, and the module cannot be "
-        "pickled or copied; write the same to all"
-    )
+    for name, line in zip(("w", "count"), done.stdout.splitlines(), strict=True):
+        assert line.startswith(
+            f"SourceModule: the variable {name!r} differs between devices 0, 1, and the module "
+            "cannot be pickled or copied; write the same to all"
+        )
 
 
 def test_an_address_of_a_variable_stays_here():
@@ -338,6 +430,15 @@ def test_options_go_along():
     x = cupy.zeros(1, np.int32)
     f(x, block=1)
     assert int(x[0]) == 5
+
+
+def test_default_options_are_those_of_its_making(monkeypatch):
+    monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", ["-DVALUE=4"])
+    module = bridge.SourceModule("__global__ void f(int *x) { x[0] = VALUE; }")
+    pycuda.compiler.DEFAULT_NVCC_FLAGS[:] = ["-DVALUE=5"]
+    x = cupy.zeros(1, np.int32)
+    there_and_back(module).get_function("f")(x, block=1)
+    assert int(x[0]) == 4
 
 
 def test_a_missing_attribute_is_missing(module):
@@ -383,9 +484,10 @@ def test_threads_may_use_it_first_at_once(module):
     assert failed == []
 
 
-def test_who_comes_late_to_a_first_use_finds_it_done(module, monkeypatch):
+def test_who_comes_late_to_a_first_use_finds_it_done(module):
     """One thread has missed an attribute, and before it looks another one has loaded them all."""
-    add, lock = there_and_back(module.get_function("add")), bridge.function._restore_lock
+    add = there_and_back(module.get_function("add"))
+    lock = vars(add)["_restoring"]
     missed = threading.Event()
 
     class Late:
@@ -398,7 +500,7 @@ def test_who_comes_late_to_a_first_use_finds_it_done(module, monkeypatch):
             return lock.__exit__(*error)
 
     loaded, found = threading.Event(), []
-    monkeypatch.setattr("bridge.function._restore_lock", Late())
+    vars(add)["_restoring"] = Late()
     thread = threading.Thread(target=lambda: found.append(add._pack))
     thread.start()
     assert missed.wait(60)
@@ -406,6 +508,16 @@ def test_who_comes_late_to_a_first_use_finds_it_done(module, monkeypatch):
     loaded.set()
     thread.join()
     assert found == [vars(add)["_pack"]]
+
+
+def test_first_uses_do_not_wait_for_each_other(module):
+    add, scale = there_and_back([module.get_function("add"), module.get_function("scale")])
+    with vars(add)["_restoring"]:
+        thread = threading.Thread(target=bridge.primary_context()(lambda: scale.num_regs))
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+    assert "_load" in vars(scale)
 
 
 def test_where_there_is_no_gpu_it_can_be_unpickled_and_passed_on(module, tmp_path):

@@ -154,9 +154,15 @@ async def asynchronous_generator():
     yield
 
 
-@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator])
+class Later:
+    async def __call__(self):
+        pass
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator, Later()])
 def test_what_runs_after_the_call_is_refused(function):
-    with pytest.raises(TypeError, match=f"wrap_pycuda: {function.__name__} is a coroutine or a"):
+    name = getattr(function, "__name__", "wrap_pycuda")
+    with pytest.raises(TypeError, match=f"wrap_pycuda: {name} is a coroutine or a"):
         bridge.wrap_pycuda(function)
 
 

@@ -136,11 +136,25 @@ def compile(
         text = _host_source(preprocess(source, options), names)
         command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o", str(target)]
         _run(command, text)
+        if _has_variables(target):
+            with target.open("ab") as image:
+                image.write(b"\0.nv.global\0")
 
     # What the source includes may change under it.
     key = preprocess(source, options) if "inc" in source else source
     parts = (compiler_key(), repr((options, names)), key)
     return _cached("kernel", ".so", [part.encode() for part in parts], make).read_bytes()
+
+
+def _has_variables(image: Path) -> bool:
+    """Tell whether a module has a state, which a cubin says by having this section.
+
+    Variables with internal linkage aside, which here are no others than those in shared memory.
+    """
+    symbols = [
+        line.split() for line in _run(["nm", "-D", "--defined-only", str(image)]).splitlines()
+    ]
+    return any(kind in "BD" and name != "hostcuda_kernels" for _, kind, name in symbols)
 
 
 def compiler_key() -> str:
