@@ -157,7 +157,7 @@ class SourceModule:
     asked for: to read them, the host waits for the device.  An address in one is of no use
     elsewhere.  Where a module arrives it is compiled when it is first used, and once, however often
     it arrives.  One without variables is loaded once, too; with variables, each that arrives has
-    its own.
+    its own, and CUDA waits for the device to load and to unload it.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* none in compiling and loading; a function's call runs as if on CuPy's current
     stream (rule: `bridge.streams`).
@@ -309,7 +309,7 @@ class SourceModule:
                     self._write_variables(module)
                 if self._images is not None:
                     self._images[device_id] = image
-                self._has_variables = _may_have_variables(image)
+                self._has_variables = nvrtc.may_have_variables(image)
                 self._modules[device_id] = module
         return module
 
@@ -394,16 +394,6 @@ _OWN = frozenset(
         *("_names", "_request", "_values"),
     }
 )
-
-
-def _may_have_variables(image: bytes) -> bool:
-    """Tell whether loaded code may have a state: False only if there are no variables.
-
-    A cubin's variables lie in sections of these names, and so do tables of some of CUDA's own
-    functions.  (CUDA Binary Utilities; as `cuobjdump -elf` shows them.)
-    """
-    is_cubin = image.startswith(b"\x7fELF")
-    return not is_cubin or b".nv.global" in image or b".nv.constant3" in image
 
 
 class _Arrived(NamedTuple):

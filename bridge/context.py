@@ -318,10 +318,8 @@ def _home_of(allocation: Any) -> int | None:
 
     Also where it has been freed, and after a kernel has failed.
     """
-    found = ctypes.c_void_p()
-    with suppress(drv.Error):  # a pool's, freed
-        pointer = ctypes.c_uint64(int(allocation))
-        libcuda.cuPointerGetAttribute(ctypes.byref(found), _CONTEXT, pointer)
+    found, pointer = ctypes.c_void_p(), ctypes.c_uint64(int(allocation))
+    libcuda.cuPointerGetAttribute(ctypes.byref(found), _CONTEXT, pointer)
     return device_ids.get(found.value or 0)
 
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import re
+import struct
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -406,3 +407,40 @@ def architecture(device_id: int) -> str:
     if capability in known:
         return f"sm_{capability}"
     return f"compute_{max((n for n in known if n < capability), default=capability)}"
+
+
+# Of ELF's 64-bit structures: section headers, symbols.  (System V ABI, chapter 4.)
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_TABLE, _OBJECT = 2, 1
+# NVRTC 12.9 and 13.0: variables lie in these sections, as do tables of CUDA's own functions such as
+# sinf, and texts of printf and assert, which nobody can write.
+_OF_VARIABLES = (b".nv.global", b".nv.constant3")
+_OF_CUDA = (b"__cudart_", b"$")
+
+
+def may_have_variables(image: bytes) -> bool:
+    """Tell whether code has a state once it is loaded: False if there are no variables in it.
+
+    Code that is no cubin (PTX) may have some.
+    """
+    if not image.startswith(b"\x7fELF"):
+        return True
+    (start,) = struct.unpack_from("<Q", image, 0x28)
+    _, number, names = struct.unpack_from("<HHH", image, 0x3A)
+    sections = [_SECTION.unpack_from(image, start + _SECTION.size * i) for i in range(number)]
+
+    def name(table: int, offset: int) -> bytes:
+        first = sections[table][4] + offset
+        return image[first : image.index(b"\0", first)]
+
+    for _, kind, _, _, offset, size, link, _, _, _ in sections:
+        if kind != _SYMBOL_TABLE:
+            continue
+        for symbol in _SYMBOL.iter_unpack(image[offset : offset + size]):
+            if symbol[1] & 15 != _OBJECT or symbol[3] >= number:
+                continue
+            where = name(names, sections[symbol[3]][0])
+            if where.startswith(_OF_VARIABLES) and not name(link, symbol[0]).startswith(_OF_CUDA):
+                return True
+    return False

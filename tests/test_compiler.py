@@ -509,3 +509,29 @@ def test_the_libraries_switches_are_honoured(tmp_path, monkeypatch, name):
     monkeypatch.setenv(name, "1")
     bridge.SourceModule(SET, options=["-DVALUE=1"])
     assert list(tmp_path.iterdir()) == []
+
+
+VARIABLES = {
+    "none": (
+        "__global__ void f(float *x) { __shared__ float s[3]; s[0] = *x; *x += s[0]; }",
+        False,
+    ),
+    "a function": ("__device__ float g(float x) { return x; } __global__ void f() { }", False),
+    "a table of CUDA's": ("__global__ void f(float *x) { *x = sinf(*x); }", False),
+    "a text": ('#include <stdio.h>\n__global__ void f() { printf("a"); }', False),
+    "constant": ("__constant__ float w[3]; __global__ void f() { }", True),
+    "device": ("__device__ int n; __global__ void f() { n++; }", True),
+    "initialised": ("__device__ int n = 4; __global__ void f() { n++; }", True),
+    "static": ("__global__ void f() { static int n; n++; }", True),
+}
+
+
+@pytest.mark.parametrize(("source", "expected"), VARIABLES.values(), ids=VARIABLES)
+def test_a_module_knows_whether_it_has_variables(source, expected, request):
+    if "static" in source:
+        request.getfixturevalue("gpu")  # on the host driver shared memory is static
+    assert bridge.SourceModule(source)._has_variables is expected
+
+
+def test_code_that_does_not_tell_may_have_variables():
+    assert bridge.nvrtc.may_have_variables(b".version 9.0\n")

@@ -109,12 +109,17 @@ DROPS = {
     "on a thread": "t = threading.Thread(target=views.clear); t.start(); t.join()",
     "in a cycle": "views.append(views); del views; gc.collect()",
     "at exit": "",
+    "a module": "held = [module, fail]; del module, fail; held.clear()",
+    "a module, on a thread": (
+        "held = [module, fail]; del module, fail; "
+        "t = threading.Thread(target=held.clear); t.start(); t.join()"
+    ),
 }
 
 
 @pytest.mark.parametrize("drop", DROPS.values(), ids=DROPS)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-def test_views_go_in_silence(kernel, drop, python):
+def test_views_and_modules_go_in_silence(kernel, drop, python):
     """But for PyCUDA, which warns of each stream, module and block of its own."""
     done = python(BEFORE % kernel[0] + drop)
     warning = r"PyCUDA WARNING: a clean-up operation failed .*\ncu\w+ failed: .*\n"

@@ -137,8 +137,7 @@ def compile(
         command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o", str(target)]
         _run(command, text)
         if _has_variables(target):
-            with target.open("ab") as image:
-                image.write(b"\0.nv.global\0")
+            _run(["objcopy", *_MARKED, str(target)])
 
     # What the source includes may change under it.
     key = preprocess(source, options) if "inc" in source else source
@@ -146,11 +145,15 @@ def compile(
     return _cached("kernel", ".so", [part.encode() for part in parts], make).read_bytes()
 
 
-def _has_variables(image: Path) -> bool:
-    """Tell whether a module has a state, which a cubin says by having this section.
+# A section and a symbol in it, by which a cubin says that there are variables.
+_MARKED = [
+    "--add-section=.nv.global=/dev/null",
+    "--add-symbol=variables=.nv.global:0,local,object",
+]
 
-    Variables with internal linkage aside, which here are no others than those in shared memory.
-    """
+
+def _has_variables(image: Path) -> bool:
+    """Tell whether a module has a state; not that of static variables, as shared memory is here."""
     symbols = [
         line.split() for line in _run(["nm", "-D", "--defined-only", str(image)]).splitlines()
     ]
