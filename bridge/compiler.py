@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
-import functools
 import os
 import pickle
 import sys
@@ -74,22 +72,30 @@ class Global(tuple[int, int]):
 
 
 class _Module:
-    """A module that is loaded on the current device, and unloaded where that one is current.
+    """A module that is loaded in the current context, and unloaded there, on whatever thread.
 
-    Not where CUDA would refuse: in a forked child, and at the end.
+    Not in a forked child, nor at the end: CUDA would refuse, or takes it along.
     """
 
-    __slots__ = ("device_id", "ptr")
-
-    def __init__(self, image: bytes, device_id: int) -> None:
-        self.device_id = device_id
-        self.ptr = driver.moduleLoadData(image)
+    def __init__(self, image: bytes) -> None:
+        self.ptr: int = driver.moduleLoadData(image)
+        self.context = driver.ctxGetCurrent()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing() or context.forked or not hasattr(self, "ptr"):
+        if is_finalizing() or context.forked or "context" not in vars(self):
             return
-        with suppress(drv.Error, driver.CUDADriverError):  # a kernel has failed
-            context.at_home(self.device_id, functools.partial(driver.moduleUnload, self.ptr))
+        if context.is_collecting():
+            # Other finalizers may use it yet, or save it, and then this one does not run again.
+            self.heir = heir = object.__new__(_Module)
+            heir.ptr, heir.context = self.ptr, self.context
+            context.after_collecting(heir)
+            return
+        # Not by PyCUDA's stack: it aborts at exit where a daemon thread stopped in between.
+        current = driver.ctxGetCurrent()
+        with suppress(driver.CUDADriverError):  # a kernel has failed
+            driver.ctxSetCurrent(self.context)
+            driver.moduleUnload(self.ptr)
+        driver.ctxSetCurrent(current)
 
     def variable(self, name: str) -> tuple[int, int]:
         """Return the pointer of a variable, and its size in bytes."""
@@ -206,29 +212,23 @@ class SourceModule:
         request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._set_up(request, backend, uuid.uuid4().hex, (), None)
+        self._set_up(request, backend, uuid.uuid4().hex, (), _Code())
         self._module(context.cuda_device())
 
     def _set_up(
-        self,
-        request: Request,
-        backend: str,
-        identity: str,
-        values: Values,
-        images: dict[int, bytes] | None,
+        self, request: Request, backend: str, identity: str, values: Values, code: _Code
     ) -> None:
         self._request = request
         self._backend = backend
         self._identity = identity  # the same in each process
-        self._images = images  # device id -> what has been compiled, to be loaded again
+        self._code = code
         self._has_variables = True  # until it is known that there are none
         self._values = values  # what variables hold that has come along
         self._names = {name for name, _ in values}  # and of those that `get_global` was asked for
         self._modules: dict[int, _Module] = {}  # device id -> the module there
-        self._lock = threading.Lock()
 
-    def __reduce__(self) -> Any:
-        """Pickle what is to be compiled, and what its variables hold.
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle, or copy, what is to be compiled, and what its variables hold.
 
         Raises
         ------
@@ -236,35 +236,19 @@ class SourceModule:
             If a variable differs between devices, or is to be read while a stream is being
             captured.
         """
-        added = self._added()
-        may_share = not (self._has_variables or added or type(self) is not SourceModule)
+        state = _without_ours(super().__reduce_ex__(2)[2])  # a subclass's, or the user's
+        values = self._read_variables()
+        may_share = not (self._has_variables or values or state)
         request = pickle.dumps((self._request, self._backend))
-        what = type(self), self._identity, request, self._read_variables(), may_share
-        return _restored_module, what, added or None
-
-    def __copy__(self) -> SourceModule:
-        """Return another module, whose variables hold the same."""
-        other = type(self).__new__(type(self))
-        other._set_up(self._request, self._backend, self._identity, self._read_variables(), None)
-        other.__dict__.update(self._added())
-        return other
-
-    def __deepcopy__(self, memo: Any) -> SourceModule:
-        """Return another module, whose variables hold the same."""
-        other = memo[id(self)] = self.__copy__()
-        other.__dict__.update(copy.deepcopy(self._added(), memo))
-        return other
-
-    def _added(self) -> dict[str, Any]:
-        """Return the attributes that are a subclass's, or the user's."""
-        return {name: value for name, value in vars(self).items() if name not in _OWN}
+        what = type(self), self._identity, request, values, may_share
+        return _restored_module, what, state
 
     def _read_variables(self) -> Values:
         """Return what the variables hold that `get_global` was asked for, here or elsewhere."""
         modules, names = self._modules.copy(), sorted(self._names.copy())
         if not (modules and names):
             return self._values
-        found = {device: _read(modules[device], names) for device in sorted(modules)}
+        found = {device: _read(modules[device], device, names) for device in sorted(modules)}
         values = next(iter(found.values()))
         for index, name in enumerate(names):
             if any(other[index] != values[index] for other in found.values()):
@@ -292,26 +276,28 @@ class SourceModule:
 
     def _module(self, device_id: int) -> _Module:
         """Return the module on the current device, loaded there if that is the first time."""
-        with self._lock:
-            module = self._modules.get(device_id)
-            if module is None:
-                default = nvrtc.architecture(device_id)
-                image = (self._images or {}).get(device_id) or self._compile(default)
-                try:
-                    module = _Module(image, device_id)
-                except driver.CUDADriverError as error:
-                    raise _refused(
-                        "SourceModule",
-                        f"the code cannot be loaded on device {device_id}, whose own architecture "
-                        f"is {default}: {error}",
-                    ) from error
-                if self._values:
-                    self._write_variables(module)
-                if self._images is not None:
-                    self._images[device_id] = image
-                self._has_variables = nvrtc.may_have_variables(image)
-                self._modules[device_id] = module
-        return module
+        module = self._modules.get(device_id)
+        if module is not None:
+            return module
+        with self._code.lock:
+            default = nvrtc.architecture(device_id)
+            image = self._code.images.get(device_id) or self._compile(default)
+            self._code.images[device_id] = image
+            if device_id in self._modules:  # another thread was first, or a finalizer
+                return self._modules[device_id]
+            try:
+                module = _Module(image)
+            except driver.CUDADriverError as error:
+                raise _refused(
+                    "SourceModule",
+                    f"the code cannot be loaded on device {device_id}, whose own architecture "
+                    f"is {default}: {error}",
+                ) from error
+            if self._values:
+                self._write_variables(module)
+            known_to = bool(self._modules) and self._has_variables
+            self._has_variables = known_to or nvrtc.may_have_variables(image)
+            return self._modules.setdefault(device_id, module)
 
     def _compile(self, default_arch: str) -> bytes:
         request = self._request
@@ -388,18 +374,35 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-_OWN = frozenset(
+_OURS = frozenset(
     {
-        *("_backend", "_has_variables", "_identity", "_images", "_lock", "_modules"),
+        *("_backend", "_code", "_has_variables", "_identity", "_modules"),
         *("_names", "_request", "_values"),
     }
 )
 
 
+def _without_ours(state: Any) -> Any:
+    """Return what Python would pickle, or a subclass, without what is pickled otherwise."""
+    if isinstance(state, dict):
+        return {name: value for name, value in state.items() if name not in _OURS} or None
+    if isinstance(state, tuple) and len(state) == 2:  # and what is in slots
+        return _without_ours(state[0]), state[1]
+    return state
+
+
+class _Code:
+    """What has been compiled, for all modules that are from one."""
+
+    def __init__(self) -> None:
+        self.images: dict[int, bytes] = {}  # device id -> code
+        self.lock = threading.RLock()  # a finalizer may run under it
+
+
 class _Arrived(NamedTuple):
     """What is kept of a module that has arrived, for when it does again."""
 
-    images: dict[int, bytes]
+    code: _Code
     module: SourceModule | None  # if it is to be shared
 
 
@@ -416,12 +419,12 @@ def _restored_module(
     Nor loaded, if it has no variables: not every task of Dask's loads its own then.
     """
     with _arrival:
-        known = _recent.pop(identity, None) or _Arrived({}, None)
+        known = _recent.pop(identity, None) or _Arrived(_Code(), None)
         module = known.module
-        if module is None or not may_share:
+        if module is None or not may_share or type(module) is not kind:
             module = kind.__new__(kind)
             what, backend = pickle.loads(request)
-            module._set_up(what, backend, identity, values, known.images)
+            module._set_up(what, backend, identity, values, known.code)
             module._has_variables = not may_share
             if may_share:
                 known = known._replace(module=module)
@@ -431,9 +434,9 @@ def _restored_module(
     return module
 
 
-def _read(module: _Module, names: Sequence[str]) -> list[bytes]:
+def _read(module: _Module, device_id: int, names: Sequence[str]) -> list[bytes]:
     """Return what variables hold, once all that is queued on their device has been done."""
-    with context.primary_context(module.device_id):
+    with context.primary_context(device_id):
         if is_capturing(cupy.cuda.get_current_stream().ptr):
             raise _capturing(names, "CuPy's current stream")
         try:
@@ -510,5 +513,5 @@ def compile(request: Request, default_arch: str) -> bytes:
         (folder / "kernel.cubin").write_bytes(image)
         print(f"*** compiler output in {folder}")
     if remarks:
-        warnings.warn(f"NVRTC compiled the source, but says:\n{remarks}", stacklevel=4)
+        warnings.warn(f"NVRTC compiled the source, but says:\n{remarks}", stacklevel=5)
     return image

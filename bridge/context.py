@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import index
 from threading import get_ident
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import cupy
@@ -264,7 +264,7 @@ class Keeper:
             # this one does not run again.  Hence another keeper.
             if isinstance(self.memory, _ALLOCATIONS):  # not what may be part of the cycle
                 self.memory = Keeper(self.memory, device_id)
-                _after_collecting.append(self.memory)
+                after_collecting(self.memory)
             return
         if pycuda_current() is _contexts.get(device_id):
             return
@@ -336,12 +336,17 @@ def keep_at_the_end(
 
 
 _collecting = 0  # the thread on which the garbage collector is at work
-_after_collecting: list[Keeper] = []
+_after_collecting: list[Any] = []
 
 
 def is_collecting() -> bool:
     """Tell whether the garbage collector is at work on this thread: what it finalizes may live."""
     return _collecting == get_ident()
+
+
+def after_collecting(value: Any) -> None:
+    """Let go of something when the garbage collector has done its work."""
+    _after_collecting.append(value)
 
 
 def _watch_collector(phase: str, _: object) -> None:
@@ -587,7 +592,8 @@ class primary_context:  # noqa: N801  (used like a function)
     -----
     *Ownership:* the primary context lives as long as the process.  PyCUDA loses memory whose last
     reference goes where its context is not current; not that of GPUArrays that a decorated
-    function returns, by themselves or inside of tuples, lists and dicts, or has when it raises.
+    function returns, by themselves or inside of tuples, lists and dicts.  An exception's traceback
+    keeps what the function had: memory of `pycuda_allocator` may be dropped anywhere, too.
     *Ordering:* none. *Cost:* 0.6 us for entering and leaving.
     """
 
@@ -649,37 +655,12 @@ def call_within(
 ) -> Any:
     """Return what a function returns that is called where a context is current.
 
-    GPUArrays in it may be dropped anywhere, and those that an exception's traceback keeps.
+    GPUArrays in it may be dropped anywhere.
     """
     with context:
-        try:
-            result = function(*args, **keywords)
-        except BaseException as error:
-            _keep_locals(error)
-            raise
+        result = function(*args, **keywords)
         keep(result)
         return result
-
-
-def _keep_locals(error: BaseException | None) -> None:
-    """Keep what an exception's functions had, and those of the exceptions that it came from."""
-    frame: FrameType | None = sys._getframe(1)
-    running = set()  # their variables change yet, and Python before 3.13 would hold them
-    while frame:
-        running.add(frame)
-        frame = frame.f_back
-    errors, seen = [error], set()
-    while errors:
-        error = errors.pop()
-        if error is None or id(error) in seen:
-            continue
-        seen.add(id(error))
-        errors += [error.__cause__, error.__context__]
-        trace = error.__traceback__
-        while trace:
-            if trace.tb_frame not in running:
-                keep(dict(trace.tb_frame.f_locals))
-            trace = trace.tb_next
 
 
 class _Entered(threading.local):

@@ -372,7 +372,7 @@ def _save(path: Path, code: bytes) -> None:
         own.replace(path)
     except OSError as error:
         warnings.warn(
-            f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=6
+            f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=7
         )
     finally:
         with contextlib.suppress(OSError):  # it is gone if all went well
@@ -395,7 +395,7 @@ def cache_folder(cache_dir: Any) -> Path | None:
         warnings.warn(
             f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
             "CUPY_CACHE_DIR or cache_dir",
-            stacklevel=5,
+            stacklevel=6,
         )
         return None
 
@@ -412,11 +412,12 @@ def architecture(device_id: int) -> str:
 # Of ELF's 64-bit structures: section headers, symbols.  (System V ABI, chapter 4.)
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOL_TABLE, _OBJECT = 2, 1
-# NVRTC 12.9 and 13.0: variables lie in these sections, as do tables of CUDA's own functions such as
-# sinf, and texts of printf and assert, which nobody can write.
+_SYMBOL_TABLE, _OF_SECTION = 2, 3  # SHT_SYMTAB, STT_SECTION
+# NVRTC 12.9 and 13.0: variables lie in these sections, and so do what nobody can write: tables of
+# CUDA's own functions such as sinf, texts of printf and assert.
 _OF_VARIABLES = (b".nv.global", b".nv.constant3")
-_OF_CUDA = (b"__cudart_", b"$")
+_TABLES = (b"__cudart_i2opi_f", b"__cudart_i2opi_d", b"__cudart_sin_cos_coeffs")
+_TEXTS = b"$str"
 
 
 def may_have_variables(image: bytes) -> bool:
@@ -437,10 +438,12 @@ def may_have_variables(image: bytes) -> bool:
     for _, kind, _, _, offset, size, link, _, _, _ in sections:
         if kind != _SYMBOL_TABLE:
             continue
-        for symbol in _SYMBOL.iter_unpack(image[offset : offset + size]):
-            if symbol[1] & 15 != _OBJECT or symbol[3] >= number:
+        for symbol, about, _, section, _, _ in _SYMBOL.iter_unpack(image[offset : offset + size]):
+            if about & 15 == _OF_SECTION or section >= number:
                 continue
-            where = name(names, sections[symbol[3]][0])
-            if where.startswith(_OF_VARIABLES) and not name(link, symbol[0]).startswith(_OF_CUDA):
+            known = name(link, symbol)
+            if name(names, sections[section][0]).startswith(_OF_VARIABLES) and not (
+                known in _TABLES or known.startswith(_TEXTS)
+            ):
                 return True
     return False

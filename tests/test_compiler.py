@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import cupy
@@ -9,6 +10,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, run_python
+from cupy.cuda import driver
 
 import bridge
 from bridge import nvrtc
@@ -490,9 +492,10 @@ def test_a_header_before_the_source_that_changed_is_compiled_again(tmp_path, mon
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.warns(UserWarning, match="compiled code is not kept for next time"):
+    with pytest.warns(UserWarning, match="compiled code is not kept for next time") as said:
         module = bridge.SourceModule(SET, options=["-DVALUE=1"], cache_dir=str(tmp_path / "file"))
     assert value_of(module) == 1
+    assert [warning.filename for warning in said] == [__file__]
 
 
 def test_without_a_cache_nothing_is_kept(tmp_path, monkeypatch):
@@ -522,6 +525,7 @@ VARIABLES = {
     "constant": ("__constant__ float w[3]; __global__ void f() { }", True),
     "device": ("__device__ int n; __global__ void f() { n++; }", True),
     "initialised": ("__device__ int n = 4; __global__ void f() { n++; }", True),
+    "named as CUDA's": ("__device__ int __cudart_n; __global__ void f() { }", True),
     "static": ("__global__ void f() { static int n; n++; }", True),
 }
 
@@ -535,3 +539,64 @@ def test_a_module_knows_whether_it_has_variables(source, expected, request):
 
 def test_code_that_does_not_tell_may_have_variables():
     assert bridge.nvrtc.may_have_variables(b".version 9.0\n")
+
+
+def test_a_module_that_has_variables_on_one_device_has_some(python):
+    done = python(
+        """
+        import bridge, cupy
+        from bridge import nvrtc
+
+        answers = [True, False]
+        nvrtc.may_have_variables = lambda image: answers.pop(0)
+        module = bridge.SourceModule("__global__ void f() { }")
+        with bridge.primary_context(1):
+            module.get_function("f")
+        print(module._has_variables)
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_module_in_a_cycle_may_be_used_by_anothers_finalizer(saves):
+    used, saved = [], []
+
+    class Solver:
+        def __init__(self):
+            self.function = bridge.SourceModule(
+                "__global__ void f(int *x) { *x += 1; }"
+            ).get_function("f")
+            self.itself = self
+
+        def use(self):
+            x = cupy.zeros(1, np.int32)
+            self.function(x, block=1)
+            used.append(int(x[0]))
+
+        def __del__(self):
+            self.use()
+            if saves:
+                saved.append(self)
+
+    Solver()
+    gc.collect()
+    assert used == [1]
+    for solver in saved:
+        gc.collect()
+        solver.use()
+    assert used == [1] * (1 + saves)
+
+
+@pytest.mark.parametrize("how", ["at once", "in a cycle"])
+def test_a_module_that_goes_is_unloaded(how, monkeypatch):
+    unloaded, unload = [], driver.moduleUnload
+    monkeypatch.setattr(driver, "moduleUnload", lambda ptr: unloaded.append(ptr) or unload(ptr))
+    module = bridge.SourceModule("__global__ void f() { }")
+    (loaded,) = (one.ptr for one in module._modules.values())
+    if how == "in a cycle":
+        module.itself = module
+    del module
+    gc.collect()
+    assert unloaded.count(loaded) == 1

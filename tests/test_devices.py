@@ -126,22 +126,29 @@ def test_modules_of_any_device_may_be_dropped_anywhere(run):
 
 
 def test_a_module_that_goes_starts_no_other_device(python):
+    """Nor does it use PyCUDA's stack, which aborts at exit where a daemon thread has stopped."""
     done = python(
         """
-        import bridge, cupy, ctypes, threading
+        import bridge, cupy, ctypes, threading, pycuda.driver as drv
         from cupy.cuda import driver
 
         unloaded = []
         unload = driver.moduleUnload
 
         def recorded(module):
-            unloaded.append(cupy.cuda.runtime.getDevice())
+            current = driver.ctxGetCurrent()
+            unloaded.append((bridge.context.device_ids[current], drv.Context.get_current()))
             unload(module)
 
         driver.moduleUnload = recorded
         with bridge.primary_context(1):
             held = [bridge.SourceModule("__global__ void f() { }")]
-        thread = threading.Thread(target=held.clear)
+
+        def drop():
+            held.clear()
+            unloaded.append(driver.ctxGetCurrent())
+
+        thread = threading.Thread(target=drop)
         thread.start()
         thread.join()
         flags, active = ctypes.c_uint(), ctypes.c_int()
@@ -153,7 +160,7 @@ def test_a_module_that_goes_starts_no_other_device(python):
         """,
         devices=2,
     )
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0 0\n1 1\n[1]\n")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0 0\n1 1\n[(1, None), 0]\n")
 
 
 def test_a_capture_takes_no_event_of_another_devices_stream(run):

@@ -195,6 +195,28 @@ def test_what_has_a_state_is_loaded_each_time_but_compiled_once(monkeypatch):
     assert len(compiled) == 1
 
 
+def test_threads_compile_what_arrives_once(monkeypatch):
+    compiled, compile = [], bridge.compiler.compile
+    data = pickle.dumps(with_weights(1, 2, 3))
+    modules, start = [pickle.loads(data) for _ in range(4)], threading.Barrier(4)
+    monkeypatch.setattr(
+        "bridge.compiler.compile", lambda *args: compiled.append(args) or compile(*args)
+    )
+
+    def use(module):
+        with bridge.primary_context():
+            start.wait()
+            module.get_function("read")
+
+    threads = [threading.Thread(target=use, args=(module,)) for module in modules]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [read(module) for module in modules] == [[1, 2, 3]] * 4
+    assert len(compiled) == 1
+
+
 def test_what_a_kernel_wrote_is_not_what_arrives_next():
     """One after another, as a worker of one thread does."""
     data = pickle.dumps(with_weights(0, 0, 0))
@@ -265,19 +287,39 @@ def test_a_copy_is_a_module_of_its_own():
 
 
 class Named(bridge.SourceModule):
-    def __init__(self, names):
-        super().__init__(SOURCE)
+    __slots__ = ("number",)
+
+    def __init__(self, names, source=SOURCE):
+        super().__init__(source)
         self.names = names
+        self.number = 7
 
 
+class Guarded(Named):
+    def __init__(self, names, source=SOURCE):
+        super().__init__(names, source)
+        self.lock = threading.Lock()
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        del state["lock"]
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, lock=threading.Lock())
+        self.number = 8
+
+
+@pytest.mark.parametrize("source", [SOURCE, WITH_VARIABLES])
+@pytest.mark.parametrize(("kind", "number"), [(Named, 7), (Guarded, 8)])
 @pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
-def test_a_subclass_stays_one(duplicate):
-    module = Named(["mine"])
+def test_a_subclass_stays_one(duplicate, kind, number, source):
+    module = kind(["mine"], source)
     other = duplicate(module)
-    assert (type(other), other.names) == (Named, ["mine"])
+    assert (type(other), other.names, other.number) == (kind, ["mine"], number)
     assert (other.names is module.names) == (duplicate is copy.copy)
     assert duplicate(module) is not other
-    other.get_function("add")
+    other.get_function("add" if source is SOURCE else "read")
 
 
 def test_an_attribute_goes_along_with_the_module_that_has_it():
@@ -289,7 +331,7 @@ def test_an_attribute_goes_along_with_the_module_that_has_it():
 
 
 def test_a_modules_own_attributes_are_told_from_others(module):
-    assert {*vars(module)} == bridge.compiler._OWN
+    assert {*vars(module)} == bridge.compiler._OURS
 
 
 @pytest.mark.parametrize("non_blocking", [True, False])
