@@ -421,7 +421,7 @@ def _restored_module(
     with _arrival:
         known = _recent.pop(identity, None) or _Arrived(_Code(), None)
         module = known.module
-        if module is None or not may_share or type(module) is not kind:
+        if module is None or not may_share:
             module = kind.__new__(kind)
             what, backend = pickle.loads(request)
             module._set_up(what, backend, identity, values, known.code)
