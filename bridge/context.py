@@ -331,8 +331,8 @@ def keep_at_the_end(
     """Do so when a GPUArray goes: a finalizer, for its class."""
     if is_finalizing() or forked:
         keep(array)
-    elif pycuda_current() is not usual or len(_contexts) > 1:
-        _keep_memory(array)
+    elif pycuda_current() is not usual or len(_contexts) > 1 or is_collecting():
+        _keep_memory(array)  # also where another finalizer may save it, to be dropped elsewhere
 
 
 _collecting = 0  # the thread on which the garbage collector is at work

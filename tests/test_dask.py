@@ -518,6 +518,20 @@ def on_a_thread(action):
 pool = DeviceMemoryPool()
 a, b = (gpuarray.zeros(1 << 18, np.float32, allocator=pool.allocate) for _ in range(2))
 """
+SAVED = """
+import gc
+class Saves:
+    def __del__(self):
+        saved.extend(self.arrays)
+saved, saves = [], Saves()
+saves.arrays, saves.itself = [a, b], saves
+gc.disable()
+del a, b, saves
+COLLECT
+assert pool.active_bytes == 1 << 21, pool.active_bytes
+assert [c.get().max() for c in saved] == [0, 0]
+on_a_thread(saved.clear)
+"""
 DROPS = {
     "swapped": """
         a.gpudata, b.gpudata = b.gpudata, a.gpudata
@@ -533,19 +547,8 @@ DROPS = {
         import gc
         on_a_thread(gc.collect)
     """,
-    "saved by another's finalizer": """
-        import gc
-        class Saves:
-            def __del__(self):
-                saved.extend(self.arrays)
-        saved, saves = [], Saves()
-        saves.arrays, saves.itself = [a, b], saves
-        del a, b, saves
-        on_a_thread(gc.collect)
-        assert pool.active_bytes == 1 << 21, pool.active_bytes
-        assert [c.get().max() for c in saved] == [0, 0]
-        on_a_thread(saved.clear)
-    """,
+    "saved by another's finalizer": SAVED.replace("COLLECT", "gc.collect()"),
+    "saved so on a thread": SAVED.replace("COLLECT", "on_a_thread(gc.collect)"),
     "replaced, where it frees as ever": """
         a.gpudata = None
         assert pool.active_bytes == 1 << 20
