@@ -222,7 +222,6 @@ class SourceModule:
         self._backend = backend
         self._identity = identity  # the same in each process
         self._code = code
-        self._has_variables = True  # until it is known that there are none
         self._values = values  # what variables hold that has come along
         self._names = {name for name, _ in values}  # and of those that `get_global` was asked for
         self._modules: dict[int, _Module] = {}  # device id -> the module there
@@ -238,7 +237,7 @@ class SourceModule:
         """
         state = _without_ours(super().__reduce_ex__(2)[2])  # a subclass's, or the user's
         values = self._read_variables()
-        may_share = not (self._has_variables or values or state)
+        may_share = not (self._code.may_have_variables or values or state)
         request = pickle.dumps((self._request, self._backend))
         what = type(self), self._identity, request, values, may_share
         return _restored_module, what, state
@@ -280,9 +279,10 @@ class SourceModule:
         if module is not None:
             return module
         with self._code.lock:
-            default = nvrtc.architecture(device_id)
-            image = self._code.images.get(device_id) or self._compile(default)
-            self._code.images[device_id] = image
+            image = self._code.images.get(device_id)
+            if image is None:
+                image = self._compile(nvrtc.architecture(device_id))
+                self._code.add(device_id, image)
             if device_id in self._modules:  # another thread was first, or a finalizer
                 return self._modules[device_id]
             try:
@@ -291,12 +291,10 @@ class SourceModule:
                 raise _refused(
                     "SourceModule",
                     f"the code cannot be loaded on device {device_id}, whose own architecture "
-                    f"is {default}: {error}",
+                    f"is {nvrtc.architecture(device_id)}: {error}",
                 ) from error
             if self._values:
                 self._write_variables(module)
-            known_to = bool(self._modules) and self._has_variables
-            self._has_variables = known_to or nvrtc.may_have_variables(image)
             return self._modules.setdefault(device_id, module)
 
     def _compile(self, default_arch: str) -> bytes:
@@ -376,8 +374,7 @@ class SourceModule:
 
 _OURS = frozenset(
     {
-        *("_backend", "_code", "_has_variables", "_identity", "_modules"),
-        *("_names", "_request", "_values"),
+        *("_backend", "_code", "_identity", "_modules", "_names", "_request", "_values"),
     }
 )
 
@@ -394,9 +391,16 @@ def _without_ours(state: Any) -> Any:
 class _Code:
     """What has been compiled, for all modules that are from one."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_have_variables: bool = True) -> None:
         self.images: dict[int, bytes] = {}  # device id -> code
+        self.may_have_variables = may_have_variables  # until the code tells
         self.lock = threading.RLock()  # a finalizer may run under it
+
+    def add(self, device_id: int, image: bytes) -> None:
+        """Keep what was compiled for a device."""
+        known = bool(self.images) and self.may_have_variables  # those of another device
+        self.may_have_variables = known or nvrtc.may_have_variables(image)
+        self.images[device_id] = image
 
 
 class _Arrived(NamedTuple):
@@ -419,13 +423,12 @@ def _restored_module(
     Nor loaded, if it has no variables: not every task of Dask's loads its own then.
     """
     with _arrival:
-        known = _recent.pop(identity, None) or _Arrived(_Code(), None)
+        known = _recent.pop(identity, None) or _Arrived(_Code(not may_share), None)
         module = known.module
         if module is None or not may_share:
             module = kind.__new__(kind)
             what, backend = pickle.loads(request)
             module._set_up(what, backend, identity, values, known.code)
-            module._has_variables = not may_share
             if may_share:
                 known = known._replace(module=module)
         _recent[identity] = known

@@ -294,12 +294,13 @@ def keep(value: Any) -> None:
     values, seen = [value], set()
     while values:
         value = values.pop()
-        if isinstance(value, tuple | list | dict) and id(value) not in seen:
+        kind = type(value)  # and not `isinstance`, which would wake a proxy
+        if issubclass(kind, kinds[1:]) and id(value) not in seen:
             seen.add(id(value))
-            items = value.values() if isinstance(value, dict) else value
-            if any(issubclass(kind, kinds) for kind in set(map(type, items))):  # few, of many items
+            items = value.values() if issubclass(kind, dict) else value
+            if any(issubclass(item, kinds) for item in set(map(type, items))):  # few, of many items
                 values.extend(items)
-        while isinstance(value, library.GPUArray):
+        while issubclass(type(value), library.GPUArray):
             _keep_memory(value)
             value = value.base  # of a slice, what it is one of
 

@@ -534,7 +534,7 @@ VARIABLES = {
 def test_a_module_knows_whether_it_has_variables(source, expected, request):
     if "static" in source:
         request.getfixturevalue("gpu")  # on the host driver shared memory is static
-    assert bridge.SourceModule(source)._has_variables is expected
+    assert bridge.SourceModule(source)._code.may_have_variables is expected
 
 
 def test_code_that_does_not_tell_may_have_variables():
@@ -552,7 +552,7 @@ def test_a_module_that_has_variables_on_one_device_has_some(python):
         module = bridge.SourceModule("__global__ void f() { }")
         with bridge.primary_context(1):
             module.get_function("f")
-        print(module._has_variables)
+        print(module._code.may_have_variables)
         """,
         devices=2,
     )

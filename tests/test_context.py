@@ -238,6 +238,18 @@ def test_a_decorated_function_may_return_what_was_freed():
     assert not hasattr(freed(), "_bridge_keeper")
 
 
+def test_a_proxy_that_a_decorated_function_returns_is_left_asleep():
+    class Proxy:
+        @property
+        def __class__(self):
+            raise RuntimeError("woken")
+
+    with bridge.primary_context():
+        result = [Proxy(), gpuarray.empty(3, "f")]
+    assert bridge.primary_context()(lambda: result)() is result
+    assert bridge.primary_context()(lambda: result[0])() is result[0]
+
+
 def test_a_decorator_of_a_module_starts_no_cuda_before_a_fork(python):
     script = """
     import os
