@@ -3,7 +3,7 @@
 Two workloads on Dask, one worker process for each GPU: waves whose halos go by NCCL, in one long
 task for each GPU, and batches of 4K frames, in many short ones.  Each with both libraries, and with
 CuPy alone, in turn.  Needs the packages dask and distributed, and NCCL from two GPUs on; 1, 2 and 4
-GPUs take one to two minutes.  Writes ``scaling.json``, ``scaling.md`` and ``scaling.svg``.
+GPUs take two to three minutes.  Writes ``scaling.json``, ``scaling.md`` and ``scaling.svg``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ class Plan(NamedTuple):
     weak: tuple[int, int]  # rows and columns of the slab that each GPU has, whatever their number
     steps: int  # of a round
     rounds: int
+    turns: int  # rounds of the frames, of which each is short
     frames: int  # in all, or for each GPU
     shape: tuple[int, int]
 
 
-FULL = Plan((16384, 32768), (16384, 16384), 100, 9, 800, batches.FRAME)
-QUICK = Plan((4096, 8192), (4096, 4096), 50, 3, 160, batches.FRAME)
+FULL = Plan((16384, 32768), (16384, 16384), 100, 9, 21, 800, batches.FRAME)
+QUICK = Plan((4096, 8192), (4096, 4096), 50, 3, 3, 160, batches.FRAME)
 
 # Seconds after which a phase counts as stuck: as it is where a rank failed and others wait for it.
 START, WAVES, FRAMES = 60, 90, 60
@@ -148,16 +149,17 @@ def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def measure_frames(
     client: Any, addresses: list[str], frames: int, plan: Plan
-) -> tuple[dict[str, list[float]], list[float]]:
-    """Return what all frames took in each round, each way; and their brightest spots."""
+) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    """Return what all frames took in each round, each way; without Dask; the brightest spots."""
     from distributed import TimeoutError as Late, wait
 
     number = batches.BATCH
     seeds = [list(range(k, min(k + number, frames))) for k in range(0, frames, number)]
     seconds: dict[str, list[float]] = {name: [] for name in batches.WAYS}
+    within: dict[str, list[float]] = {name: [] for name in batches.WAYS}
     spots: dict[str, list[float]] = {}
     ways = list(batches.WAYS)
-    for turn in range(plan.rounds + 1):
+    for turn in range(plan.turns + 1):
         ways.reverse()  # neither is always the one after the other
         for way in ways:
             start = time.perf_counter()
@@ -173,11 +175,12 @@ def measure_frames(
             parts = client.gather(futures)
             took = time.perf_counter() - start
             del futures
-            spots[way] = [spot for part in parts for spot in part]
+            spots[way] = [spot for found, _ in parts for spot in found]
             if turn:  # the first one is the warm-up
                 seconds[way].append(took)
+                within[way].append(sum(task for _, task in parts) / len(addresses))
     np.testing.assert_allclose(spots["both libraries"], spots["CuPy alone"], rtol=1e-6)
-    return seconds, spots["CuPy alone"]
+    return seconds, within, spots["CuPy alone"]
 
 
 def row(seconds: dict[str, Any], **what: int) -> dict[str, Any]:
@@ -222,10 +225,11 @@ def measure(gpus: list[int], plan: Plan, folder: Path) -> None:
             _save(found, folder)
             say(f"waves on {size}: the energies and heights are those of one GPU")
             for frames in dict.fromkeys((plan.frames, plan.frames * size)):
-                seconds, bright = measure_frames(client, addresses[:size], frames, plan)
+                seconds, within, bright = measure_frames(client, addresses[:size], frames, plan)
                 spots = spots or bright
                 np.testing.assert_allclose(bright[: len(spots)], spots, rtol=1e-6)
-                found["frames"].append(row(seconds, gpus=size, frames=frames))
+                tasks = row(within, gpus=size, frames=frames)
+                found["frames"].append({**row(seconds, gpus=size, frames=frames), "tasks": tasks})
             _save(found, folder)
             say(f"frames on {size}: the brightest spots are those of one GPU")
     say("done")

@@ -63,10 +63,13 @@ def frames_curves(found: dict[str, Any]) -> list[Curve]:
 
 def table(curve: Curve, unit: str, scale: float) -> str:
     """Write a curve as a table."""
+    columns = ["GPUs", unit, "spread", "speed-up", "efficiency", f"CuPy alone, {unit}"]
+    columns += ["of CuPy alone", "in the tasks"]
+    columns = columns if "tasks" in curve.rows[0] else columns[:-1]
     lines = [
         f"### {'Weak' if curve.is_weak else 'Strong'} scaling: {curve.title}\n",
-        f"| GPUs | {unit} | spread | speed-up | efficiency | CuPy alone, {unit} | of CuPy alone |",
-        "|---|---|---|---|---|---|---|",
+        f"| {' | '.join(columns)} |",
+        "|---" * len(columns) + "|",
     ]
     efficiency = curve.efficiency(OURS_NAME)
     for row, share in zip(curve.rows, efficiency, strict=True):
@@ -74,7 +77,7 @@ def table(curve: Curve, unit: str, scale: float) -> str:
         lines.append(
             f"| {row['gpus']} | {ours['median'] * scale:.3f} | {ours['spread'] * scale:.3f} | "
             f"{share * row['gpus']:.2f} | {share:.2f} | {theirs['median'] * scale:.3f} | "
-            f"{row['ratio']:.3f} |"
+            f"{row['ratio']:.3f} |" + (f" {row['tasks']['ratio']:.3f} |" if "tasks" in row else "")
         )
     return "\n".join(lines)
 
@@ -105,7 +108,8 @@ def text(found: dict[str, Any]) -> str:
         f"Frames of {width} x {height} float32, made on the GPU from a seed: two kernels of "
         "PyCUDA's on a `GPUArray`, CuPy's Gaussian filter, its maximum. "
         f"{plan['batch']} frames are a task; the time is that of `client.map` and the gathering "
-        "of all results.",
+        f"of all results. Medians of {plan['turns']} rounds. *In the tasks* is the multiple of "
+        "CuPy alone of what the tasks took by themselves, on the workers: without Dask.",
         *(table(curve, "s", 1) for curve in frames_curves(found)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -163,7 +163,11 @@ def test_a_task_says_what_its_cases_gave(waves):
 def test_a_batch_is_the_same_with_both_libraries(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     batches = importlib.import_module("benchmarks.batches")
-    ours, theirs = (batches.batch([1, 2, 3], way, (24, 32)) for way in batches.WAYS)
+    start = time.perf_counter()
+    (ours, first), (theirs, second) = (
+        batches.batch([1, 2, 3], way, (24, 32)) for way in batches.WAYS
+    )
+    assert 0 < first + second < time.perf_counter() - start
     assert ours == theirs
     assert len(set(ours)) == 3
     assert all(0 < spot < 1 for spot in ours)
@@ -181,7 +185,7 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
     found = {
         "machine": {"GPU": "2 x Some GPU", "CuPy": "14.2.0", "date": "2026-11-22"},
         "plan": {
-            "sides": [64, 128], "weak": [64, 64], "steps": 5, "rounds": 3, "frames": 40,
+            "sides": [64, 128], "weak": [64, 64], "steps": 5, "rounds": 3, "turns": 3, "frames": 40,
             "shape": [24, 32], "every": 5, "batch": 20,
         },
         "waves": [
@@ -197,13 +201,15 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
             row(1.25, 1.25, gpus=2, frames=80),
         ],
     }  # fmt: skip
+    for frames in found["frames"]:
+        frames["tasks"] = row(0.909 * frames["gpus"], 0.9)
     (tmp_path / "scaling.json").write_text(json.dumps(found))
     tables.write(tmp_path)
     page = (tmp_path / "scaling.md").read_text()
     assert "| 1 | 8.000 | 0.080 | 1.00 | 1.00 | 4.000 | 2.000 |" in page
     assert "| 2 | 5.000 | 0.050 | 1.60 | 0.80 | 5.000 | 1.000 |" in page  # strong
     assert "| 2 | 10.000 | 0.100 | 1.60 | 0.80 | 10.000 | 1.000 |" in page  # weak: twice the work
-    assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 |" in page
+    assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 | 2.020 |" in page
     assert (tmp_path / "scaling.svg").read_text().count("a GPU") >= 2
 
 
