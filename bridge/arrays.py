@@ -285,7 +285,7 @@ def _other_as_cupy(array: Any, stream: Any) -> Any:
     waiter = _current_stream(device_id).ptr
     if not isinstance(array, cupy.ndarray):
         return _import(array, stream, waiter, device_id, "as_cupy")
-    if array.data.device_id != device_id:
+    if array.size and array.data.device_id != device_id:
         raise elsewhere("as_cupy: the array", array.data.device_id, device_id)
     if stream is not None:
         order(waiter, handle_of(stream, "as_cupy"), device_id)

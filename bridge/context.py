@@ -201,16 +201,12 @@ def at_home(device_id: int, action: Callable[[], None]) -> None:
 
     For finalizers, which run on any thread and under any context, in a process where CUDA works.
     """
-    current = _cuda_current()
-    if device_ids.get(current) == device_id and pycuda_current() is _contexts.get(device_id):
+    here = device_ids.get(_cuda_current()) == device_id
+    if here and pycuda_current() is _contexts.get(device_id):
         action()
         return
-    try:
-        with primary_context(device_id):
-            action()
-    finally:
-        if _cuda_current() != current:  # PyCUDA goes back to its own, another may have been
-            _set_current(current)
+    with primary_context(device_id):
+        action()
 
 
 def keep_for_ever(
@@ -375,7 +371,7 @@ def _accept_or_explain() -> int:
         )
     current = _cuda_current()
     device_id = device_of(top.handle)
-    if _retain(device_id) != top:
+    if _retain(device_id, met=top) != top:
         culprit = "pycuda.autoinit makes such a context; replace `import pycuda.autoinit` by"
         raise ContextError(
             f"PyCUDA's current context (0x{top.handle:x}) is not the primary context that CuPy "
@@ -426,10 +422,11 @@ def autoinit_ran() -> bool:
     return module is not None and module.__name__ == "pycuda.autoinit"
 
 
-def _retain(device_id: int, dead: Any = None) -> Any:
+def _retain(device_id: int, met: Any = None, dead: Any = None) -> Any:
     """Return the process's one ``Context`` object for a device's primary context.
 
-    Another one than `dead`, which somebody has detached.
+    That is `met` if it is one, and the device was not met before, so that what PyCUDA allocated
+    under it can be freed.  But not `dead`, which somebody has detached.
     """
     global inspect_pointers, usual, usual_device
     with _lock:
@@ -440,12 +437,13 @@ def _retain(device_id: int, dead: Any = None) -> Any:
             inspect_pointers = drv.Device.count() > 1 or os.environ.get("BRIDGE_DEBUG") == "1"
             device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
-            theirs = getattr(automatic, "context", None)
-            if theirs == context and theirs is not dead:
-                # PyCUDA allocates under that object already.  Ours is kept as well, because
-                # PyCUDA, when it lets an object of the primary context go, pushes that context.
-                _spare.append(context)
-                context = theirs
+            for theirs in (getattr(automatic, "context", None), met):
+                if theirs == context and theirs is not dead:
+                    # PyCUDA allocates under that object already.  Ours is kept as well, because
+                    # PyCUDA, when it lets an object of the primary context go, pushes that context.
+                    _spare.append(context)
+                    context = theirs
+                    break
             _accept(context, device_id)
             _contexts[device_id] = context
             if usual_device in (-1, device_id):
@@ -595,6 +593,7 @@ class primary_context:  # noqa: N801  (used like a function)
     reference goes where its context is not current; not that of GPUArrays that a decorated
     function returns, by themselves or inside of tuples, lists and dicts.  An exception's traceback
     keeps what the function had: memory of `pycuda_allocator` may be dropped anywhere, too.
+    CUDA's current context is afterwards what it was before.
     *Ordering:* none. *Cost:* 0.6 us for entering and leaving.
     """
 
@@ -629,8 +628,11 @@ class primary_context:  # noqa: N801  (used like a function)
         return inner
 
     def __enter__(self) -> Any:
+        if not _contexts or forked:
+            start_cuda()
+        before = _cuda_current()
         context = push(self._device)
-        _entered.contexts.append(context)
+        _entered.contexts.append((context, before))
         return context
 
     def __exit__(
@@ -641,7 +643,7 @@ class primary_context:  # noqa: N801  (used like a function)
     ) -> None:
         if forked:  # it is gone: see _forget_after_fork
             return
-        context = _entered.contexts.pop() if _entered.contexts else None
+        context, before = _entered.contexts.pop() if _entered.contexts else (None, 0)
         if context is None or pycuda_current() is not context:
             raise ContextError(
                 "primary_context: PyCUDA's current context is not the one that was entered last on "
@@ -649,6 +651,8 @@ class primary_context:  # noqa: N801  (used like a function)
                 "nothing else, and leave blocks in the reverse order of entering them"
             )
         drv.Context.pop()
+        if _cuda_current() != before:  # PyCUDA goes back to its own, CuPy may have had another
+            _set_current(before)
 
 
 def call_within(
@@ -666,16 +670,17 @@ def call_within(
 
 class _Entered(threading.local):
     def __init__(self) -> None:
-        self.contexts: list[Any] = []
+        self.contexts: list[tuple[Any, int]] = []  # and CUDA's current one before
 
 
 _entered = _Entered()  # what this thread has entered and not left
 
 
 def push(device: Any = None) -> Any:
-    """Make a device's primary context PyCUDA's current one on this thread, and return it."""
-    if not _contexts or forked:
-        start_cuda()
+    """Make a device's primary context PyCUDA's current one on this thread, and return it.
+
+    Where CUDA is ready: see `start_cuda`.
+    """
     device_id = _device_id(device)
     context = _contexts.get(device_id)
     if context is None:

@@ -14,7 +14,7 @@ from pycuda import gpuarray
 import bridge
 
 USE = """
-import bridge, cupy, numpy as np
+import bridge, cupy, numpy as np, pycuda.driver as drv
 from pycuda import gpuarray
 def use():
     a = gpuarray.to_gpu(np.arange(4.0))
@@ -324,6 +324,33 @@ def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
     with bridge.primary_context(): use()
     """
     done = python(USE + textwrap.dedent(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("own", ["kept", "detached"])
+def test_memory_of_a_users_own_retained_context_may_be_dropped_anywhere(python, own):
+    """The bridge takes the first one of a device that it meets."""
+    script = """
+    import threading
+    drv.init()
+    own = drv.Device(0).retain_primary_context()
+    own.push()
+    held = [bridge.as_cupy(gpuarray.zeros(1 << 20, np.float32))]
+    drv.Context.pop()
+    with bridge.primary_context() as context:
+        assert context is own
+        free = drv.mem_get_info()[0]
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    with bridge.primary_context():
+        assert drv.mem_get_info()[0] == free + (4 << 20)
+    DETACH
+    with bridge.primary_context():
+        use()
+    """
+    detach = "own.detach()" if own == "detached" else ""
+    done = python(USE + textwrap.dedent(script).replace("DETACH", detach))
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -73,11 +73,14 @@ def test_streams_of_two_devices_are_not_ordered_by_themselves(run):
     assert run(ACROSS.format(stream=stream, current=0, wait="pass")) == "0\n"
 
 
-def test_a_default_stream_waits_for_another_devices_stream(run):
-    script = ACROSS.replace("here = cupy.cuda.Stream(non_blocking=True)", "here = None")
-    script = script.replace("here.ptr", "0").replace("here.synchronize()", "")
-    script = script.format(stream="drv.Stream()", current=0, wait="bridge.wait_stream(None, there)")
-    assert run(script) == "7\n"
+@pytest.mark.parametrize(("wait", "found"), [("bridge.wait_stream(None, there)", 7), ("pass", 0)])
+def test_a_default_stream_waits_for_another_devices_stream(run, wait, found):
+    """Which a blocking one follows; a copy on the default stream itself waits for all devices."""
+    script = ACROSS.replace(
+        "here = cupy.cuda.Stream(non_blocking=True)", "here = cupy.cuda.Stream()"
+    )
+    stream = STREAMS["CuPy's, non-blocking"]
+    assert run(script.format(stream=stream, current=0, wait=wait)) == f"{found}\n"
 
 
 def test_streams_of_another_device_are_ordered_from_anywhere(run):
@@ -310,6 +313,64 @@ def test_each_device_has_its_memory_back(run):
         """
     )
     assert out == "[0, 0]\n"
+
+
+MOVES = {
+    "a block": "with bridge.primary_context(0): pass",
+    "a block of the same device": "with bridge.primary_context(1): pass",
+    "a decorated function": "bridge.primary_context(0)(int)()",
+    "a module that is pickled": "import pickle; pickle.dumps(module)",
+    "a GPUArray that Dask pickles": "import pickle, bridge.dask; pickle.dumps(a)",
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_cupys_device_is_afterwards_what_it_was(run, move, package):
+    if "dask" in move:
+        package("distributed")
+    out = run(
+        f"""
+        module = bridge.SourceModule("__device__ int n; __global__ void f() {{}}")
+        a = gpuarray.zeros(3, np.float32)
+        module.get_global("n")
+        with cupy.cuda.Device(1):
+            {move}
+            print(cupy.cuda.runtime.getDevice(), cupy.zeros(3).device.id)
+        print(cupy.cuda.runtime.getDevice(), drv.Context.get_current() is bridge.autoinit.context)
+        """
+    )
+    assert out == "1 1\n0 True\n"
+
+
+@pytest.mark.alone
+def test_memory_that_is_released_first_is_of_the_same_device(run):
+    out = run(
+        """
+        other = cupy.cuda.MemoryPool()
+        cupy.cuda.set_allocator(bridge.cupy_allocator())
+        with cupy.cuda.Device(1):
+            free = cupy.cuda.runtime.memGetInfo()[0]
+            with cupy.cuda.using_allocator(other.malloc):
+                cupy.empty(free // 10 * 6, np.uint8)
+            x = cupy.empty(free // 10 * 7, np.uint8)  # fits when the other pool has let go
+            print(cupy.cuda.runtime.pointerGetAttributes(x.data.ptr).device)
+            print(cupy.cuda.runtime.getDevice())
+        """
+    )
+    assert out == "1\n1\n"
+
+
+@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+@pytest.mark.parametrize("make", ["cupy.empty", "gpuarray.empty"])
+def test_an_empty_array_is_of_any_device(run, make, convert):
+    out = run(
+        f"""
+        with bridge.primary_context(1):
+            a = {make}((0, 3), np.float32)
+        print(bridge.{convert}(a).shape)
+        """
+    )
+    assert out == "(0, 3)\n"
 
 
 def test_a_peers_address_is_passed_on(run):
