@@ -212,11 +212,17 @@ class SourceModule:
         request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._set_up(request, backend, uuid.uuid4().hex, (), _Code())
+        self._set_up(request, backend, uuid.uuid4().hex, (), _Code(), {})
         self._module(context.cuda_device())
 
     def _set_up(
-        self, request: Request, backend: str, identity: str, values: Values, code: _Code
+        self,
+        request: Request,
+        backend: str,
+        identity: str,
+        values: Values,
+        code: _Code,
+        modules: dict[int, _Module],
     ) -> None:
         self._request = request
         self._backend = backend
@@ -224,7 +230,7 @@ class SourceModule:
         self._code = code
         self._values = values  # what variables hold that has come along
         self._names = {name for name, _ in values}  # and of those that `get_global` was asked for
-        self._modules: dict[int, _Module] = {}  # device id -> the module there
+        self._modules = modules  # device id -> the module there
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle, or copy, what is to be compiled, and what its variables hold.
@@ -235,12 +241,13 @@ class SourceModule:
             If a variable differs between devices, or is to be read while a stream is being
             captured.
         """
+        if type(self).__reduce__ is not object.__reduce__:  # a subclass's
+            return self.__reduce__()
         state = _without_ours(super().__reduce_ex__(2)[2])  # a subclass's, or the user's
         values = self._read_variables()
-        may_share = not (self._code.may_have_variables or values or state)
+        has_none = not (self._code.may_have_variables or values)
         request = pickle.dumps((self._request, self._backend))
-        what = type(self), self._identity, request, values, may_share
-        return _restored_module, what, state
+        return _restored_module, (type(self), self._identity, request, values, has_none), state
 
     def _read_variables(self) -> Values:
         """Return what the variables hold that `get_global` was asked for, here or elsewhere."""
@@ -382,17 +389,22 @@ _OURS = frozenset(
 def _without_ours(state: Any) -> Any:
     """Return what Python would pickle, or a subclass, without what is pickled otherwise."""
     if isinstance(state, dict):
-        return {name: value for name, value in state.items() if name not in _OURS} or None
+        return {name: value for name, value in state.items() if name not in _OURS}
     if isinstance(state, tuple) and len(state) == 2:  # and what is in slots
         return _without_ours(state[0]), state[1]
     return state
 
 
 class _Code:
-    """What has been compiled, for all modules that are from one."""
+    """What has been compiled, for all modules that are from one.
+
+    And loaded, for those that arrived and have no variables: not every task of Dask's loads its
+    own then.
+    """
 
     def __init__(self, may_have_variables: bool = True) -> None:
         self.images: dict[int, bytes] = {}  # device id -> code
+        self.modules: dict[int, _Module] = {}  # device id -> module
         self.may_have_variables = may_have_variables  # until the code tells
         self.lock = threading.RLock()  # a finalizer may run under it
 
@@ -403,37 +415,23 @@ class _Code:
         self.images[device_id] = image
 
 
-class _Arrived(NamedTuple):
-    """What is kept of a module that has arrived, for when it does again."""
-
-    code: _Code
-    module: SourceModule | None  # if it is to be shared
-
-
-_recent: dict[str, _Arrived] = {}  # the most recent ones, by their identity
+_recent: dict[str, _Code] = {}  # of the modules that arrived most recently, by their identity
 _MOST = 64
 _arrival = threading.RLock()
 
 
 def _restored_module(
-    kind: type[SourceModule], identity: str, request: bytes, values: Values, may_share: bool
+    kind: type[SourceModule], identity: str, request: bytes, values: Values, has_none: bool
 ) -> SourceModule:
-    """Return the module that was pickled, which is not compiled again if it arrives again.
-
-    Nor loaded, if it has no variables: not every task of Dask's loads its own then.
-    """
+    """Return a module as the one that was pickled, whose code is kept for when it arrives again."""
     with _arrival:
-        known = _recent.pop(identity, None) or _Arrived(_Code(not may_share), None)
-        module = known.module
-        if module is None or not may_share:
-            module = kind.__new__(kind)
-            what, backend = pickle.loads(request)
-            module._set_up(what, backend, identity, values, known.code)
-            if may_share:
-                known = known._replace(module=module)
-        _recent[identity] = known
+        code = _recent.pop(identity, None) or _Code(may_have_variables=not has_none)
+        _recent[identity] = code
         if len(_recent) > _MOST:
             del _recent[next(iter(_recent))]
+    module: SourceModule = object.__new__(kind)
+    what, backend = pickle.loads(request)
+    module._set_up(what, backend, identity, values, code, code.modules if has_none else {})
     return module
 
 
@@ -445,9 +443,9 @@ def _read(module: _Module, device_id: int, names: Sequence[str]) -> list[bytes]:
         try:
             cupy.cuda.runtime.deviceSynchronize()
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            if error.status not in CAPTURE_ERRORS:
-                raise
-            raise _capturing(names, "a stream") from error
+            if error.status in CAPTURE_ERRORS:
+                raise _capturing(names, "a stream") from error
+            raise _refused("SourceModule", str(error)) from error
         values = []
         for name in names:
             pointer, size = module.variable(name)

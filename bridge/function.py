@@ -61,7 +61,7 @@ _REFUSALS = (driver.CUDADriverError, OverflowError)  # the latter: no number for
 _INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _FREE_SHARED = 48 << 10  # bytes of shared memory that no attribute need be set for
 _LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
-_limit_lock = threading.Lock()  # the limit is the CUfunction's, of which there may be two of these
+_limit_lock = threading.RLock()  # the limit is the CUfunction's, of which there may be two of these
 _UNKNOWN = Parameter("", None, None)
 _COMPLEX = {"F": np.complex64, "D": np.complex128}
 _PACKED = {"F": "0f8s", "D": "0d16s"}  # aligned as their parts
@@ -663,9 +663,7 @@ class Function:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
         if name in _STATE and "_deferred" in self.__dict__:  # its first use
-            with self.__dict__["_restoring"]:
-                if name not in self.__dict__:
-                    self._restore(*self.__dict__["_deferred"])
+            self._restore(*self.__dict__["_deferred"])
             return self.__dict__[name]
         attribute = getattr(drv.function_attribute, name.upper(), None)
         if attribute is None or name.startswith("_"):
@@ -686,7 +684,7 @@ def _restored_function(module: Any, name: str, codes: list[str] | None) -> Funct
     """Return a function that is loaded when it is first used: here there need not be a GPU."""
     function = Function.__new__(Function)
     function.name = name
-    function.__dict__.update(_deferred=(module, name, codes), _restoring=threading.RLock())
+    function.__dict__["_deferred"] = module, name, codes
     return function
 
 

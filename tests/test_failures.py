@@ -16,7 +16,7 @@ if ON_GPU:
     KERNELS["assertion"] = ("assert(!p);", "cudaErrorAssert: device-side assert triggered")
 
 BEFORE = """
-import gc, threading
+import gc, pickle, threading
 import cupy, numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit
 from pycuda import gpuarray
@@ -24,8 +24,10 @@ from pycuda.tools import DeviceMemoryPool
 
 module = bridge.SourceModule('''
 #include <assert.h>
+__device__ int count;
 __global__ void fail(int *p) { %s }
 ''')
+module.get_global('count')
 fail = module.get_function("fail")
 image = cupy.cuda.compiler.compile_using_nvrtc('extern "C" __global__ void f(int *p) {}')[0]
 fail.prepare("P")
@@ -71,6 +73,7 @@ ACTIONS = {  # code, the error's type, who it says was called
     ),
     "module.get_function('fail')(x, block=1)": (OF_PYCUDA, "SourceModule.get_function: "),
     "module.get_global('g')": (OF_PYCUDA, "SourceModule.get_global: "),
+    "pickle.dumps(module)": (OF_PYCUDA, "SourceModule: "),
     "fail(x, block=1)": (OF_PYCUDA, "fail: "),
     "under(other, lambda: fail(x, block=1))": (OF_PYCUDA, "fail: "),
     "fail.prepared_call((1, 1), (1, 1, 1), x.data.ptr)": (OF_PYCUDA, "fail: "),

@@ -622,6 +622,27 @@ def test_the_limit_of_shared_memory_is_never_lowered(known):
     assert sorted(x.get()) == list(range(25_000))
 
 
+def test_a_finalizer_may_raise_the_limit_of_shared_memory_meanwhile(known, monkeypatch):
+    reverse, x = known("reverse"), cupy.arange(25_000, dtype=np.int32)
+    ask, asked = cupy.cuda.driver.funcGetAttribute, []
+
+    def asked_again(*args):  # as a finalizer would that launches a kernel, where it happens to run
+        asked.append(args)
+        if len(asked) == 1:
+            reverse(x, 15_000, block=256, shared=60_000)
+        return ask(*args)
+
+    monkeypatch.setattr("cupy.cuda.driver.funcGetAttribute", asked_again)
+    thread = threading.Thread(
+        target=bridge.primary_context()(lambda: reverse(x, 25_000, block=256, shared=100_000)),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(asked) == 2
+
+
 def test_attributes(known):
     fill = known("fill")
     assert fill.max_threads_per_block == 1024

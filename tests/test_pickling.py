@@ -96,9 +96,11 @@ def test_a_kernel_without_parameters_stays_prepared():
     there_and_back(none).prepared_call(1, 1)
 
 
-def test_what_arrives_often_is_one_module(module):
+def test_what_arrives_often_is_loaded_once(module):
     data = pickle.dumps(module.get_function("add"))
-    assert pickle.loads(data)._module is pickle.loads(data)._module
+    one, two = (pickle.loads(data)._module for _ in range(2))
+    loaded = one._module(0)
+    assert two._module(0) is loaded
 
 
 WITH_VARIABLES = """
@@ -166,16 +168,26 @@ def test_two_modules_of_one_source_stay_two():
 
 def test_a_module_that_nobody_holds_is_there_for_the_next_task(module):
     data = pickle.dumps(module)
-    there = weakref.ref(pickle.loads(data))
+    loaded = weakref.ref(pickle.loads(data)._module(0))
     gc.collect()
-    assert pickle.loads(data) is there()
+    assert pickle.loads(data)._module(0) is loaded()
+
+
+@pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
+def test_what_a_task_sets_on_a_module_no_other_finds(module, duplicate):
+    one, two = duplicate(module), duplicate(module)
+    one.calls = 1
+    assert one is not two
+    assert not hasattr(two, "calls")
+    assert not hasattr(duplicate(module), "calls")
+    assert duplicate(one).calls == 1
 
 
 def test_the_most_recent_are_kept(module, monkeypatch):
     monkeypatch.setattr("bridge.compiler._recent", {})
     monkeypatch.setattr("bridge.compiler._MOST", 2)
     one, two, three = (pickle.dumps(bridge.SourceModule(SOURCE)) for _ in range(3))
-    kept, dropped = (weakref.ref(pickle.loads(data)) for data in (one, two))
+    kept, dropped = (weakref.ref(pickle.loads(data)._module(0)) for data in (one, two))
     pickle.loads(one)
     pickle.loads(three)
     gc.collect()
@@ -322,6 +334,58 @@ def test_a_subclass_stays_one(duplicate, kind, number, source):
     other.get_function("add" if source is SOURCE else "read")
 
 
+class Locked(bridge.SourceModule):
+    """What it has besides cannot be pickled, and is made anew."""
+
+    def __init__(self, source):
+        super().__init__(source)
+        self.lock = threading.Lock()
+
+    def __getstate__(self):
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self.lock = threading.Lock()
+
+
+class Numbered(bridge.SourceModule):
+    """It says itself what it is made of."""
+
+    def __new__(cls, number):
+        return super().__new__(cls)
+
+    def __init__(self, number):
+        super().__init__(f"__global__ void f(int *x) {{ x[0] = {number}; }}")
+        self.number = number
+
+    def __reduce__(self):
+        return Numbered, (self.number,)
+
+
+class New(bridge.SourceModule):
+    """Its `__new__` wants an argument, which its state has."""
+
+    def __new__(cls, number):
+        made = super().__new__(cls)
+        made.number = number
+        return made
+
+    def __init__(self, number):
+        super().__init__("__global__ void f(int *x) { }")
+
+    def __getnewargs__(self):
+        return (self.number,)
+
+
+@pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
+def test_a_subclass_may_have_pickling_of_its_own(duplicate):
+    locked = Locked(SOURCE)
+    assert duplicate(locked).lock is not locked.lock
+    assert duplicate(Numbered(3)).number == 3
+    assert duplicate(New(4)).number == 4
+
+
 def test_an_attribute_goes_along_with_the_module_that_has_it():
     module = bridge.SourceModule(SOURCE)
     earlier = there_and_back(module)
@@ -390,7 +454,7 @@ def test_a_variable_of_another_size_is_refused(tmp_path):
             there.get_function("f")
 
 
-def test_threads_get_one_module(module, monkeypatch):
+def test_threads_share_what_is_loaded(module, monkeypatch):
     data = pickle.dumps(module)
     found, interval = [], sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -408,7 +472,7 @@ def test_threads_get_one_module(module, monkeypatch):
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert len(set(map(id, found))) == 1
+            assert len({id(there._modules) for there in found}) == 1
             found.clear()
     finally:
         sys.setswitchinterval(interval)
@@ -526,40 +590,82 @@ def test_threads_may_use_it_first_at_once(module):
     assert failed == []
 
 
-def test_who_comes_late_to_a_first_use_finds_it_done(module):
-    """One thread has missed an attribute, and before it looks another one has loaded them all."""
-    add = there_and_back(module.get_function("add"))
-    lock = vars(add)["_restoring"]
-    missed = threading.Event()
+FIRST_USE = """
+import gc, os, pickle, threading
+import bridge, bridge.autoinit, bridge.compiler, cupy
 
-    class Late:
-        def __enter__(self):
-            missed.set()
-            assert loaded.wait(60)
-            return lock.__enter__()
+module = bridge.SourceModule(
+    "__global__ void f(int *x) { x[0] += 1; } __global__ void g(int *x) { x[0] += 1; }"
+)
+f, g = pickle.loads(pickle.dumps([module.get_function("f"), module.get_function("g")]))
+x = cupy.zeros(1, "i")
+compile, compiling, go_on = bridge.compiler.compile, threading.Event(), threading.Event()
 
-        def __exit__(self, *error):
-            return lock.__exit__(*error)
+def slow(*args):
+    compiling.set()
+    assert go_on.wait(60)
+    gc.collect()
+    return compile(*args)
 
-    loaded, found = threading.Event(), []
-    vars(add)["_restoring"] = Late()
-    thread = threading.Thread(target=lambda: found.append(add._pack))
+def on_a_thread(function):
+    thread = threading.Thread(target=bridge.primary_context()(lambda: function(x, block=1)))
     thread.start()
-    assert missed.wait(60)
-    add._restore(*vars(add)["_deferred"])
-    loaded.set()
-    thread.join()
-    assert found == [vars(add)["_pack"]]
+    return thread
+
+bridge.compiler.compile = slow
+"""
 
 
-def test_first_uses_do_not_wait_for_each_other(module):
-    add, scale = there_and_back([module.get_function("add"), module.get_function("scale")])
-    with vars(add)["_restoring"]:
-        thread = threading.Thread(target=bridge.primary_context()(lambda: scale.num_regs))
-        thread.start()
-        thread.join(60)
-        assert not thread.is_alive()
-    assert "_load" in vars(scale)
+def test_a_finalizer_may_use_a_function_that_another_thread_uses_first(python):
+    done = python(
+        FIRST_USE
+        + """
+class Flush:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        f(x, block=1)
+
+gc.disable()
+Flush()
+one = on_a_thread(g)
+compiling.wait()
+two = on_a_thread(f)
+two.join(1)  # it waits for the code, which the first one compiles
+go_on.set()
+one.join(60)
+two.join(60)
+print(x)
+os._exit(0)  # also if they wait for each other
+"""
+    )
+    assert (done.stdout, done.stderr) == ("[3]\n", "")
+
+
+def test_a_child_that_is_forked_during_a_first_use_gets_an_error(python):
+    done = python(
+        FIRST_USE
+        + """
+import signal, warnings
+warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
+thread = on_a_thread(f)
+compiling.wait()
+pid = os.fork()
+if not pid:
+    signal.alarm(60)
+    try:
+        f(x, block=1)
+    except bridge.ContextError as error:
+        print(error, flush=True)
+    os._exit(0)
+print(os.waitpid(pid, 0)[1])
+go_on.set()
+thread.join()
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("CUDA does not survive fork()")
+    assert done.stdout.endswith("\n0\n")
 
 
 def test_where_there_is_no_gpu_it_can_be_unpickled_and_passed_on(module, tmp_path):
