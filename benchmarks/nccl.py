@@ -43,31 +43,28 @@ def all_reduces(
             views[-1][1].fill(0)
             cupy.cuda.Device().synchronize()
 
-    streams = [0] * len(communicators)  # CuPy's null stream, and PyCUDA's default, on each device
-
-    def queue(communicator: Any, sent: cupy.ndarray, received: cupy.ndarray, stream: int) -> None:
-        communicator.allReduce(
-            sent.data.ptr, received.data.ptr, n, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream
-        )
-
-    def of(pairs: list[Any]) -> Callable[[], None]:
+    def of(
+        pairs: list[Any], on: Callable[[int], Any], view: Callable[[Any], Any]
+    ) -> Callable[[], None]:
         def call() -> None:
             nccl.groupStart()
-            for communicator, pair, stream in zip(communicators, pairs, streams, strict=True):
-                queue(communicator, *pair, stream)
+            for device, communicator, pair in zip(devices, communicators, pairs, strict=True):
+                with on(device):
+                    sent, received = map(view, pair)
+                    what = sent.data.ptr, received.data.ptr, n, nccl.NCCL_FLOAT32, nccl.NCCL_SUM
+                    communicator.allReduce(*what, cupy.cuda.get_current_stream().ptr)
             nccl.groupEnd()
 
         return call
 
-    def each() -> None:
-        nccl.groupStart()
-        for device, communicator, pair in zip(devices, communicators, ours, strict=True):
-            with bridge.primary_context(device):
-                stream = cupy.cuda.get_current_stream().ptr
-                queue(communicator, *map(bridge.as_cupy, pair), stream)
-        nccl.groupEnd()
+    def same(array: Any) -> Any:
+        return array
 
-    calls = {CUPY: of(theirs), KEPT: of(views), EACH: each}
+    calls = {
+        CUPY: of(theirs, cupy.cuda.Device, same),
+        KEPT: of(views, bridge.primary_context, same),
+        EACH: of(ours, bridge.primary_context, bridge.as_cupy),
+    }
     expected = sum(device + 1 for device in devices)
     for name, pairs in (CUPY, theirs), (KEPT, views), (EACH, views):
         for device, (_, received) in zip(devices, pairs, strict=True):
@@ -127,7 +124,10 @@ def main(output: Path) -> None:
         "# All-reduce by NCCL",
         "Bus bandwidth (bytes / time x 2 (n - 1) / n for n GPUs) between CUDA events, medians of "
         f"{ROUNDS} rounds in which the three take turns; a ratio is the median of the rounds'. One "
-        f"process drives all GPUs. The goal is {GOAL} of CuPy's.",
+        "process drives all GPUs, one after another: CuPy's arrays under `cupy.cuda.Device`, "
+        "GPUArrays under `bridge.primary_context`, each time on CuPy's current stream. So a view "
+        "that is kept differs by its memory and the context, and one that is converted for each "
+        f"call also by the conversions, two for each GPU. The goal is {GOAL} of CuPy's.",
         "\n".join(rows),
         f"| | |\n|---|---|\n{facts}",
     ]

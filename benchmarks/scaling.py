@@ -32,15 +32,16 @@ class Plan(NamedTuple):
 
     sides: tuple[int, int]  # of the membranes cut into ever smaller slabs
     weak: tuple[int, int]  # rows and columns of the slab that each GPU has, whatever their number
-    steps: int  # of a round
+    thin: tuple[int, ...]  # rows of the slabs that 8, 64 and 512 GPUs would have of the largest
+    steps: int  # of a round; of the thin ones ten times as many
     rounds: int
     turns: int  # rounds of the frames, of which each is short
     frames: int  # in all, or for each GPU
     shape: tuple[int, int]
 
 
-FULL = Plan((16384, 32768), (16384, 16384), 100, 9, 21, 800, batches.FRAME)
-QUICK = Plan((4096, 8192), (4096, 4096), 50, 3, 3, 160, batches.FRAME)
+FULL = Plan((16384, 32768), (16384, 16384), (4096, 512, 64), 100, 9, 21, 800, batches.FRAME)
+QUICK = Plan((4096, 8192), (4096, 4096), (1024, 128), 50, 3, 3, 160, batches.FRAME)
 
 # Seconds after which a phase counts as stuck: as it is where a rank failed and others wait for it.
 START, WAVES, FRAMES = 60, 90, 60
@@ -99,18 +100,21 @@ def measure_waves(
     """Return what each membrane's steps took on these GPUs, and the results to be compared."""
     size = len(addresses)
     rows, columns = plan.weak
-    sizes = [*((side, side) for side in plan.sides), (rows * size, columns)]
-    cases = [waves.Case(*shape, plan.rounds) for shape in dict.fromkeys(sizes)]
+    sizes = {(side, side): plan.steps for side in plan.sides}
+    sizes[rows * size, columns] = plan.steps
+    sizes |= {(thin * size, max(plan.sides)): 10 * plan.steps for thin in plan.thin}
+    cases = [waves.Case(*shape, plan.rounds, steps) for shape, steps in sizes.items()]
     if size == 1:  # and what the larger ones are compared with
         larger = [(rows * number, columns) for number in gpus]
-        cases += [waves.Case(*shape, 0) for shape in larger if shape not in sizes]
+        larger += [(thin * number, max(plan.sides)) for thin in plan.thin for number in gpus]
+        cases += [waves.Case(*shape, 0, 0) for shape in dict.fromkeys(larger) if shape not in sizes]
     uid = None
     if size > 1:
         first = client.submit(waves.unique_id, workers=addresses[:1], pure=False)
         uid = results(client, [first], START, "NCCL's unique id")[0]
     tasks = [
         client.submit(
-            waves.work, rank, size, uid, cases, plan.steps,
+            waves.work, rank, size, uid, cases,
             workers=[address], allow_other_workers=False, pure=False,
         )
         for rank, address in enumerate(addresses)
@@ -121,14 +125,14 @@ def measure_waves(
 
 def _together(case: waves.Case, parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Make one of what the ranks say of a case: a step takes as long as on the slowest GPU."""
-    names = parts[0]["energies"]
+    names, timed = parts[0]["energies"], parts[0]["seconds"]
     return {
         "gpus": len(parts),
         "rows": case.rows,
         "columns": case.columns,
         "energies": {name: [part["energies"][name] for part in parts] for name in names},
         "points": {name: np.concatenate([p["points"][name] for p in parts]) for name in names},
-        "seconds": {name: np.max([p["seconds"][name] for p in parts], axis=0) for name in names},
+        "seconds": {name: np.max([p["seconds"][name] for p in parts], axis=0) for name in timed},
     }
 
 

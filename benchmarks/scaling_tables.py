@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.plots import OURS, STYLE, plt, save
 
-OURS_NAME, THEIRS_NAME = "both libraries", "CuPy alone"
+OURS_NAME, THEIRS_NAME, WITHOUT = "both libraries", "CuPy alone", "without halos"
 MARKERS = "os^D"
 
 
@@ -36,16 +36,18 @@ class Curve(NamedTuple):
 
 def waves_curves(found: dict[str, Any]) -> list[Curve]:
     """Return the waves' curves, each of which begins with one GPU."""
-    rows, columns = found["plan"]["weak"]
+    side = max(found["plan"]["sides"])
+    slabs = [found["plan"]["weak"], *([thin, side] for thin in found["plan"]["thin"])]
     curves = []
     for side in found["plan"]["sides"]:
         same = [r for r in found["waves"] if r["rows"] == r["columns"] == side]
         curves.append(Curve(f"{side} x {side} in all", f"{side}² in all", False, same))
-    growing = [
-        r for r in found["waves"] if r["rows"] == rows * r["gpus"] and r["columns"] == columns
-    ]
-    label = f"{rows}²" if rows == columns else f"{rows} x {columns}"
-    curves.append(Curve(f"{rows} x {columns} a GPU", f"{label} a GPU", True, growing))
+    for rows, columns in slabs:
+        growing = [
+            r for r in found["waves"] if r["rows"] == rows * r["gpus"] and r["columns"] == columns
+        ]
+        label = f"{rows}²" if rows == columns else f"{rows} x {columns}"
+        curves.append(Curve(f"{rows} x {columns} a GPU", f"{label} a GPU", True, growing))
     return [curve for curve in curves if curve.rows]  # a run may have broken off
 
 
@@ -64,8 +66,11 @@ def frames_curves(found: dict[str, Any]) -> list[Curve]:
 def table(curve: Curve, unit: str, scale: float) -> str:
     """Write a curve as a table."""
     columns = ["GPUs", unit, "spread", "speed-up", "efficiency", f"CuPy alone, {unit}"]
-    columns += ["of CuPy alone", "in the tasks"]
-    columns = columns if "tasks" in curve.rows[0] else columns[:-1]
+    columns.append("of CuPy alone")
+    if any(WITHOUT in row["seconds"] for row in curve.rows):
+        columns.append("without halos")
+    if any("tasks" in row for row in curve.rows):
+        columns += ["in the tasks", "of CuPy alone"]
     lines = [
         f"### {'Weak' if curve.is_weak else 'Strong'} scaling: {curve.title}\n",
         f"| {' | '.join(columns)} |",
@@ -77,8 +82,15 @@ def table(curve: Curve, unit: str, scale: float) -> str:
         lines.append(
             f"| {row['gpus']} | {ours['median'] * scale:.3f} | {ours['spread'] * scale:.3f} | "
             f"{share * row['gpus']:.2f} | {share:.2f} | {theirs['median'] * scale:.3f} | "
-            f"{row['ratio']:.3f} |" + (f" {row['tasks']['ratio']:.3f} |" if "tasks" in row else "")
+            f"{row['ratio']:.3f} |"
         )
+        if "without halos" in columns:
+            without = row["seconds"].get(WITHOUT, ours)["median"] * scale
+            lines[-1] += f" {without:.3f} |"
+        if "in the tasks" in columns:
+            tasks = row["tasks"]
+            within = tasks["seconds"][OURS_NAME]["median"] * scale
+            lines[-1] += f" {within:.3f} | {tasks['ratio']:.3f} |"
     return "\n".join(lines)
 
 
@@ -101,15 +113,16 @@ def text(found: dict[str, Any]) -> str:
         "NCCL sends the outer rows to the neighbours, out of the same memory, on the same stream "
         f"and after the kernel, so that nothing overlaps. Every {plan['every']} steps CuPy "
         "computes the energy, and NCCL sums it over all GPUs. A step is timed by events on each "
-        f"GPU, {plan['steps']} at a time, and the slowest GPU counts. Energies and heights were "
+        f"GPU, {plan['steps']} at a time (of the thin slabs ten times as many), and the slowest "
+        "GPU counts, also *without halos*, where none waits for another. Energies and heights were "
         "those of one GPU, each time.",
         *(table(curve, "ms a step", 1e3) for curve in waves_curves(found)),
         "## Frames",
         f"Frames of {width} x {height} float32, made on the GPU from a seed: two kernels of "
         "PyCUDA's on a `GPUArray`, CuPy's Gaussian filter, its maximum. "
         f"{plan['batch']} frames are a task; the time is that of `client.map` and the gathering "
-        f"of all results. Medians of {plan['turns']} rounds. *In the tasks* is the multiple of "
-        "CuPy alone of what the tasks took by themselves, on the workers: without Dask.",
+        f"of all results. Medians of {plan['turns']} rounds. *In the tasks* is what the tasks "
+        "took by themselves, all of a GPU's together: the rest is Dask's.",
         *(table(curve, "s", 1) for curve in frames_curves(found)),
     ]
     return "\n\n".join(parts) + "\n"
@@ -122,7 +135,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     with plt.rc_context(STYLE):
         figure, both = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
         for axes, title, curves in (
-            (both[0], "Waves, halos by NCCL", waves_curves(found)),
+            (both[0], "Waves, halos by NCCL", waves_curves(found)[:3]),  # not the thin slabs
             (both[1], "4K frames, a task for each 20", frames_curves(found)),
         ):
             for curve, marker in zip(curves, MARKERS, strict=False):

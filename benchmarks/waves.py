@@ -1,9 +1,10 @@
 """Waves on a membrane that is cut into slabs of rows, one for each GPU.
 
-The kernel is that of notebook 02, as PyCUDA's users wrote it, but for one thing that it has learnt:
-how many rows there are.  A slab has its own rows and, above and below, a copy of the neighbour's
-next row: the halo.  Each step is the kernel over all rows, then the exchange of the halos, in this
-order on one stream: nothing overlaps, so that a step's time is the sum of both.
+The kernel is that of notebook 02, as PyCUDA's users wrote it, but for two things that it has
+learnt: how many rows there are, and that a field may have more points than an int counts.  A slab
+has its own rows and, above and below, a copy of the neighbour's next row: the halo.  Each step is
+the kernel over all rows, then the exchange of the halos, in this order on one stream: nothing
+overlaps, so that a step's time is the sum of both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __global__ void wave_step(
     const int x = blockIdx.x * blockDim.x + threadIdx.x;
     const int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x < 1 || y < 1 || x >= n - 1 || y >= rows - 1) return;
-    const int i = y * n + x;
+    const long long i = (long long)y * n + x;
     const float laplace = now[i - 1] + now[i + 1] + now[i - n] + now[i + n] - 4.0f * now[i];
     next[i] = 2.0f * now[i] - before[i] + c2 * laplace;
 }
@@ -96,6 +97,7 @@ def _grid(shape: tuple[int, int]) -> tuple[int, int, int]:
 
 
 WAYS = {"both libraries": both_libraries, "CuPy alone": cupy_alone}
+WITHOUT = "without halos"  # the first of these, timed where no GPU waits for another
 
 
 class Alone:
@@ -252,28 +254,29 @@ def energy(now: Any, before: Any) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A membrane, and how often its steps are timed; 0: only the result is wanted."""
+    """A membrane; how often its steps are timed, 0: only the result is wanted; how many at once."""
 
     rows: int
     columns: int
     rounds: int
+    steps: int
 
 
-def work(rank: int, size: int, uid: Any, cases: list[Case], steps: int) -> list[dict[str, Any]]:
+def work(rank: int, size: int, uid: Any, cases: list[Case]) -> list[dict[str, Any]]:
     """Do all cases on this process's GPU, as one rank of `size`.
 
     Returns
     -------
     list of dict
         For each case `energies` and `points` of the checked steps, and `seconds` a step of each
-        round: each a dict with a value for each way.
+        round: each a dict with a value for each way, and the last one also `WITHOUT` halos.
     """
     with bridge.primary_context():
         exchange = Nccl(size, rank, uid) if size > 1 else Alone()
         try:
             found = []
             for case in cases:
-                found.append(_one_case(case, rank, size, exchange, steps))
+                found.append(_one_case(case, rank, size, exchange))
                 cupy.get_default_memory_pool().free_all_blocks()
         except BaseException:
             if size > 1:
@@ -284,20 +287,26 @@ def work(rank: int, size: int, uid: Any, cases: list[Case], steps: int) -> list[
         return found
 
 
-def _one_case(case: Case, rank: int, size: int, exchange: Any, steps: int) -> dict[str, Any]:
+def _one_case(case: Case, rank: int, size: int, exchange: Any) -> dict[str, Any]:
     rows, rest = divmod(case.rows, size)
     if rest or rows % APART:
         raise ValueError(
             f"waves: {case.rows} rows cannot be cut into {size} slabs of a multiple of {APART} rows"
         )
+
+    def slab(name: str, exchange: Any) -> Waves:
+        return Waves(WAYS[name]((rows + 2, case.columns)), exchange, rank * rows, case.rows)
+
     energies, points, slabs = {}, {}, {}
-    seconds: dict[str, list[float]] = {}
     for name in WAYS if case.rounds else ["CuPy alone"]:
-        slab = Waves(WAYS[name]((rows + 2, case.columns)), exchange, rank * rows, case.rows)
-        energies[name] = slab.run(CHECKED).get()
-        points[name] = cupy.ascontiguousarray(slab.rows()[::APART, ::APART]).get()
-        slabs[name], seconds[name] = slab, []
-    for _ in range(case.rounds):
-        for name, slab in slabs.items():
-            seconds[name].append(slab.seconds_a_step(steps))
+        slabs[name] = slab(name, exchange)
+        energies[name] = slabs[name].run(CHECKED).get()
+        points[name] = cupy.ascontiguousarray(slabs[name].rows()[::APART, ::APART]).get()
+    if case.rounds and size > 1:
+        slabs[WITHOUT] = slab("both libraries", Alone())
+        slabs[WITHOUT].run(CHECKED)
+    seconds: dict[str, list[float]] = {name: [] for name in slabs}
+    for turn in range(case.rounds):
+        for name in reversed(slabs) if turn % 2 else slabs:  # none is always the one after another
+            seconds[name].append(slabs[name].seconds_a_step(case.steps))
     return {"energies": energies, "points": points, "seconds": seconds}

@@ -327,6 +327,7 @@ def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("own", ["kept", "detached"])
 def test_memory_of_a_users_own_retained_context_may_be_dropped_anywhere(python, own):
     """The bridge takes the first one of a device that it meets."""

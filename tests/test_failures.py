@@ -24,8 +24,8 @@ from pycuda.tools import DeviceMemoryPool
 
 module = bridge.SourceModule('''
 #include <assert.h>
-__device__ int count;
 __global__ void fail(int *p) { %s }
+__device__ int count;
 ''')
 module.get_global('count')
 fail = module.get_function("fail")

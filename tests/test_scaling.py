@@ -146,8 +146,8 @@ def test_the_waves_are_those_of_numpy(waves):
 
 
 def test_a_task_says_what_its_cases_gave(waves):
-    cases = [waves.Case(64, 32, 2), waves.Case(128, 32, 0)]
-    timed, other = waves.work(0, 1, None, cases, 5)
+    cases = [waves.Case(64, 32, 2, 5), waves.Case(128, 32, 0, 0)]
+    timed, other = waves.work(0, 1, None, cases)
     assert {name: len(taken) for name, taken in timed["seconds"].items()} == {
         "both libraries": 2,
         "CuPy alone": 2,
@@ -157,7 +157,7 @@ def test_a_task_says_what_its_cases_gave(waves):
     assert ours.shape == (8, 4)
     assert list(other["energies"]) == ["CuPy alone"]
     with pytest.raises(ValueError, match="60 rows cannot be cut into 1 slabs of a multiple of 8"):
-        waves.work(0, 1, None, [waves.Case(60, 32, 0)], 5)
+        waves.work(0, 1, None, [waves.Case(60, 32, 0, 0)])
 
 
 def test_a_batch_is_the_same_with_both_libraries(monkeypatch):
@@ -185,8 +185,8 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
     found = {
         "machine": {"GPU": "2 x Some GPU", "CuPy": "14.2.0", "date": "2026-11-22"},
         "plan": {
-            "sides": [64, 128], "weak": [64, 64], "steps": 5, "rounds": 3, "turns": 3, "frames": 40,
-            "shape": [24, 32], "every": 5, "batch": 20,
+            "sides": [64, 128], "weak": [64, 64], "thin": [16], "steps": 5, "rounds": 3,
+            "turns": 3, "frames": 40, "shape": [24, 32], "every": 5, "batch": 20,
         },
         "waves": [
             row(8e-3, 4e-3, gpus=1, rows=64, columns=64),
@@ -194,6 +194,8 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
             row(5e-3, 5e-3, gpus=2, rows=64, columns=64),
             row(16e-3, 16e-3, gpus=2, rows=128, columns=128),
             row(10e-3, 10e-3, gpus=2, rows=128, columns=64),
+            row(1e-3, 1e-3, gpus=1, rows=16, columns=128),
+            row(2e-3, 2e-3, gpus=2, rows=32, columns=128),
         ],
         "frames": [
             row(1.0, 1.0, gpus=1, frames=40),
@@ -201,6 +203,8 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
             row(1.25, 1.25, gpus=2, frames=80),
         ],
     }  # fmt: skip
+    halos = found["waves"][-1]["seconds"]
+    halos["without halos"] = {**halos["CuPy alone"], "median": 1.5e-3}
     for frames in found["frames"]:
         frames["tasks"] = row(0.909 * frames["gpus"], 0.9)
     (tmp_path / "scaling.json").write_text(json.dumps(found))
@@ -209,8 +213,47 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
     assert "| 1 | 8.000 | 0.080 | 1.00 | 1.00 | 4.000 | 2.000 |" in page
     assert "| 2 | 5.000 | 0.050 | 1.60 | 0.80 | 5.000 | 1.000 |" in page  # strong
     assert "| 2 | 10.000 | 0.100 | 1.60 | 0.80 | 10.000 | 1.000 |" in page  # weak: twice the work
-    assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 | 2.020 |" in page
+    assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 | 1.818 | 2.020 |" in page
+    assert "| 1 | 1.000 | 0.010 | 1.00 | 1.00 | 1.000 | 1.000 | 1.000 |" in page  # thin slabs
+    assert "| 2 | 2.000 | 0.020 | 1.00 | 0.50 | 2.000 | 1.000 | 1.500 |" in page
     assert (tmp_path / "scaling.svg").read_text().count("a GPU") >= 2
+
+
+def parts_of(rank, **changes):
+    """What one of two ranks says of a case."""
+    ways = ("both libraries", "CuPy alone")
+    return {
+        "energies": {way: np.full(4, 3.0, np.float32) for way in ways},
+        "points": {way: np.full((1, 4), rank, np.float32) for way in ways},
+        "seconds": {way: [1.0 + rank, 4.0 - rank] for way in (*ways, "without halos")},
+        **changes,
+    }
+
+
+def test_the_slowest_gpu_counts_and_other_waves_are_refused(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    scaling = importlib.import_module("benchmarks.scaling")
+    case = scaling.waves.Case(128, 4, 2, 5)
+    found = scaling._together(case, [parts_of(0), parts_of(1)])
+    assert found["seconds"]["both libraries"].tolist() == [2, 4]
+    assert found["seconds"]["without halos"].tolist() == [2, 4]
+    expected = {"CuPy alone": np.array([[0.0] * 4, [1.0] * 4])}
+    expected = {"energies": {"CuPy alone": [np.full(4, 3.0)]}, "points": expected}
+    scaling.compare(found, expected)
+    for name in ("energies", "points"):
+        spoilt = {way: value.copy() for way, value in parts_of(1)[name].items()}
+        spoilt["both libraries"][..., 2] *= 1.001
+        other = scaling._together(case, [parts_of(0), parts_of(1, **{name: spoilt})])
+        with pytest.raises(AssertionError, match="128 x 4 on 2 GPUs, both libraries"):
+            scaling.compare(other, expected)
+
+
+def test_the_thin_slabs_are_those_of_the_models_gpus(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    scaling = importlib.import_module("benchmarks.scaling")
+    model = importlib.import_module("benchmarks.model")
+    side = max(scaling.FULL.sides)
+    assert [side // rows for rows in scaling.FULL.thin] == list(model.GPUS)
 
 
 def test_the_results_of_tasks_or_the_first_error_come_back(package, monkeypatch):
