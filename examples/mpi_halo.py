@@ -115,7 +115,8 @@ def main():
     field = np.random.default_rng(0).random((rows * comm.size, options.columns))
     mine = slice(rows * comm.rank, rows * (comm.rank + 1))
 
-    device = comm.rank % cupy.cuda.runtime.getDeviceCount()
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)  # the ranks of this machine
+    device = here.rank % cupy.cuda.runtime.getDeviceCount()
     with bridge.primary_context(device):
         strip, total = run(comm, field[mine], steps, options.device_buffers)
 

@@ -1,4 +1,4 @@
-"""The examples of MPI and Ray run in processes of theirs, as users start them, and end in peace."""
+"""The examples of engines run in processes of theirs, as users start them, and end in peace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import GPUS, ON_GPU, PACKAGE_MISSING, ROOT
+from conftest import GPUS, ON_GPU, PACKAGE_MISSING, ROOT, run_python
 
 EXAMPLES = ROOT / "examples"
 COMPLAINTS = re.compile(
@@ -44,6 +44,33 @@ def start(command, **environment):
         out, err = process.communicate(timeout=30)
         pytest.fail(f"did not end\n{out}\n{err}")
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+# ---- Dask ----------------------------------------------------------------------------------------
+
+
+def run_dask_blocks(package, change=("", "")):
+    package("distributed")
+    text = (EXAMPLES / "dask_blocks.py").read_text()
+    assert change[0] in text
+    return run_python(
+        f"exec(compile({text.replace(*change)!r}, 'dask_blocks.py', 'exec'))",
+        devices=2,
+        DASK_DISTRIBUTED__WORKER__PRELOAD=repr([install().strip()] if install() else []),
+    )
+
+
+def test_dask_blocks(package):
+    done = run_dask_blocks(package)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"8 blocks on \d GPUs: energy \d{7}, as NumPy says\n", done.stdout)
+
+
+def test_dask_blocks_that_are_wrong_fail(package):
+    """The control."""
+    done = run_dask_blocks(package, ("0.5f * row[x]", "0.6f * row[x]"))
+    assert done.returncode == 1
+    assert "Not equal to tolerance" in done.stderr
 
 
 # ---- MPI -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-ENGINES = {"mpi_halo", "ray_actor"}  # see test_engines.py
+ENGINES = {"dask_blocks", "mpi_halo", "ray_actor"}  # see test_engines.py
 EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if p.stem not in ENGINES)
 
 
