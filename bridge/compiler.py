@@ -379,11 +379,7 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-_OURS = frozenset(
-    {
-        *("_backend", "_code", "_identity", "_modules", "_names", "_request", "_values"),
-    }
-)
+_OURS = frozenset(("_backend", "_code", "_identity", "_modules", "_names", "_request", "_values"))
 
 
 def _without_ours(state: Any) -> Any:
