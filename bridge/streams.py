@@ -195,8 +195,8 @@ def _explain(error: Any, *handles: int) -> None:
         handles = tuple(filter(_is_unknown, handles)) or handles
     found = " or ".join(f"0x{handle:x}" for handle in handles if handle)
     raise ValueError(
-        f"stream {found} is unknown to CUDA on the current device; a stream of this device that "
-        f"has not been destroyed is accepted ({error})"
+        f"stream {found} is unknown to CUDA; one of a device's primary context that has not been "
+        f"destroyed is accepted ({error})"
     ) from error
 
 

@@ -502,8 +502,8 @@ STREAMS = {
     ),
 }
 UNKNOWN = (
-    "stream 0xdead0 is unknown to CUDA on the current device; a stream of this device that has not "
-    "been destroyed is accepted (...)"
+    "stream 0xdead0 is unknown to CUDA; one of a device's primary context that has not been "
+    "destroyed is accepted (...)"
 )
 if not ON_GPU:  # a GPU's driver may crash of such a handle
     STREAMS |= {
