@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import os
 import pickle
@@ -241,9 +242,10 @@ class SourceModule:
             If a variable differs between devices, or is to be read while a stream is being
             captured.
         """
-        if type(self).__reduce__ is not object.__reduce__:  # a subclass's
-            return self.__reduce__()
-        state = _without_ours(super().__reduce_ex__(2)[2])  # a subclass's, or the user's
+        reduced = super().__reduce_ex__(2)
+        if reduced[0] not in _PYTHONS_OWN:  # a subclass has a `__reduce__`
+            return reduced
+        state = _without_ours(reduced[2])  # a subclass's, or the user's
         values = self._read_variables()
         has_none = not (self._code.may_have_variables or values)
         request = pickle.dumps((self._request, self._backend))
@@ -290,6 +292,8 @@ class SourceModule:
             if image is None:
                 image = self._compile(nvrtc.architecture(device_id))
                 self._code.add(device_id, image)
+            if self._code.may_have_variables and self._modules is self._code.modules:
+                self._modules = self._modules.copy()  # the code has some here, and had none there
             if device_id in self._modules:  # another thread was first, or a finalizer
                 return self._modules[device_id]
             try:
@@ -378,6 +382,11 @@ class SourceModule:
         """Raise NotImplementedError, as `get_texref`."""
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
+
+# What makes an object anew, of those whose pickling is Python's.
+_PYTHONS_OWN = tuple(
+    vars(copyreg)[name] for name in ("__newobj__", "__newobj_ex__", "_reconstructor")
+)
 
 _OURS = frozenset(("_backend", "_code", "_identity", "_modules", "_names", "_request", "_values"))
 

@@ -371,7 +371,7 @@ def _accept_or_explain() -> int:
         )
     current = _cuda_current()
     device_id = device_of(top.handle)
-    if _retain(device_id, met=top) != top:
+    if _retain(device_id) != top:
         culprit = "pycuda.autoinit makes such a context; replace `import pycuda.autoinit` by"
         raise ContextError(
             f"PyCUDA's current context (0x{top.handle:x}) is not the primary context that CuPy "
@@ -422,11 +422,10 @@ def autoinit_ran() -> bool:
     return module is not None and module.__name__ == "pycuda.autoinit"
 
 
-def _retain(device_id: int, met: Any = None, dead: Any = None) -> Any:
+def _retain(device_id: int, dead: Any = None) -> Any:
     """Return the process's one ``Context`` object for a device's primary context.
 
-    That is `met` if it is one, and the device was not met before, so that what PyCUDA allocated
-    under it can be freed.  But not `dead`, which somebody has detached.
+    Another one than `dead`, which somebody has detached.
     """
     global inspect_pointers, usual, usual_device
     with _lock:
@@ -437,13 +436,12 @@ def _retain(device_id: int, met: Any = None, dead: Any = None) -> Any:
             inspect_pointers = drv.Device.count() > 1 or os.environ.get("BRIDGE_DEBUG") == "1"
             device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
-            for theirs in (getattr(automatic, "context", None), met):
-                if theirs == context and theirs is not dead:
-                    # PyCUDA allocates under that object already.  Ours is kept as well, because
-                    # PyCUDA, when it lets an object of the primary context go, pushes that context.
-                    _spare.append(context)
-                    context = theirs
-                    break
+            theirs = getattr(automatic, "context", None)
+            if theirs == context and theirs is not dead:
+                # PyCUDA allocates under that object already.  Ours is kept as well, because
+                # PyCUDA, when it lets an object of the primary context go, pushes that context.
+                _spare.append(context)
+                context = theirs
             _accept(context, device_id)
             _contexts[device_id] = context
             if usual_device in (-1, device_id):
@@ -630,9 +628,9 @@ class primary_context:  # noqa: N801  (used like a function)
     def __enter__(self) -> Any:
         if not _contexts or forked:
             start_cuda()
-        before = _cuda_current()
+        before = pycuda_current(), _cuda_current()
         context = push(self._device)
-        _entered.contexts.append((context, before))
+        _entered.contexts.append((context, *before))
         return context
 
     def __exit__(
@@ -643,7 +641,7 @@ class primary_context:  # noqa: N801  (used like a function)
     ) -> None:
         if forked:  # it is gone: see _forget_after_fork
             return
-        context, before = _entered.contexts.pop() if _entered.contexts else (None, 0)
+        context, top, current = _entered.contexts.pop() if _entered.contexts else (None, None, 0)
         if context is None or pycuda_current() is not context:
             raise ContextError(
                 "primary_context: PyCUDA's current context is not the one that was entered last on "
@@ -651,8 +649,10 @@ class primary_context:  # noqa: N801  (used like a function)
                 "nothing else, and leave blocks in the reverse order of entering them"
             )
         drv.Context.pop()
-        if _cuda_current() != before:  # PyCUDA goes back to its own, CuPy may have had another
-            _set_current(before)
+        # PyCUDA has gone back to its own.  CuPy may have had another one, which holds unless what
+        # is on PyCUDA's stack has changed.
+        if _cuda_current() != current and pycuda_current() is top:
+            _set_current(current)
 
 
 def call_within(
@@ -670,7 +670,7 @@ def call_within(
 
 class _Entered(threading.local):
     def __init__(self) -> None:
-        self.contexts: list[tuple[Any, int]] = []  # and CUDA's current one before
+        self.contexts: list[tuple[Any, Any, int]] = []  # and PyCUDA's and CUDA's before
 
 
 _entered = _Entered()  # what this thread has entered and not left

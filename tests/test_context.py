@@ -327,31 +327,38 @@ def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("own", ["kept", "detached"])
-def test_memory_of_a_users_own_retained_context_may_be_dropped_anywhere(python, own):
-    """The bridge takes the first one of a device that it meets."""
-    script = """
-    import threading
-    drv.init()
-    own = drv.Device(0).retain_primary_context()
-    own.push()
-    held = [bridge.as_cupy(gpuarray.zeros(1 << 20, np.float32))]
-    drv.Context.pop()
-    with bridge.primary_context() as context:
-        assert context is own
-        free = drv.mem_get_info()[0]
-    thread = threading.Thread(target=held.clear)
-    thread.start()
-    thread.join()
-    with bridge.primary_context():
-        assert drv.mem_get_info()[0] == free + (4 << 20)
-    DETACH
-    with bridge.primary_context():
-        use()
-    """
-    detach = "own.detach()" if own == "detached" else ""
-    done = python(USE + textwrap.dedent(script).replace("DETACH", detach))
+WITHIN = {  # what is done in a block, and what then is current for PyCUDA
+    "autoinit": ("import bridge.autoinit", "bridge.autoinit.context"),
+    "a context that is detached": ("own.detach()", "None"),
+}
+
+
+@pytest.mark.parametrize("within", WITHIN)
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_is_pushed_or_detached_within_a_block_stays_so(python, within, raises):
+    action, expected = WITHIN[within]
+    own = "own = drv.Device(0).make_context()" if "own" in action else ""
+    done = python(
+        USE
+        + f"""
+import contextlib
+drv.init()
+{own}
+with contextlib.suppress(KeyError):
+    with bridge.primary_context(0):
+        {action}
+        if {raises}:
+            raise KeyError
+assert drv.Context.get_current() is {expected}
+with bridge.primary_context(1):
+    use()
+with bridge.primary_context():
+    use()
+if drv.Context.get_current():
+    use()
+""",
+        devices=2,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -378,8 +378,23 @@ class New(bridge.SourceModule):
         return (self.number,)
 
 
+class Plain(bridge.SourceModule):
+    def __reduce__(self):
+        return super().__reduce__()
+
+
+def test_variables_that_only_the_code_here_has_are_not_shared(module, monkeypatch):
+    data = pickle.dumps(module)
+    monkeypatch.setattr("bridge.compiler._recent", {})
+    monkeypatch.setattr("bridge.nvrtc.may_have_variables", lambda image: True)
+    one, two = pickle.loads(data), pickle.loads(data)
+    assert one._module(0) is not two._module(0)
+
+
 @pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
 def test_a_subclass_may_have_pickling_of_its_own(duplicate):
+    plain = Plain(WITH_VARIABLES)
+    assert duplicate(plain)._module(0) is not plain._module(0)
     locked = Locked(SOURCE)
     assert duplicate(locked).lock is not locked.lock
     assert duplicate(Numbered(3)).number == 3
@@ -635,7 +650,7 @@ two.join(1)  # it waits for the code, which the first one compiles
 go_on.set()
 one.join(60)
 two.join(60)
-print(x)
+print(x, flush=True)
 os._exit(0)  # also if they wait for each other
 """
     )
