@@ -60,7 +60,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     happens after what was queued there and before what is queued later (rule:
     `bridge.streams`).  Work that it queues on streams of its own is its own to order.
     *Cost:* 1 us, and 1 us more an array or a result.  On a thread where PyCUDA has no context, the
-    primary one is made current for the call: 1 us.
+    primary one is made current for the call: 2 us.
     """
     if not callable(func):
         raise TypeError(
