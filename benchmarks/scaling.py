@@ -99,14 +99,14 @@ def measure_waves(
 ) -> list[dict[str, Any]]:
     """Return what each membrane's steps took on these GPUs, and the results to be compared."""
     size = len(addresses)
-    rows, columns = plan.weak
+    thin = [(rows, max(plan.sides)) for rows in plan.thin]
     sizes = {(side, side): plan.steps for side in plan.sides}
-    sizes[rows * size, columns] = plan.steps
-    sizes |= {(thin * size, max(plan.sides)): 10 * plan.steps for thin in plan.thin}
+    sizes[plan.weak[0] * size, plan.weak[1]] = plan.steps
+    sizes |= {(rows * size, columns): 10 * plan.steps for rows, columns in thin}
     cases = [waves.Case(*shape, plan.rounds, steps) for shape, steps in sizes.items()]
     if size == 1:  # and what the larger ones are compared with
-        larger = [(rows * number, columns) for number in gpus]
-        larger += [(thin * number, max(plan.sides)) for thin in plan.thin for number in gpus]
+        slabs = [plan.weak, *thin]
+        larger = [(rows * number, columns) for rows, columns in slabs for number in gpus]
         cases += [waves.Case(*shape, 0, 0) for shape in dict.fromkeys(larger) if shape not in sizes]
     uid = None
     if size > 1:
@@ -232,8 +232,8 @@ def measure(gpus: list[int], plan: Plan, folder: Path) -> None:
                 seconds, within, bright = measure_frames(client, addresses[:size], frames, plan)
                 spots = spots or bright
                 np.testing.assert_allclose(bright[: len(spots)], spots, rtol=1e-6)
-                tasks = row(within, gpus=size, frames=frames)
-                found["frames"].append({**row(seconds, gpus=size, frames=frames), "tasks": tasks})
+                all_in = row(seconds, gpus=size, frames=frames)
+                found["frames"].append({**all_in, "tasks": row(within)})
             _save(found, folder)
             say(f"frames on {size}: the brightest spots are those of one GPU")
     say("done")

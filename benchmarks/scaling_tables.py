@@ -68,7 +68,7 @@ def table(curve: Curve, unit: str, scale: float) -> str:
     columns = ["GPUs", unit, "spread", "speed-up", "efficiency", f"CuPy alone, {unit}"]
     columns.append("of CuPy alone")
     if any(WITHOUT in row["seconds"] for row in curve.rows):
-        columns.append("without halos")
+        columns.append(WITHOUT)
     if any("tasks" in row for row in curve.rows):
         columns += ["in the tasks", "of CuPy alone"]
     lines = [
@@ -84,7 +84,7 @@ def table(curve: Curve, unit: str, scale: float) -> str:
             f"{share * row['gpus']:.2f} | {share:.2f} | {theirs['median'] * scale:.3f} | "
             f"{row['ratio']:.3f} |"
         )
-        if "without halos" in columns:
+        if WITHOUT in columns:
             without = row["seconds"].get(WITHOUT, ours)["median"] * scale
             lines[-1] += f" {without:.3f} |"
         if "in the tasks" in columns:
