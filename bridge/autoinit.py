@@ -32,7 +32,7 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
-from .context import ContextError, autoinit_ran, current_device, push, start_cuda
+from .context import ContextError, autoinit_ran, current_device, id_of, push, start_cuda
 
 __all__ = ["context", "device"]
 
@@ -55,7 +55,10 @@ def _start() -> Any:
         current_device()
         return drv.Context.get_current()
     start_cuda()
-    started = push() if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
+    if cupy.cuda.driver.ctxGetCurrent():
+        started = push(id_of(None))
+    else:
+        started = make_default_context(lambda device: push(id_of(device)))
     atexit.register(_finish)
     return started
 

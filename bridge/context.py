@@ -40,6 +40,7 @@ libcuda = ctypes.CDLL("libcuda.so.1")  # for what neither library offers
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 _set_current = cupy.cuda.driver.ctxSetCurrent
 pycuda_current = drv.Context.get_current
+_pop = drv.Context.pop
 
 # Then its handler at exit, which pops, runs after the one here.
 _AUTOPRIMARYCTX_CAME_FIRST = "pycuda.autoprimaryctx" in sys.modules
@@ -591,8 +592,9 @@ class primary_context:  # noqa: N801  (used like a function)
     reference goes where its context is not current; not that of GPUArrays that a decorated
     function returns, by themselves or inside of tuples, lists and dicts.  An exception's traceback
     keeps what the function had: memory of `pycuda_allocator` may be dropped anywhere, too.
-    CUDA's current context is afterwards what it was before.
-    *Ordering:* none. *Cost:* 2 us for entering and leaving.
+    CUDA's current context is afterwards what it was before.  Where both libraries have the context
+    current already, it is not pushed again: to pop it within the block takes away what was there.
+    *Ordering:* none. *Cost:* 1.7 us for entering and leaving, 0.8 where it is current already.
     """
 
     def __init__(self, device: Any = None) -> None:
@@ -607,7 +609,8 @@ class primary_context:  # noqa: N801  (used like a function)
                     f"primary_context: device is {named(device)}; an int, a cupy.cuda.Device, a "
                     f"pycuda.driver.Device or None is accepted{hint if callable(device) else ''}"
                 ) from None
-        self._device = device  # looked up on entering: making a decorator starts no CUDA
+        # Whether there is such a device is found out on entering: this is to start no CUDA.
+        self._device = device.id if isinstance(device, cupy.cuda.Device) else device
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return the function, called where the context is current."""
@@ -628,9 +631,16 @@ class primary_context:  # noqa: N801  (used like a function)
     def __enter__(self) -> Any:
         if not _contexts or forked:
             start_cuda()
-        before = pycuda_current(), _cuda_current()
-        context = push(self._device)
-        _entered.contexts.append((context, *before))
+        top, current = pycuda_current(), _cuda_current()
+        device_id = self._device
+        if type(device_id) is not int:
+            device_id = id_of(device_id)
+        context = _contexts.get(device_id)
+        if context is not None and context is top and device_ids.get(current) == device_id:
+            pushed = False
+        else:
+            context, pushed = push(device_id), True
+        _entered.contexts.append((context, pushed, top, current))
         return context
 
     def __exit__(
@@ -641,14 +651,16 @@ class primary_context:  # noqa: N801  (used like a function)
     ) -> None:
         if forked:  # it is gone: see _forget_after_fork
             return
-        context, top, current = _entered.contexts.pop() if _entered.contexts else (None, None, 0)
+        entered = _entered.contexts
+        context, pushed, top, current = entered.pop() if entered else (None, False, None, 0)
         if context is None or pycuda_current() is not context:
             raise ContextError(
                 "primary_context: PyCUDA's current context is not the one that was entered last on "
                 "this thread, so it is left as it is; within the block, pop what is pushed and "
                 "nothing else, and leave blocks in the reverse order of entering them"
             )
-        drv.Context.pop()
+        if pushed:
+            _pop()
         # PyCUDA has gone back to its own.  CuPy may have had another one, which holds unless what
         # is on PyCUDA's stack has changed.
         if _cuda_current() != current and pycuda_current() is top:
@@ -670,20 +682,26 @@ def call_within(
 
 class _Entered(threading.local):
     def __init__(self) -> None:
-        self.contexts: list[tuple[Any, Any, int]] = []  # and PyCUDA's and CUDA's before
+        # And whether it was pushed, and PyCUDA's and CUDA's before.
+        self.contexts: list[tuple[Any, bool, Any, int]] = []
 
 
 _entered = _Entered()  # what this thread has entered and not left
 
 
-def push(device: Any = None) -> Any:
+def push(device_id: int) -> Any:
     """Make a device's primary context PyCUDA's current one on this thread, and return it.
 
     Where CUDA is ready: see `start_cuda`.
     """
-    device_id = _device_id(device)
     context = _contexts.get(device_id)
     if context is None:
+        count = drv.Device.count()
+        if not 0 <= device_id < count:
+            raise ValueError(
+                f"primary_context: there is no device {device_id}; this process sees {count} "
+                f"device{'s' * (count != 1)}, numbered from 0"
+            )
         context = _retain(device_id)
     context.push()
     if pycuda_current() is not context:  # somebody has detached it
@@ -694,16 +712,8 @@ def push(device: Any = None) -> Any:
     return context
 
 
-def _device_id(device: Any) -> int:
+def id_of(device: Any) -> int:
+    """Return the id of a ``pycuda.driver.Device``, or of CuPy's current device for None."""
     if device is None:
         return int(cupy.cuda.runtime.getDevice())
-    count = drv.Device.count()
-    if isinstance(device, drv.Device):
-        return next(i for i in range(count) if drv.Device(i) == device)
-    device_id: int = device.id if isinstance(device, cupy.cuda.Device) else device
-    if not 0 <= device_id < count:
-        raise ValueError(
-            f"primary_context: there is no device {device_id}; this process sees {count} "
-            f"device{'s' * (count != 1)}, numbered from 0"
-        )
-    return device_id
+    return next(i for i in range(drv.Device.count()) if drv.Device(i) == device)

@@ -384,18 +384,85 @@ def test_primary_context_nests_and_gives_one_object():
         assert drv.Context.get_current() is outer
 
 
-@pytest.mark.parametrize(
-    ("within", "after"),
-    [
-        ("drv.Context.pop(); drv.Context.pop()", "before.push()"),
-        ("other = drv.Device(0).make_context()", "other.pop(); other.detach(); before.pop()"),
-    ],
-    ids=["popped", "pushed"],
-)
-def test_leaving_another_context_than_was_entered_is_refused(within, after, python):
+def test_a_context_that_is_current_already_is_not_pushed_again(python):
+    """It is where only PyCUDA has it current."""
+    done = python(
+        """
+        import bridge, bridge.autoinit, cupy, pycuda.driver as drv
+        before = drv.Context.get_current()
+        with bridge.primary_context(), bridge.primary_context(0) as inner:
+            assert inner is before
+            drv.Context.pop()
+            assert drv.Context.get_current() is None
+            before.push()
+        assert drv.Context.get_current() is before
+        second = drv.Device(0).make_context()
+        second.pop()
+        cupy.cuda.driver.ctxSetCurrent(second.handle)
+        with bridge.primary_context(0):
+            assert cupy.cuda.driver.ctxGetCurrent() == before.handle
+            drv.Context.pop()
+            assert drv.Context.get_current() is before
+            before.push()
+        assert cupy.cuda.driver.ctxGetCurrent() == second.handle
+        cupy.cuda.driver.ctxSetCurrent(before.handle)
+        second.detach()
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("entered", [0, 1])
+def test_a_device_that_is_used_within_is_left(before, entered, python):
+    """Also where the context that is entered was current already."""
     done = python(
         f"""
-        import bridge, bridge.autoinit, pycuda.driver as drv
+        import bridge, bridge.autoinit, cupy, pycuda.driver as drv
+
+        def devices():
+            return drv.Context.get_device() == drv.Device({before}), cupy.cuda.runtime.getDevice()
+
+        with bridge.primary_context({before}):
+            with bridge.primary_context({entered}):
+                cupy.cuda.Device(1 - {entered}).use()
+            print(*devices())
+            try:
+                with bridge.primary_context({entered}):
+                    cupy.cuda.Device(1 - {entered}).use()
+                    raise KeyError
+            except KeyError:
+                print(*devices())
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"True {before}\n" * 2, "")
+
+
+@pytest.mark.parametrize(
+    ("start", "within", "after"),
+    [
+        ("import bridge.autoinit", "drv.Context.pop()", "before.push()"),
+        ("", "drv.Context.pop()", ""),
+        (
+            "import bridge.autoinit",
+            "other = drv.Device(0).make_context()",
+            "other.pop(); other.detach()",
+        ),
+        (
+            "",
+            "other = drv.Device(0).make_context()",
+            "other.pop(); other.detach(); drv.Context.pop()",
+        ),
+    ],
+    ids=["popped, current before", "popped", "pushed, current before", "pushed"],
+)
+def test_leaving_another_context_than_was_entered_is_refused(start, within, after, python):
+    done = python(
+        f"""
+        import bridge, pycuda.driver as drv
+        {start}
+        drv.init()
         before = drv.Context.get_current()
         try:
             with bridge.primary_context():
