@@ -213,17 +213,11 @@ class SourceModule:
         request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
-        self._set_up(request, backend, uuid.uuid4().hex, (), _Code(), {})
+        self._set_up(request, backend, uuid.uuid4().hex, (), _Code())
         self._module(context.cuda_device())
 
     def _set_up(
-        self,
-        request: Request,
-        backend: str,
-        identity: str,
-        values: Values,
-        code: _Code,
-        modules: dict[int, _Module],
+        self, request: Request, backend: str, identity: str, values: Values, code: _Code
     ) -> None:
         self._request = request
         self._backend = backend
@@ -231,7 +225,7 @@ class SourceModule:
         self._code = code
         self._values = values  # what variables hold that has come along
         self._names = {name for name, _ in values}  # and of those that `get_global` was asked for
-        self._modules = modules  # device id -> the module there
+        self._modules: dict[int, _Module] = {}  # device id -> the module there
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle, or copy, what is to be compiled, and what its variables hold.
@@ -247,9 +241,8 @@ class SourceModule:
             return reduced
         state = _without_ours(reduced[2])  # a subclass's, or the user's
         values = self._read_variables()
-        has_none = not (self._code.may_have_variables or values)
         request = pickle.dumps((self._request, self._backend))
-        return _restored_module, (type(self), self._identity, request, values, has_none), state
+        return _restored_module, (type(self), self._identity, request, values), state
 
     def _read_variables(self) -> Values:
         """Return what the variables hold that `get_global` was asked for, here or elsewhere."""
@@ -288,14 +281,14 @@ class SourceModule:
         if module is not None:
             return module
         with self._code.lock:
-            image = self._code.images.get(device_id)
-            if image is None:
+            if device_id not in self._code.images:
                 image = self._compile(nvrtc.architecture(device_id))
-                self._code.add(device_id, image)
-            if self._code.may_have_variables and self._modules is self._code.modules:
-                self._modules = self._modules.copy()  # the code has some here, and had none there
-            if device_id in self._modules:  # another thread was first, or a finalizer
-                return self._modules[device_id]
+                self._code.images[device_id] = image, nvrtc.may_have_variables(image)
+            image, has_state = self._code.images[device_id]
+            shared = {} if has_state or self._values else self._code.modules
+            module = self._modules.get(device_id) or shared.get(device_id)
+            if module is not None:  # another thread was first, or a finalizer, or another module
+                return self._modules.setdefault(device_id, module)
             try:
                 module = _Module(image)
             except driver.CUDADriverError as error:
@@ -306,7 +299,7 @@ class SourceModule:
                 ) from error
             if self._values:
                 self._write_variables(module)
-            return self._modules.setdefault(device_id, module)
+            return self._modules.setdefault(device_id, shared.setdefault(device_id, module))
 
     def _compile(self, default_arch: str) -> bytes:
         request = self._request
@@ -403,21 +396,14 @@ def _without_ours(state: Any) -> Any:
 class _Code:
     """What has been compiled, for all modules that are from one.
 
-    And loaded, for those that arrived and have no variables: not every task of Dask's loads its
-    own then.
+    And loaded, where there are no variables: not every task of Dask's loads its own then.
     """
 
-    def __init__(self, may_have_variables: bool = True) -> None:
-        self.images: dict[int, bytes] = {}  # device id -> code
+    def __init__(self) -> None:
+        # Device id -> code, and whether it may have variables.
+        self.images: dict[int, tuple[bytes, bool]] = {}
         self.modules: dict[int, _Module] = {}  # device id -> module
-        self.may_have_variables = may_have_variables  # until the code tells
         self.lock = threading.RLock()  # a finalizer may run under it
-
-    def add(self, device_id: int, image: bytes) -> None:
-        """Keep what was compiled for a device."""
-        known = bool(self.images) and self.may_have_variables  # those of another device
-        self.may_have_variables = known or nvrtc.may_have_variables(image)
-        self.images[device_id] = image
 
 
 _recent: dict[str, _Code] = {}  # of the modules that arrived most recently, by their identity
@@ -426,17 +412,17 @@ _arrival = threading.RLock()
 
 
 def _restored_module(
-    kind: type[SourceModule], identity: str, request: bytes, values: Values, has_none: bool
+    kind: type[SourceModule], identity: str, request: bytes, values: Values
 ) -> SourceModule:
     """Return a module as the one that was pickled, whose code is kept for when it arrives again."""
     with _arrival:
-        code = _recent.pop(identity, None) or _Code(may_have_variables=not has_none)
+        code = _recent.pop(identity, None) or _Code()
         _recent[identity] = code
         if len(_recent) > _MOST:
             del _recent[next(iter(_recent))]
     module: SourceModule = object.__new__(kind)
     what, backend = pickle.loads(request)
-    module._set_up(what, backend, identity, values, code, code.modules if has_none else {})
+    module._set_up(what, backend, identity, values, code)
     return module
 
 

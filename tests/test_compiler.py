@@ -534,29 +534,12 @@ VARIABLES = {
 def test_a_module_knows_whether_it_has_variables(source, expected, request):
     if "static" in source:
         request.getfixturevalue("gpu")  # on the host driver shared memory is static
-    assert bridge.SourceModule(source)._code.may_have_variables is expected
+    ((_, found),) = bridge.SourceModule(source)._code.images.values()
+    assert found is expected
 
 
 def test_code_that_does_not_tell_may_have_variables():
     assert bridge.nvrtc.may_have_variables(b".version 9.0\n")
-
-
-def test_a_module_that_has_variables_on_one_device_has_some(python):
-    done = python(
-        """
-        import bridge, cupy
-        from bridge import nvrtc
-
-        answers = [True, False]
-        nvrtc.may_have_variables = lambda image: answers.pop(0)
-        module = bridge.SourceModule("__global__ void f() { }")
-        with bridge.primary_context(1):
-            module.get_function("f")
-        print(module._code.may_have_variables)
-        """,
-        devices=2,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 @pytest.mark.parametrize("saves", [False, True])

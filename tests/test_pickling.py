@@ -13,6 +13,7 @@ import weakref
 import cupy
 import numpy as np
 import pycuda.compiler
+import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, run_python
 
@@ -334,21 +335,6 @@ def test_a_subclass_stays_one(duplicate, kind, number, source):
     other.get_function("add" if source is SOURCE else "read")
 
 
-class Locked(bridge.SourceModule):
-    """What it has besides cannot be pickled, and is made anew."""
-
-    def __init__(self, source):
-        super().__init__(source)
-        self.lock = threading.Lock()
-
-    def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name != "lock"}
-
-    def __setstate__(self, state):
-        vars(self).update(state)
-        self.lock = threading.Lock()
-
-
 class Numbered(bridge.SourceModule):
     """It says itself what it is made of."""
 
@@ -391,12 +377,34 @@ def test_variables_that_only_the_code_here_has_are_not_shared(module, monkeypatc
     assert one._module(0) is not two._module(0)
 
 
+def test_what_is_loaded_is_shared_on_each_device_by_itself(python):
+    done = python(
+        """
+        import bridge, cupy, pickle
+        from bridge import nvrtc
+
+        module = bridge.SourceModule("__global__ void f() { }")
+        data = pickle.dumps(module)
+        answers = [False, True]  # of device 0, and of device 1
+        nvrtc.may_have_variables = lambda image: answers.pop(0)
+        one, two = pickle.loads(data), pickle.loads(data)
+        for device, module in (0, one), (1, one), (1, two), (0, two):
+            with bridge.primary_context(device):
+                module.get_function("f")
+                module._module(device)
+        print(one._module(0) is two._module(0), one._module(1) is two._module(1))
+        """,
+        devices=2,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True False\n", "")
+
+
 @pytest.mark.parametrize("duplicate", [there_and_back, copy.copy, copy.deepcopy])
 def test_a_subclass_may_have_pickling_of_its_own(duplicate):
     plain = Plain(WITH_VARIABLES)
     assert duplicate(plain)._module(0) is not plain._module(0)
-    locked = Locked(SOURCE)
-    assert duplicate(locked).lock is not locked.lock
+    guarded = Guarded([])
+    assert duplicate(guarded).lock is not guarded.lock
     assert duplicate(Numbered(3)).number == 3
     assert duplicate(New(4)).number == 4
 
@@ -469,6 +477,22 @@ def test_a_variable_of_another_size_is_refused(tmp_path):
             there.get_function("f")
 
 
+def test_a_variable_that_the_code_here_has_not_is_refused(tmp_path, monkeypatch):
+    """Also where a module without its value has been loaded."""
+    header = tmp_path / "w.h"
+    header.write_text("__device__ float w[4];")
+    source = '#include "w.h"\n__global__ void f() { }'
+    module = bridge.SourceModule(source, include_dirs=[str(tmp_path)])
+    without = pickle.dumps(module)
+    module.get_global("w")
+    data = pickle.dumps(module)
+    header.write_text("")
+    monkeypatch.setattr("bridge.compiler._recent", {})
+    pickle.loads(without)._module(0)
+    with pytest.raises(drv.LogicError, match="there is no variable 'w' in the module"):
+        pickle.loads(data)._module(0)
+
+
 def test_threads_share_what_is_loaded(module, monkeypatch):
     data = pickle.dumps(module)
     found, interval = [], sys.getswitchinterval()
@@ -480,14 +504,15 @@ def test_threads_share_what_is_loaded(module, monkeypatch):
 
             def load(start=start):
                 start.wait()
-                found.append(pickle.loads(data))
+                with bridge.primary_context(0):
+                    found.append(pickle.loads(data)._module(0))
 
             threads = [threading.Thread(target=load) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert len({id(there._modules) for there in found}) == 1
+            assert len(set(found)) == 1
             found.clear()
     finally:
         sys.setswitchinterval(interval)
