@@ -189,6 +189,14 @@ def latch(compile_kernel: Any) -> Latch:
     return Latch(compile_kernel)
 
 
+def install(devices: int = 1) -> str:
+    """Return the line that puts the host driver into a process, where there is no GPU."""
+    return "" if ON_GPU else f"import hostcuda; hostcuda.install(devices={devices})\n"
+
+
+PRELOAD = [] if ON_GPU else [install()]  # for Dask's workers
+
+
 # All are errors but Dask's: 2026.8 uses what NumPy 2.5 deprecates.
 WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"
 

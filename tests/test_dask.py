@@ -10,7 +10,7 @@ import threading
 import cupy
 import numpy as np
 import pytest
-from conftest import GPUS, ON_GPU, PACKAGE_MISSING
+from conftest import GPUS, PACKAGE_MISSING, PRELOAD
 from pycuda import gpuarray
 
 import bridge
@@ -115,8 +115,6 @@ def test_dask_knows_the_size():
     assert sizeof(gpuarray.zeros((10, 10), np.float32)) == 400
 
 
-# In a worker on the host driver that has to be in place first.
-PRELOAD = [] if ON_GPU else ["import hostcuda\nhostcuda.install(devices=1)\n"]
 # Not all that is said: on a busy machine Dask tells of heartbeats that failed at the end, and the
 # like.
 COMPLAINTS = re.compile(

@@ -13,17 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import GPUS, ON_GPU, PACKAGE_MISSING, ROOT, run_python
+from conftest import GPUS, ON_GPU, PACKAGE_MISSING, PRELOAD, ROOT, install, run_python
 
 EXAMPLES = ROOT / "examples"
 COMPLAINTS = re.compile(
     r"Traceback|Error\b|ERROR|SIGABRT|SIGSEGV|Aborted|terminate called|Warning|could not be cleaned"
 )
-
-
-def install(devices=1):
-    """Return the line that puts the host driver into a process, where there is no GPU."""
-    return "" if ON_GPU else f"import hostcuda; hostcuda.install(devices={devices})\n"
 
 
 def start(command, **environment):
@@ -56,7 +51,7 @@ def run_dask_blocks(package, change=("", "")):
     return run_python(
         f"exec(compile({text.replace(*change)!r}, 'dask_blocks.py', 'exec'))",
         devices=2,
-        DASK_DISTRIBUTED__WORKER__PRELOAD=repr([install().strip()] if install() else []),
+        DASK_DISTRIBUTED__WORKER__PRELOAD=repr(PRELOAD),
     )
 
 

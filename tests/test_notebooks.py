@@ -8,7 +8,7 @@ import re
 from types import ModuleType
 
 import pytest
-from conftest import ON_GPU, ROOT
+from conftest import ROOT, install
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # What a cell tagged `parameters` sets is set anew behind it where the host's driver is to run it.
@@ -90,7 +90,7 @@ def test_the_cells_that_need_no_gpu_run(path, python):
 
 
 def test_where_there_is_no_gpu_a_notebook_says_what_to_do(python):
-    script = "" if ON_GPU else "import hostcuda; hostcuda.install(devices=0)\n"
+    script = install(devices=0)
     script += next(source for source, _ in cells(NOTEBOOKS[0]))
     done = python(script, devices=0, CUDA_VISIBLE_DEVICES="")
     assert "bridge.context.ContextError: CUDA finds no GPU" in done.stderr

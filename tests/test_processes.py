@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import ON_GPU
+from conftest import install
 
 import bridge
 
@@ -47,8 +47,7 @@ def script(python, tmp_path):
 
     def script(text, **keywords):
         file = tmp_path / "script.py"
-        install = "" if ON_GPU else "import hostcuda; hostcuda.install()\n"
-        file.write_text(install + textwrap.dedent(USE) + textwrap.dedent(text))
+        file.write_text(install() + textwrap.dedent(USE) + textwrap.dedent(text))
         return python(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
 
     return script
@@ -360,9 +359,8 @@ pending = [executor.submit(work, i) for i in range(6)]
 
 def test_tests_run_under_xdist(package, python, tmp_path):
     package("xdist")
-    install = "" if ON_GPU else "import hostcuda; hostcuda.install()\n"
     (tmp_path / "test_small.py").write_text(
-        install
+        install()
         + USE
         + f"""
 import pytest, bridge.autoinit
