@@ -62,7 +62,7 @@ def all_reduces(
 
     calls = {
         CUPY: of(theirs, cupy.cuda.Device, same),
-        KEPT: of(views, bridge.primary_context, same),
+        KEPT: of(views, cupy.cuda.Device, same),
         EACH: of(ours, bridge.primary_context, bridge.as_cupy),
     }
     expected = sum(device + 1 for device in devices)
@@ -124,10 +124,10 @@ def main(output: Path) -> None:
         "# All-reduce by NCCL",
         "Bus bandwidth (bytes / time x 2 (n - 1) / n for n GPUs) between CUDA events, medians of "
         f"{ROUNDS} rounds in which the three take turns; a ratio is the median of the rounds'. One "
-        "process drives all GPUs, one after another: CuPy's arrays under `cupy.cuda.Device`, "
-        "GPUArrays under `bridge.primary_context`, each time on CuPy's current stream. So a view "
-        "that is kept differs by its memory and the context, and one that is converted for each "
-        f"call also by the conversions, two for each GPU. The goal is {GOAL} of CuPy's.",
+        "process drives all GPUs, one after another, each time on CuPy's current stream. CuPy's "
+        "arrays, and the views of GPUArrays that are kept, are sent under `cupy.cuda.Device`; to "
+        "convert two for each call, and for each GPU, takes `bridge.primary_context`. The goal is "
+        f"{GOAL} of CuPy's.",
         "\n".join(rows),
         f"| | |\n|---|---|\n{facts}",
     ]

@@ -102,7 +102,8 @@ def measure_waves(
     thin = [(rows, max(plan.sides)) for rows in plan.thin]
     sizes = {(side, side): plan.steps for side in plan.sides}
     sizes[plan.weak[0] * size, plan.weak[1]] = plan.steps
-    sizes |= {(rows * size, columns): 10 * plan.steps for rows, columns in thin}
+    for rows, columns in thin:
+        sizes.setdefault((rows * size, columns), 10 * plan.steps)
     cases = [waves.Case(*shape, plan.rounds, steps) for shape, steps in sizes.items()]
     if size == 1:  # and what the larger ones are compared with
         slabs = [plan.weak, *thin]
