@@ -207,14 +207,18 @@ def run_python(script: str, devices: int = 1, **environment: str) -> Any:
     if devices > GPUS:
         prelude = f"import hostcuda; hostcuda.install(devices={devices})\n"
     path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    return subprocess.run(
-        [sys.executable, *WARNINGS, "-c", prelude + textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=300,  # most take a few seconds, on a busy machine some a hundred
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-    )
+    try:
+        return subprocess.run(
+            [sys.executable, *WARNINGS, "-c", prelude + textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            timeout=300,  # most take a few seconds, on a busy machine some a hundred
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
+        )
+    except subprocess.TimeoutExpired as late:
+        said = [(text or b"").decode() for text in (late.stdout, late.stderr)]
+        pytest.fail(f"no end after {late.timeout} s; it had printed\n" + "\n".join(said))
 
 
 @pytest.fixture
