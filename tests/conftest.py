@@ -55,8 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def context() -> Any:
     """The primary context, current for both libraries on the main thread."""
+    import cupy
+
     import bridge.autoinit
 
+    # CuPy remembers where CUDA's headers are.  It finds those of PyTorch, perhaps of another CUDA,
+    # if that is imported before.
+    cupy.cuda.get_cuda_path()
     return bridge.autoinit.context
 
 
