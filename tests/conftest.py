@@ -194,9 +194,12 @@ def latch(compile_kernel: Any) -> Latch:
     return Latch(compile_kernel)
 
 
+INSTALL = "import hostcuda; hostcuda.install(devices={})\n"
+
+
 def install(devices: int = 1) -> str:
     """Return the line that puts the host driver into a process, where there is no GPU."""
-    return "" if ON_GPU else f"import hostcuda; hostcuda.install(devices={devices})\n"
+    return "" if ON_GPU else INSTALL.format(devices)
 
 
 PRELOAD = [] if ON_GPU else [install()]  # for Dask's workers
@@ -208,9 +211,7 @@ WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:Deprecation
 
 def run_python(script: str, devices: int = 1, **environment: str) -> Any:
     """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
-    prelude = ""
-    if devices > GPUS:
-        prelude = f"import hostcuda; hostcuda.install(devices={devices})\n"
+    prelude = INSTALL.format(devices) if devices > GPUS else ""
     path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     try:
         return subprocess.run(

@@ -390,7 +390,6 @@ def test_what_is_loaded_is_shared_on_each_device_by_itself(python):
         one, two = pickle.loads(data), pickle.loads(data)
         for device, module in (0, one), (1, one), (1, two), (0, two):
             with bridge.primary_context(device):
-                module.get_function("f")
                 module._module(device)
         print(one._module(0) is two._module(0), one._module(1) is two._module(1))
         """,
