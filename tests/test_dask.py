@@ -206,9 +206,12 @@ AT_THE_END = "from multiprocessing import util; util.Finalize(None, os.abort, ex
 @pytest.mark.parametrize("end", ["os.abort()", "os._exit(3)", AT_THE_END])
 def test_a_worker_that_aborts_is_noticed(run, end):
     """The control of all that follows."""
+    # Not tried again: before 2026.8 a nanny whose workers die as they start may never close.
     with pytest.raises(AssertionError, match="killed by|exited with status 3"):
         run(
             f"""
+            dask.config.set({{"distributed.scheduler.allowed-failures": 0}})
+
             def die():
                 {end}
 
