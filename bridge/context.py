@@ -506,15 +506,20 @@ def can_free(pool: Any) -> bool:
     """Tell whether a ``DeviceMemoryPool`` can free what it holds unused, here.
 
     A pool does not tell whose it is, and one of a context that this thread cannot enter would
-    lose its blocks.  To allocate there fails without harm.
+    lose its blocks.  To allocate there fails without harm, once it holds no block of that size:
+    such a one is given out anywhere.
     """
     if not pool.held_blocks:
         return True
+    blocks = []
     try:
-        drv.DeviceMemoryPool.allocate(pool, 1)
+        while True:
+            held = pool.held_blocks
+            blocks.append(drv.DeviceMemoryPool.allocate(pool, 1))
+            if pool.held_blocks == held:
+                return True
     except (drv.Error, RuntimeError):
         return False
-    return True
 
 
 def _drop_kernels(primary: Any) -> None:
