@@ -304,6 +304,8 @@ def keep(value: Any) -> None:
 
 def _keep_memory(array: Any) -> None:
     gpudata = getattr(array, "gpudata", None)
+    if not isinstance(gpudata, _OF_PYCUDA):  # an address, of what `base` keeps
+        gpudata = getattr(array, "base", None)
     known = getattr(array, "_bridge_keeper", None)
     if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
         device_id = _home_of(gpudata)
