@@ -10,14 +10,18 @@ Sources: the documentation of ``distributed``, "Serialization" (families ``dask`
 from __future__ import annotations
 
 import copyreg
+import importlib
 import os
 import pickle
+import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import cupy
 import numpy as np
+import pycuda.driver as drv
 from dask.sizeof import sizeof
 from distributed import WorkerPlugin
 from distributed.protocol import (
@@ -29,7 +33,7 @@ from distributed.protocol import (
 from pycuda.gpuarray import GPUArray
 
 from .arrays import address_of, as_cupy, as_pycuda
-from .context import keep_at_the_end, primary_context
+from .context import ContextError, keep_at_the_end, primary_context
 from .interface import pointer_device
 
 __all__ = ["Plugin"]
@@ -48,7 +52,9 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
 
     On each worker, also on those that join or start again later, this module is imported.  Dask
     drops what tasks make on threads without a context, where PyCUDA cannot free what it allocated.
-    Hence, from then on, every `GPUArray` of the process may be dropped anywhere.
+    Hence, from then on, every `GPUArray` of the process may be dropped anywhere.  On a worker that
+    has a GPU and runs on the main thread of its process, ``bridge.autoinit`` is imported: modules
+    that begin with that, or with ``pycuda.autoinit``, come with tasks, on threads that it refuses.
 
     Examples
     --------
@@ -65,6 +71,12 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
         # Of what tasks make, only results are shown to a plugin, and not all of them: a task may
         # be fused with the next one, cancelled, or fail.  PyCUDA's class has no finalizer.
         GPUArray.__del__ = keep_at_the_end
+        if threading.current_thread() is not threading.main_thread():
+            return
+        # On CuPy's device, where tasks are, and not the one that PyCUDA's rule names.  Where it
+        # cannot be imported, whoever needs it is told why.
+        with suppress(ContextError, drv.Error), primary_context():
+            importlib.import_module("bridge.autoinit")
 
 
 @sizeof.register(GPUArray)  # type: ignore[untyped-decorator]

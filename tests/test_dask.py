@@ -339,6 +339,75 @@ def test_cupy_arrays_travel_too(run):
     assert out == "True\n"
 
 
+BEGINS_WITH_AUTOINIT = """
+import importlib, warnings
+
+class Module:
+    def __reduce__(self):
+        return importlib.import_module, ("{name}.autoinit",)
+
+@bridge.primary_context()
+def use(module):
+    return module.context == current() and gpuarray.arange(4, dtype=np.int32).get().sum() == 6
+
+def imports():
+    return use(importlib.import_module("{name}.autoinit"))
+
+def receives(module, _):
+    return use(module)
+
+def in_the_task():
+    return client.submit(imports, pure=False)
+
+def in_a_large_message():  # which Dask unpickles on a thread
+    warnings.simplefilter("ignore")  # that it is large
+    return client.submit(receives, Module(), bytes(50_000_000), pure=False)
+
+with processes(1) as cluster, Client(cluster) as client:
+    if {plugin}:
+        client.register_plugin(bridge.dask.Plugin())
+    try:
+        print({where}().result())
+    except bridge.ContextError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("pycuda", "in_the_task"), ("bridge", "in_a_large_message")]
+)
+def test_a_task_may_bring_a_module_that_begins_with_autoinit(run, name, where):
+    assert run(BEGINS_WITH_AUTOINIT.format(plugin=True, name=name, where=where)) == "True\n"
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_plugin_keeps_to_cupys_device(python, devices):
+    """Where tasks are, and not to the one that PyCUDA's own rule names, if there is such a one."""
+    done = python(
+        """
+        import bridge.dask, cupy, pycuda.driver as drv
+
+        bridge.dask.Plugin().setup(None)
+        import pycuda.autoinit as auto
+
+        print(cupy.cuda.runtime.getDevice(), auto.device == drv.Device(0))
+        print(auto.__name__, auto.context == drv.Context.get_current())
+        drv.Context.pop()
+        print(drv.Context.get_current())
+        """,
+        devices=devices,
+        CUDA_DEVICE="1",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "0 True\nbridge.autoinit True\nNone\n"
+
+
+def test_without_the_plugin_it_may_not(run):
+    script = BEGINS_WITH_AUTOINIT.format(plugin=False, name="bridge", where="in_the_task")
+    out = run(script, expected="bridge.")  # Dask tells of the task that failed
+    assert out.startswith("bridge.autoinit was first imported on another thread than the main one")
+
+
 MAKE = """
 def fresh(k):
     return gpuarray.to_gpu(np.full(1 << 20, k, np.float32){allocator})
@@ -613,6 +682,12 @@ DROPS = {
         del a, b
         on_a_thread(held.clear)
     """,
+    "an address, of what another object keeps": """
+        memory = drv.mem_alloc(64)
+        held = [gpuarray.GPUArray(16, np.float32, gpudata=int(memory), base=memory)]
+        del a, b, memory
+        on_a_thread(held.clear)
+    """,
 }
 
 
@@ -813,7 +888,7 @@ with cuda_workers({protocol!r}) as cluster, Client(cluster) as client:
     x = da.ones((64, 48), chunks=16, dtype="f").map_blocks(cupy.asarray)
     y = x.map_blocks(legacy, dtype="f", meta=cupy.zeros((0, 0), "f"))
     print(float(y.sum().compute()) == 3 * 64 * 48)
-    print({{*client.run(nothing_current).values()}} if {protocol!r} == "tcp" else {{True}})
+    print({{client.submit(nothing_current, workers=[w], pure=False).result() for w in workers}})
 """
     )
     assert out == "True\nGPUArray True\nTrue\n{True}\n"
