@@ -83,6 +83,22 @@ def test_a_default_stream_waits_for_another_devices_stream(run, wait, found):
     assert run(script.format(stream=stream, current=0, wait=wait)) == f"{found}\n"
 
 
+BY_A_STREAM_BETWEEN = """
+between = cupy.cuda.Stream(non_blocking=True)
+with bridge.primary_context(1):
+    bridge.wait_stream(between, None)
+bridge.wait_stream(None, between)
+"""
+
+
+@pytest.mark.parametrize(("wait", "found"), [(BY_A_STREAM_BETWEEN, 7), ("", 0)])
+def test_a_default_stream_waits_for_another_devices_default_stream(run, wait, found):
+    script = ACROSS.replace("with bridge.primary_context({current}):\n    {wait}\n", wait).replace(
+        "here = cupy.cuda.Stream(non_blocking=True)", "here = cupy.cuda.Stream()"
+    )
+    assert run(script.format(stream=None)) == f"{found}\n"
+
+
 def test_streams_of_another_device_are_ordered_from_anywhere(run):
     out = run(
         """
