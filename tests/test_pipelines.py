@@ -162,6 +162,7 @@ def test_a_pipeline_is_captured_and_replayed_with_other_data(ours, theirs):
             graph = current.end_capture()
         for value in (5, 40):
             a.set(np.full(N, value, np.int32))
+            bridge.wait_stream(stream, None)  # the host's memory is read by now, `a` may not be set
             graph.launch()
             current.synchronize()
             assert (z.get() == value + 1).all()
