@@ -73,14 +73,14 @@ def test_streams_of_two_devices_are_not_ordered_by_themselves(run):
     assert run(ACROSS.format(stream=stream, current=0, wait="pass")) == "0\n"
 
 
+# The default stream waits, which a blocking one follows; a copy on it itself waits for all devices.
+BEHIND_DEFAULT = ACROSS.replace("Stream(non_blocking=True)", "Stream()")
+
+
 @pytest.mark.parametrize(("wait", "found"), [("bridge.wait_stream(None, there)", 7), ("pass", 0)])
 def test_a_default_stream_waits_for_another_devices_stream(run, wait, found):
-    """Which a blocking one follows; a copy on the default stream itself waits for all devices."""
-    script = ACROSS.replace(
-        "here = cupy.cuda.Stream(non_blocking=True)", "here = cupy.cuda.Stream()"
-    )
     stream = STREAMS["CuPy's, non-blocking"]
-    assert run(script.format(stream=stream, current=0, wait=wait)) == f"{found}\n"
+    assert run(BEHIND_DEFAULT.format(stream=stream, current=0, wait=wait)) == f"{found}\n"
 
 
 BY_A_STREAM_BETWEEN = """
@@ -93,10 +93,8 @@ bridge.wait_stream(None, between)
 
 @pytest.mark.parametrize(("wait", "found"), [(BY_A_STREAM_BETWEEN, 7), ("", 0)])
 def test_a_default_stream_waits_for_another_devices_default_stream(run, wait, found):
-    script = ACROSS.replace("with bridge.primary_context({current}):\n    {wait}\n", wait).replace(
-        "here = cupy.cuda.Stream(non_blocking=True)", "here = cupy.cuda.Stream()"
-    )
-    assert run(script.format(stream=None)) == f"{found}\n"
+    there = "with bridge.primary_context({current}):\n    {wait}\n"
+    assert run(BEHIND_DEFAULT.replace(there, wait).format(stream=None)) == f"{found}\n"
 
 
 def test_streams_of_another_device_are_ordered_from_anywhere(run):
