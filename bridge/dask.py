@@ -10,7 +10,6 @@ Sources: the documentation of ``distributed``, "Serialization" (families ``dask`
 from __future__ import annotations
 
 import copyreg
-import importlib
 import os
 import pickle
 import threading
@@ -76,7 +75,7 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
         # On CuPy's device, where tasks are, and not the one that PyCUDA's rule names.  Where it
         # cannot be imported, whoever needs it is told why.
         with suppress(ContextError, drv.Error), primary_context():
-            importlib.import_module("bridge.autoinit")
+            from . import autoinit  # noqa: F401
 
 
 @sizeof.register(GPUArray)  # type: ignore[untyped-decorator]

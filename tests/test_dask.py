@@ -380,6 +380,12 @@ def test_a_task_may_bring_a_module_that_begins_with_autoinit(run, name, where):
     assert run(BEGINS_WITH_AUTOINIT.format(plugin=True, name=name, where=where)) == "True\n"
 
 
+def test_without_the_plugin_it_may_not(run):
+    script = BEGINS_WITH_AUTOINIT.format(plugin=False, name="bridge", where="in_the_task")
+    out = run(script, expected="bridge.")  # Dask tells of the task that failed
+    assert out.startswith("bridge.autoinit was first imported on another thread than the main one")
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_the_plugin_keeps_to_cupys_device(python, devices):
     """Where tasks are, and not to the one that PyCUDA's own rule names, if there is such a one."""
@@ -400,12 +406,6 @@ def test_the_plugin_keeps_to_cupys_device(python, devices):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "0 True\nbridge.autoinit True\nNone\n"
-
-
-def test_without_the_plugin_it_may_not(run):
-    script = BEGINS_WITH_AUTOINIT.format(plugin=False, name="bridge", where="in_the_task")
-    out = run(script, expected="bridge.")  # Dask tells of the task that failed
-    assert out.startswith("bridge.autoinit was first imported on another thread than the main one")
 
 
 MAKE = """

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "compiler": {"context", "function", "launching", "nvrtc", "signature", "streams", "words"},
     "config": {"__init__", "context"},
     "context": {"words"},
-    "dask": {"arrays", "context", "interface"},
+    "dask": {"arrays", "autoinit", "context", "interface"},
     "function": {
         "arguments",
         "context",
