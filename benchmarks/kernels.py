@@ -81,6 +81,19 @@ def calls(report: Report) -> None:
     goals = {"PyCUDA prepared_call": 1.0, "PyCUDA _launch_kernel": 1.05}
     report.compare("A prepared call", measure(ways), goals)
 
+    p, q, r = (drv.mem_alloc(x.nbytes) for _ in range(3))
+    ways = {
+        "f(allocations)": lambda: ours(p, q, r, factor, n, block=block, grid=grid),
+        "PyCUDA f(allocations)": lambda: theirs(p, q, r, factor, n, block=block, grid=grid),
+    }
+    report.compare(f"{title}, of mem_alloc's memory", measure(ways), {"PyCUDA f(allocations)": 0.5})
+    ways = {
+        "prepared_call": lambda: ours.prepared_call(grid, block, p, q, r, 2.0, 1024),
+        "PyCUDA prepared_call": lambda: theirs.prepared_call(grid, block, p, q, r, 2.0, 1024),
+    }
+    goals = {"PyCUDA prepared_call": 1.0}
+    report.compare("A prepared call, of mem_alloc's memory", measure(ways), goals)
+
     launch, other = bridge.launch, drv.Stream(1)
     with cupy.cuda.Stream(non_blocking=True):
         ways = {

@@ -15,11 +15,12 @@ from pycuda.gpuarray import GPUArray
 from . import context
 from .arrays import address_of, as_cupy
 from .interface import PLAIN_DTYPES, check_device, contiguity, elsewhere
+from .memory import Allocation
 from .signature import Parameter
 from .words import named
 
 _ndarray = cupy.ndarray
-HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase)
+HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
 # Memory that PyCUDA's default stream may be working on.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
 # PyCUDA's packer has no code for these two; they travel as integers of their width.
@@ -233,7 +234,9 @@ def _as_pointer(
     value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool
 ) -> int:
     if isinstance(value, np.integer) and value.nbytes == 8:
-        return int(value)  # an address
+        if value < 0:
+            raise ValueError(f"{caller} is {named(value)}, which is no address")
+        return int(value)
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
         hint = "an address is passed as numpy.uintp(address)"
         if not isinstance(value, int):

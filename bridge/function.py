@@ -20,7 +20,6 @@ from . import context
 from .arguments import (
     HOLDERS,
     by_value,
-    checked,
     code_of,
     convert,
     is_of_pycuda,
@@ -44,14 +43,15 @@ from .parameters import (
     Buffer,
     Layout,
     fit,
-    make_number_packer,
     make_packer,
+    make_prepared_packer,
+    may_be_pointer,
     natural_slots,
     slots_of,
 )
 from .signature import Parameter
 from .streams import handle_of, is_capturing
-from .words import named
+from .words import kind, named
 
 _current_stream = cupy.cuda.get_current_stream
 _cuda_current = driver.ctxGetCurrent
@@ -119,6 +119,7 @@ class Function:
         self._last: tuple[Any, Any, int, Any, tuple[int, ...]] = never, never, -1, None, ()
         self._prepared: Layout | None = None
         self._codes: list[str] = []
+        self._prepared_parameters: list[Parameter] = []
 
         device_id = context.cuda_device()
         slots = slots_of(self._handle(device_id))
@@ -134,11 +135,11 @@ class Function:
         # None where neither the source nor the driver tells: the arguments decide then.
         self._parameters = None if slots is None else parameters
         self._layout: Any = None
-        self._pack: Any = None
         if slots is not None and parameters is not None:
             codes = [code_of(p, size) for p, (_, size) in zip(parameters, slots, strict=True)]
             self._layout = Layout(codes, [offset for offset, _ in slots])
-            self._pack = make_packer(parameters, slots, self._layout, context.inspect_pointers)
+            look_up = self._only_device is None
+            self._layout.pack = make_packer(parameters, slots, self._layout, look_up)
 
     def __reduce__(self) -> Any:
         """Pickle the module, the name and what is prepared."""
@@ -208,10 +209,9 @@ class Function:
         ContextError
             If an array is on another device, or CUDA's context is not the primary one.
         """
-        pack = self._pack
-        if pack and not time_kernel and not texrefs:
+        layout = self._layout
+        if layout and not time_kernel and not texrefs:
             # The usual arguments: nothing to convert.
-            layout = self._layout
             device_id = self._only_device
             if device_id is None:
                 device_id = context.cuda_device()
@@ -223,7 +223,7 @@ class Function:
             except IndexError:
                 buffer = layout.take()
             try:
-                answer = pack(buffer[0], args, device_id)
+                answer = layout.pack(buffer[0], args, device_id)
             except MISFITS:  # looked into below
                 answer = UNUSUAL
             of_pycuda = answer is OF_PYCUDA
@@ -249,12 +249,10 @@ class Function:
                     layout.idle.append(buffer)
                 return None
             if answer is not UNUSUAL:
-                there = here if stream is None else self._handle_of(stream)
-                refuse_outside_of_capture(here, there, (), self.name)
                 start = functools.partial(
-                    self._start, layout, buffer, device_id, grid, block, shared, there
+                    self._start, layout, buffer, device_id, grid, block, shared
                 )
-                run_in_order(start, here, there, device_id, of_pycuda)
+                self._start_on(stream, start, here, device_id, of_pycuda)
                 return None
             layout.idle.append(buffer)
         if texrefs:
@@ -264,15 +262,28 @@ class Function:
         if of_pycuda:
             context.current_device()
         handlers = [value for value in args if isinstance(value, drv.ArgumentHandler)]
-        if self._layout is None:
+        if layout is None:
             _, packed, _ = pack_arguments(args, device_id, strided, self.name)
             layout, values = Layout([f"{len(packed)}s"]), [packed]
         else:
-            layout, values = self._layout, self._convert_all(args, device_id, strided)
+            values = self._convert_all(args, device_id, strided)
         timer = self._run(
             layout, values, of_pycuda, device_id, grid, block, shared, stream, handlers, time_kernel
         )
         return timer() if timer else None
+
+    def _start_on(
+        self,
+        stream: Any,
+        start: Callable[[int], None],
+        here: int,
+        device_id: int,
+        of_pycuda: bool,
+    ) -> None:
+        """Call `start` with a stream's handle (None: CuPy's current one's, `here`), in order."""
+        there = here if stream is None else self._handle_of(stream)
+        refuse_outside_of_capture(here, there, (), self.name)
+        run_in_order(functools.partial(start, there), here, there, device_id, of_pycuda)
 
     def _handle_of(self, stream: Any) -> int:
         return handle_of(stream, self.name, "stream", False)
@@ -430,8 +441,12 @@ class Function:
         codes = [code for kind in arg_types for code in self._codes_of(kind)]
         packed = [_PACKED.get(code, code) for code in codes]
         layout = Layout(packed, self._prepared_offsets(codes, packed))
-        layout.pack_numbers = make_number_packer(len(codes), layout)
-        self._codes, self._prepared = codes, layout
+        parameters = self._parameters
+        if parameters is None or len(parameters) != len(codes):
+            parameters = [_UNKNOWN] * len(codes)
+        look_up = self._only_device is None
+        layout.pack = make_prepared_packer(codes, parameters, layout, look_up)
+        self._codes, self._prepared_parameters, self._prepared = codes, parameters, layout
         return self
 
     def _codes_of(self, kind: Any) -> list[str]:
@@ -484,13 +499,14 @@ class Function:
         ----------
         grid, block : int or sequence of 1 to 3 ints
         *args
-            Ints or device arrays for pointers, numbers for numbers, bytes for structs.
+            Device arrays, memory (``a.gpudata``) or ints for pointers, numbers for numbers, bytes
+            for structs.
         shared_size : int
             Dynamic shared memory, bytes a block.
         """
         layout = self._prepared
         if layout is not None:
-            # The usual call, as above: pointers are numbers already.
+            # The usual arguments, as above.
             device_id = self._only_device
             if device_id is None:
                 device_id = context.cuda_device()
@@ -501,10 +517,12 @@ class Function:
                 except IndexError:
                     buffer = layout.take()
                 try:
-                    answer = layout.pack_numbers(buffer[0], args)
+                    answer = layout.pack(buffer[0], args, device_id)
                 except MISFITS:  # looked into below
                     answer = UNUSUAL
-                if answer is USUAL:
+                if answer:  # not UNUSUAL
+                    if answer is OF_PYCUDA and pycuda_device() != device_id:
+                        context.current_device()
                     last = self._last
                     last_grid, last_block, device, start, _ = last
                     if (
@@ -523,6 +541,8 @@ class Function:
                         layout.idle.append(buffer)
                     return
                 layout.idle.append(buffer)
+                self._convert_and_call(layout, grid, block, None, args, shared_size, False)
+                return
         self._call_prepared(grid, block, None, args, shared_size)
 
     def prepared_async_call(
@@ -535,19 +555,48 @@ class Function:
         self, grid: Any, block: Any, *args: Any, shared_size: int = 0
     ) -> Callable[[], float]:
         """Launch as `prepared_call` does; return a function that waits and returns the seconds."""
-        timer = self._call_prepared(grid, block, None, args, shared_size, timed=True)
+        layout = self._layout_prepared()
+        timer = self._convert_and_call(layout, grid, block, None, args, shared_size, True)
         assert timer is not None
         return timer
 
-    def _call_prepared(
-        self, grid: Any, block: Any, stream: Any, args: Any, shared: int, timed: bool = False
-    ) -> Callable[[], float] | None:
-        layout = self._prepared
-        if layout is None:
+    def _layout_prepared(self) -> Layout:
+        if self._prepared is None:
             raise TypeError(
                 f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
                 f"calls: {self._signature()}"
             )
+        return self._prepared
+
+    def _call_prepared(self, grid: Any, block: Any, stream: Any, args: Any, shared: int) -> None:
+        layout = self._layout_prepared()
+        device_id = context.cuda_device()
+        here = _current_stream(device_id).ptr
+        buffer = layout.take()
+        try:
+            answer = layout.pack(buffer[0], args, device_id)
+        except MISFITS:  # looked into below
+            answer = UNUSUAL
+        of_pycuda = answer is OF_PYCUDA
+        if of_pycuda and pycuda_device() != device_id:
+            context.current_device()
+        if answer is UNUSUAL:
+            layout.idle.append(buffer)
+            self._convert_and_call(layout, grid, block, stream, args, shared, False)
+            return
+        start = functools.partial(self._start, layout, buffer, device_id, grid, block, shared)
+        self._start_on(stream, start, here, device_id, of_pycuda)
+
+    def _convert_and_call(
+        self,
+        layout: Layout,
+        grid: Any,
+        block: Any,
+        stream: Any,
+        args: Any,
+        shared: int,
+        timed: bool,
+    ) -> Callable[[], float] | None:
         device_id = context.cuda_device()
         of_pycuda = any(map(is_of_pycuda, args))
         if of_pycuda:
@@ -581,12 +630,17 @@ class Function:
                 f"{self.name}: argument {index} is a pycuda.driver.{type(value).__name__}, which "
                 "prepared calls do not take; call the function itself"
             )
-        code, parameter = self._codes[index], _UNKNOWN
-        if self._parameters and len(self._parameters) == len(self._codes):
-            parameter = self._parameters[index]
+        code, parameter = self._codes[index], self._prepared_parameters[index]
         value, accepted = by_value(value), "a number"
-        is_number = isinstance(value, _NUMBERS)
-        if code in _COMPLEX and is_number:
+        is_number, is_memory = isinstance(value, _NUMBERS), isinstance(value, HOLDERS)
+        # A device array's __index__ would make the host wait for its value.
+        is_index = is_number or (hasattr(value, "__index__") and not hasattr(value, "shape"))
+        if is_memory or not is_index:
+            if may_be_pointer(code, _UNKNOWN if is_memory else parameter):
+                caller = f"{self.name}: argument {index}"
+                parameter = parameter._replace(is_pointer=True)
+                return convert(value, parameter, 8, caller, device_id, False)
+        elif code in _COMPLEX and is_number:
             return _COMPLEX[code](value).tobytes()
         if code in _COMPLEX or code.endswith("s"):
             size = struct.calcsize(_PACKED.get(code, code))
@@ -594,17 +648,11 @@ class Function:
             if isinstance(data, bytes) and len(data) == size:
                 return data
             accepted = f"{size} bytes"
-        # A device array's __index__ would make the host wait for its value.
-        elif is_number or (hasattr(value, "__index__") and not hasattr(value, "shape")):
-            if isinstance(value, HOLDERS):
-                return checked(int(value), f"{self.name}: argument {index}", device_id)
-            if not np.iscomplexobj(value):  # of which `struct` takes the real part
-                return value
-        elif code in tuple("PnNlLqQ") and (parameter.is_pointer or parameter.dtype is None):
-            caller = f"{self.name}: argument {index}"
-            return convert(value, parameter._replace(is_pointer=True), 8, caller, device_id, False)
+        elif is_index and not is_memory and not np.iscomplexobj(value):
+            return value  # (of a complex number `struct` takes the real part)
+        what = f"device memory (a {kind(value)})" if is_memory else named(value)
         raise TypeError(
-            f"{self.name}: argument {index} is {named(value)}, but {code!r} is prepared: "
+            f"{self.name}: argument {index} is {what}, but {code!r} is prepared: "
             f"{accepted} is accepted"
         )
 
@@ -675,7 +723,7 @@ class Function:
 _STATE = frozenset(
     {
         *("_codes", "_free_shared", "_handles", "_last", "_layout", "_load", "_module"),
-        *("_only_device", "_pack", "_parameters", "_prepared", "_slots"),
+        *("_only_device", "_parameters", "_prepared", "_prepared_parameters", "_slots"),
     }
 )
 

@@ -18,8 +18,8 @@ import numpy as np
 from .context import ContextError
 from .words import kind, named
 
-_pointer_attributes = cupy.cuda.runtime.pointerGetAttributes
-_UNREGISTERED = 0  # cudaMemoryTypeUnregistered
+pointer_attributes = cupy.cuda.runtime.pointerGetAttributes
+UNREGISTERED = 0  # cudaMemoryTypeUnregistered
 _CUDA, _CUDA_MANAGED = 2, 13  # DLPack, DLDeviceType
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 # CuPy 13 has none; CuPy 14 does not say that it wants NumPy 2.1.2 for it (seen).
@@ -100,8 +100,8 @@ def pointer_device(pointer: int, subject: str) -> int:
     ValueError
         If CUDA does not know the pointer: host memory, or freed already.
     """
-    attributes = _pointer_attributes(pointer)
-    if attributes.type == _UNREGISTERED:  # page-locked memory is the GPU's too
+    attributes = pointer_attributes(pointer)
+    if attributes.type == UNREGISTERED:  # page-locked memory is the GPU's too
         raise ValueError(
             f"{subject} has the pointer 0x{pointer:x}, which is unknown to CUDA; device memory "
             "that has not been freed is accepted"
@@ -113,8 +113,8 @@ def check_device(pointer: int, subject: str, device_id: int) -> None:
     """Raise ContextError for memory of another device; a null pointer has none."""
     if not pointer:
         return
-    attributes = _pointer_attributes(pointer)
-    if attributes.device != device_id or attributes.type == _UNREGISTERED:
+    attributes = pointer_attributes(pointer)
+    if attributes.device != device_id or attributes.type == UNREGISTERED:
         raise elsewhere(subject, pointer_device(pointer, subject), device_id)
 
 

@@ -11,9 +11,9 @@ import cupy
 import numpy as np
 from pycuda.gpuarray import GPUArray
 
-from .arguments import code_of
+from .arguments import HOLDERS, code_of
 from .context import libcuda
-from .interface import PLAIN_DTYPES, contiguity
+from .interface import PLAIN_DTYPES, UNREGISTERED, contiguity, pointer_attributes
 from .signature import Parameter
 
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_... (cuda.h)
@@ -45,7 +45,7 @@ class Layout:
                 layout += f"{offset - struct.calcsize(layout)}x{code}"
         packer = struct.Struct(layout)
         self.pack_into = packer.pack_into
-        self.pack_numbers: Any = None  # of a prepared call: see `make_number_packer`
+        self.pack: Any = None  # see `make_packer` and `make_prepared_packer`
         self.idle: list[Buffer] = []
         self._size = ctypes.c_size_t(packer.size)
 
@@ -101,32 +101,62 @@ def fit(parameters: Sequence[Parameter], slots: Slots) -> bool:
     )
 
 
-# What `make_packer`'s functions answer.
+# What a packer answers.
 UNUSUAL, USUAL, OF_PYCUDA = 0, 1, 2
-# What they raise: there are too many or too few, an array has no memory, a number does not fit.
+# What one raises: there are too many or too few, an array has no memory, a number does not fit.
 MISFITS = (ValueError, TypeError, OverflowError, struct.error)
 
 _POINTER = """
-    if type({a}) is ndarray and {same} ({a}._c_contiguous or {a}._f_contiguous){here}:
+    if type({a}) is ndarray and {same} ({a}._c_contiguous or {a}._f_contiguous){near}:
         {a} = {a}.data.ptr
     elif (type({a}) is GPUArray and {same} {a}.size
             and ({a}.strides == ({a}.itemsize,)
                  or any(contiguity({a}.shape, {a}.strides, {a}.itemsize)))):
         {a} = int({a}.gpudata)
-        answer = OF_PYCUDA
-    else:
+        answer = OF_PYCUDA{look_up}
+    elif type({a}) in holders:
+        {a} = int({a})
+        answer = OF_PYCUDA{look_up}
+    elif type({a}) not in addresses:
         return UNUSUAL"""
+_LOOK_UP = """
+        found = pointer_attributes({a})
+        if found.device != device_id or found.type == UNREGISTERED:
+            return UNUSUAL"""
+_NO_ADDRESS = """
+        if {a} < 0:
+            return UNUSUAL"""
 _SCALAR = """
     if type({a}) is not {a}_type and (type({a}) is not {python} or not {least} <= {a} <= {most}):
         return UNUSUAL"""
-_SCALARS_OF = {  # NumPy's types by size, bytes
-    size: frozenset(dtype.type for dtype in PLAIN_DTYPES if dtype.itemsize == size)
-    for size in (1, 2, 4, 8, 16)
-}
-_BYTES = """
-    if type({a}) not in {a}_types:
+_OF_A_SIZE = """
+    if not isinstance({a}, generic) or {a}.nbytes != {size}:
         return UNUSUAL
     {a} = {a}.tobytes()"""
+_BYTES = """
+    if type({a}) is not bytes or len({a}) != {size}:
+        return UNUSUAL"""
+# What `struct` packs as the number it is.  (Of a complex one it takes the real part; bytes it cuts,
+# or fills them up.)
+_NUMBER = """
+    if type({a}) is not int and type({a}) not in numbers:
+        return UNUSUAL"""
+_NUMBER_OR_POINTER = """
+    if type({a}) is int or type({a}) in numbers:
+        pass
+    el""" + _POINTER.lstrip()
+_NAMES = {
+    "ndarray": cupy.ndarray,
+    "GPUArray": GPUArray,
+    "contiguity": contiguity,
+    "holders": frozenset(HOLDERS),
+    "addresses": frozenset(dtype.type for dtype in PLAIN_DTYPES if dtype.char in "lqLQ"),
+    "numbers": frozenset({bool, int, float, *(d.type for d in PLAIN_DTYPES if d.kind != "c")}),
+    "generic": np.generic,
+    "pointer_attributes": pointer_attributes,
+    "UNREGISTERED": UNREGISTERED,
+    **{"UNUSUAL": UNUSUAL, "USUAL": USUAL, "OF_PYCUDA": OF_PYCUDA},
+}
 
 
 def _range(dtype: np.dtype[Any]) -> tuple[str, Any, Any]:
@@ -139,14 +169,19 @@ def _range(dtype: np.dtype[Any]) -> tuple[str, Any, Any]:
     return "int", int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
+# Fills a block from the arguments, for a device.
+Packer = Callable[[Any, Sequence[Any], int], int]
+
+
 def make_packer(
     parameters: Sequence[Parameter], slots: Slots, layout: Layout, look_up: bool
-) -> Callable[[Any, Sequence[Any], int], int]:
+) -> Packer:
     """Return a function that packs the usual arguments.
 
-    The function takes a block, the arguments and the device's id.  It packs contiguous arrays of
-    either library of the parameter's dtype, NumPy scalars of the parameter's type, and Python's
-    of its kind.  It answers USUAL; or OF_PYCUDA if a GPUArray is among the arguments; or UNUSUAL
+    The function takes a block, the arguments and the device's id.  For a pointer it packs
+    contiguous arrays of either library of the parameter's dtype, PyCUDA's memory and NumPy's
+    integers of 8 bytes; for a number NumPy scalars of the parameter's type, and Python's of its
+    kind.  It answers USUAL; or OF_PYCUDA if memory of PyCUDA's is among the arguments; or UNUSUAL
     if one is something else or does not fit.  It raises one of `MISFITS` if it cannot tell.
 
     It is generated, a few comparisons in a row for each parameter: a loop over them costs 1.5 us
@@ -155,66 +190,76 @@ def make_packer(
     Parameters
     ----------
     look_up : bool
-        An array's device must be looked at: CuPy arrays know theirs; GPUArrays are unusual then.
+        An array's device must be looked at: CuPy arrays know theirs, of other memory CUDA is asked.
     """
-    names: dict[str, Any] = {
-        "ndarray": cupy.ndarray,
-        "GPUArray": None if look_up else GPUArray,
-        "contiguity": contiguity,
-        "pack_into": layout.pack_into,
-        **{"UNUSUAL": UNUSUAL, "USUAL": USUAL, "OF_PYCUDA": OF_PYCUDA},
-    }
-    arguments = [f"a{i}" for i in range(len(parameters))]
+    names: dict[str, Any] = {}
     body = ""
-    for a, parameter, (_, size) in zip(arguments, parameters, slots, strict=True):
+    for i, (parameter, (_, size)) in enumerate(zip(parameters, slots, strict=True)):
+        a = f"a{i}"
         if parameter.is_pointer:
-            names[f"{a}_dtype"] = parameter.dtype
-            same = f"{a}.dtype is {a}_dtype and" if parameter.dtype else ""
-            here = f" and {a}.data.device_id == device_id" if look_up else ""
-            body += _POINTER.format(a=a, same=same, here=here)
+            body += _pointer(_POINTER, a, parameter, names, look_up, "")
         elif parameter.dtype is not None:
             names[f"{a}_type"] = parameter.dtype.type
             python, least, most = _range(parameter.dtype)
             body += _SCALAR.format(a=a, python=python, least=least, most=most)
         else:  # only the size is known
-            names[f"{a}_types"] = _SCALARS_OF.get(size, ())
-            body += _BYTES.format(a=a)
-    packer: Callable[[Any, Sequence[Any], int], int]
-    packer = _generate("block, arguments, device_id", arguments, body, names)
-    return packer
+            body += _OF_A_SIZE.format(a=a, size=size)
+    return _generate(len(parameters), body, names, layout)
 
 
-# What `struct` packs as the number it is.  (Of a complex one it takes the real part; bytes it cuts,
-# or fills them up.)
-_REAL = (dtype.type for dtype in PLAIN_DTYPES if dtype.kind != "c")
-_NUMBERS = frozenset({bool, int, float, *_REAL})
-_NUMBER = """
-    if type({a}) is not int and type({a}) not in numbers:
-        return UNUSUAL"""
+def make_prepared_packer(
+    codes: Sequence[str], parameters: Sequence[Parameter], layout: Layout, look_up: bool
+) -> Packer:
+    """Return a function that packs the usual arguments of a prepared call.
 
-
-def make_number_packer(count: int, layout: Layout) -> Callable[[Any, Sequence[Any]], int]:
-    """Return a function that packs the arguments of a prepared call, if all are numbers.
-
-    Like `make_packer`'s, but the function looks at no kinds and widths: `struct` does.
+    Like `make_packer`'s, but numbers may be of any type, also for pointers: `struct` looks at kinds
+    and widths, though not at the sign of an address.
     """
-    names = {"pack_into": layout.pack_into, "numbers": _NUMBERS}
-    names |= {"UNUSUAL": UNUSUAL, "USUAL": USUAL}
-    arguments = [f"a{i}" for i in range(count)]
-    body = "".join(_NUMBER.format(a=a) for a in arguments)
-    packer: Callable[[Any, Sequence[Any]], int]
-    packer = _generate("block, arguments", arguments, body, names)
-    return packer
+    names: dict[str, Any] = {}
+    body = ""
+    for i, (code, parameter) in enumerate(zip(codes, parameters, strict=True)):
+        a = f"a{i}"
+        if may_be_pointer(code, parameter):
+            body += _pointer(_NUMBER_OR_POINTER, a, parameter, names, look_up, _NO_ADDRESS)
+        elif code.endswith("s"):
+            body += _BYTES.format(a=a, size=struct.calcsize(code))
+        else:
+            body += _NUMBER.format(a=a)
+    return _generate(len(codes), body, names, layout)
 
 
-def _generate(signature: str, arguments: list[str], body: str, names: dict[str, Any]) -> Any:
-    listed = "".join(f"{a}, " for a in arguments)
+def may_be_pointer(code: str, parameter: Parameter) -> bool:
+    """Tell whether a parameter that is prepared under a code of `struct` may be a pointer."""
+    return code in tuple("PnNlLqQ") and (parameter.is_pointer or parameter.dtype is None)
+
+
+def _pointer(
+    template: str,
+    a: str,
+    parameter: Parameter,
+    names: dict[str, Any],
+    look_up: bool,
+    otherwise: str,
+) -> str:
+    names[f"{a}_dtype"] = parameter.dtype
+    return template.format(
+        a=a,
+        same=f"{a}.dtype is {a}_dtype and" if parameter.dtype else "",
+        near=f" and {a}.data.device_id == device_id" if look_up else "",
+        look_up=(_LOOK_UP if look_up else otherwise).format(a=a),
+    )
+
+
+def _generate(count: int, body: str, names: dict[str, Any], layout: Layout) -> Packer:
+    names |= {**_NAMES, "pack_into": layout.pack_into}
+    listed = "".join(f"a{i}, " for i in range(count))
     source = (
-        f"def pack({signature}):\n"
+        f"def pack(block, arguments, device_id):\n"
         f"    answer = USUAL\n"
         f"    ({listed}) = arguments{body}\n"
         f"    pack_into(block, 0, {listed})\n"
         f"    return answer\n"
     )
     exec(compile(source, f"<{__name__}>", "exec"), names)  # as dataclasses and namedtuple do
-    return names["pack"]
+    packer: Packer = names["pack"]
+    return packer

@@ -245,6 +245,49 @@ def test_another_devices_stream_is_refused_by_name(run, name, use, stream):
     assert "wait_stream" in out
 
 
+MEMORY = {
+    "a CuPy array": "x",
+    "a GPUArray": "a",
+    "a DeviceAllocation": "a.gpudata",
+    "a pool's": "pooled.gpudata",
+    "the bridge's": "ours.gpudata",
+}
+
+
+@pytest.mark.parametrize("memory", MEMORY.values(), ids=MEMORY)
+def test_another_devices_memory_is_refused_by_every_launch(run, memory):
+    out = run(
+        f"""
+        from pycuda.tools import DeviceMemoryPool
+
+        put.prepare("Piii")
+        with bridge.primary_context(1):
+            x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+            pool = DeviceMemoryPool()
+            pooled = gpuarray.zeros(N, np.int32, allocator=pool.allocate)
+            ours = gpuarray.zeros(N, np.int32, allocator=bridge.pycuda_allocator())
+            put({memory}, N, 1, 0, grid=1, block=32)
+            put.prepared_call((1, 1), (32, 1, 1), {memory}, N, 1, 0)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for launch in [
+            lambda: put({memory}, N, 1, 0, grid=1, block=32),
+            lambda: put({memory}, N, 1, 0, grid=1, block=32, stream=stream),
+            lambda: put.prepared_call((1, 1), (32, 1, 1), {memory}, N, 1, 0),
+            lambda: put.prepared_async_call((1, 1), (32, 1, 1), stream, {memory}, N, 1, 0),
+            lambda: put.prepared_timed_call((1, 1), (32, 1, 1), {memory}, N, 1, 0),
+        ]:
+            try:
+                launch()
+            except bridge.ContextError as error:
+                print(error)
+        with bridge.primary_context(1):
+            del x, a, pooled, ours, pool
+        """
+    )
+    refusal = "put: argument 0 (`int *p`) is on device 1, but device 0 is current; work under"
+    assert out.count(refusal) == 5
+
+
 def test_one_module_serves_every_device(run):
     out = run(
         """

@@ -75,6 +75,7 @@ ACTIONS = {  # code, the error's type, who it says was called
     "module.get_global('g')": (OF_PYCUDA, "SourceModule.get_global: "),
     "pickle.dumps(module)": (OF_PYCUDA, "SourceModule: "),
     "fail(x, block=1)": (OF_PYCUDA, "fail: "),
+    "fail(a, block=1)": (OF_PYCUDA, "fail: "),
     "under(other, lambda: fail(x, block=1))": (OF_PYCUDA, "fail: "),
     "fail.prepared_call((1, 1), (1, 1, 1), x.data.ptr)": (OF_PYCUDA, "fail: "),
     "fail(x, block=1, stream=stream)": (OF_BRIDGE, ""),

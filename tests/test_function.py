@@ -112,13 +112,41 @@ def test_arrays_of_any_library_are_taken(function, make):
     assert (x.get() == 7).all()
 
 
-def test_device_allocations_are_taken(function):
-    pool = DeviceMemoryPool()
-    for block in (drv.mem_alloc(4 * N), pool.allocate(4 * N)):
-        function("fill")(block, np.int32(N), np.int32(7), **ONE)
-        host = np.empty(N, np.int32)
-        drv.memcpy_dtoh(host, block)
-        assert (host == 7).all()
+ALLOCATORS = {
+    "mem_alloc": lambda: drv.mem_alloc,
+    "DeviceMemoryPool": lambda: DeviceMemoryPool().allocate,
+    "pycuda_allocator": bridge.pycuda_allocator,
+}
+GRID, BLOCK = (1, 1), (32, 1, 1)
+FORMS = {
+    "call": lambda fill, p: fill(p, np.int32(N), np.int32(7), grid=GRID, block=BLOCK),
+    "on a stream": lambda fill, p: fill(
+        p, N, 7, grid=GRID, block=BLOCK, stream=cupy.cuda.Stream(non_blocking=True)
+    ),
+    "prepared_call": lambda fill, p: fill.prepared_call(GRID, BLOCK, p, N, 7),
+    "prepared_async_call": lambda fill, p: fill.prepared_async_call(
+        GRID, BLOCK, cupy.cuda.Stream(non_blocking=True), p, N, 7
+    ),
+    "prepared_timed_call": lambda fill, p: fill.prepared_timed_call(GRID, BLOCK, p, N, 7)(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("allocator", ALLOCATORS.values(), ids=ALLOCATORS)
+def test_device_allocations_are_taken(known, allocator, form):
+    a = gpuarray.zeros(N, np.int32, allocator=allocator())
+    form(known("fill").prepare("Pii"), a.gpudata)
+    drv.Context.synchronize()
+    assert (a.get() == 7).all()
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("kind", [np.uint64, np.int64, np.intp, np.uintp])
+def test_addresses_are_taken(known, kind, form):
+    a = gpuarray.zeros(N, np.int32)
+    form(known("fill").prepare("Pii"), kind(int(a.gpudata)))
+    drv.Context.synchronize()
+    assert (a.get() == 7).all()
 
 
 @pytest.mark.parametrize("kind", [lambda p: p, int, lambda p: np.uintp(int(p))], ids=range(3))
@@ -285,11 +313,21 @@ def test_strides_that_were_changed_in_place_are_seen(known):
     assert a.get().tolist() == [[3, 3, 3, 3]]
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("several", [False, True], ids=["one GPU", "several"])
 @pytest.mark.parametrize("gpudata", [-1, 2**64])
-def test_what_is_no_address_is_refused(gpudata, function):
+def test_what_is_no_address_is_refused(gpudata, several, form, monkeypatch):
+    monkeypatch.setattr(bridge.context, "inspect_pointers", several)
+    fill = bridge.SourceModule(SOURCE).get_function("fill").prepare("Pii")
     a = gpuarray.GPUArray(3, np.int32, gpudata=gpudata)
     with pytest.raises(ValueError, match=f"gpudata is {gpudata}, which is no address"):
-        function("fill")(a, np.int32(3), np.int32(1), **ONE)
+        form(fill, a)
+
+
+def test_a_negative_address_is_refused(known):
+    message = r"fill: argument 0 \(`int \*p`\) is .*-1.*, which is no address"
+    with pytest.raises(ValueError, match=message):
+        known("fill")(np.int64(-1), N, 7, **ONE)
 
 
 def test_a_function_goes_with_its_last_reference(module):
@@ -678,20 +716,19 @@ def test_a_thread_without_pycuda_may_launch(known):
     assert (x.get() == 7).all()
 
 
-@pytest.mark.parametrize("form", ["call", "prepared", "with a stream", "InOut"])
-def test_a_gpuarray_on_a_thread_without_pycuda_is_refused(known, form):
+OF_PYCUDA = {"GPUArray": lambda a: a, "DeviceAllocation": lambda a: a.gpudata}
+ON_THREADS = [(form, memory) for form in FORMS for memory in OF_PYCUDA]
+
+
+@pytest.mark.parametrize(("form", "memory"), [*ON_THREADS, ("call", "InOut")])
+def test_pycudas_memory_on_a_thread_without_pycuda_is_refused(known, form, memory):
     a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    fill, errors = known("fill").prepare("Pii"), []
-    forms = {
-        "call": lambda: fill(a, N, 7, **ONE),
-        "prepared": lambda: fill.prepared_async_call((1, 1), (1, 1, 1), None, a, N, 7),
-        "with a stream": lambda: fill(a, N, 7, stream=cupy.cuda.Stream(), **ONE),
-        "InOut": lambda: fill(drv.InOut(np.zeros(N, np.int32)), N, 7, **ONE),
-    }
+    ways = {**OF_PYCUDA, "InOut": lambda a: drv.InOut(a.get())}
+    fill, given, errors = known("fill").prepare("Pii"), ways[memory](a), []
 
     def work():
         with pytest.raises(bridge.ContextError, match="PyCUDA has no context on this thread"):
-            forms[form]()
+            FORMS[form](fill, given)
         errors.append(None)
 
     thread = threading.Thread(target=work)
@@ -988,6 +1025,23 @@ def test_a_prepared_call_that_does_not_fit_is_refused(known, args, error, messag
     assert (a.get() == 0).all()
 
 
+@pytest.mark.parametrize("allocator", ALLOCATORS.values(), ids=ALLOCATORS)
+def test_memory_is_prepared_as_an_integer_and_as_nothing_else(known, allocator):
+    """As legacy code does, which declares addresses as integers."""
+    memory, out = allocator()(4 * N), cupy.zeros(2, np.uint64)
+    bits = known("unsigned_bits").prepare("PIQ")
+    bits.prepared_call(GRID, (1, 1, 1), out, 5, memory)
+    assert out.get().tolist() == [5, int(memory)]
+    with pytest.raises(
+        TypeError, match=r"argument 2 is a cupy.ndarray, but 'Q' is prepared: a num"
+    ):
+        bits.prepared_call(GRID, (1, 1, 1), out, 5, out)
+    scalars = known("scalars").prepare("P?bHifdqB")
+    message = r"argument 5 is device memory \(a [\w.]+\), but 'f' is prepared: a number is accepted"
+    with pytest.raises(TypeError, match=message):
+        scalars.prepared_call(GRID, (1, 1, 1), None, True, 1, 1, 1, memory, 1.0, 1, 1)
+
+
 @pytest.mark.parametrize("value", [70000.0, np.float32(1e6)], ids=["a float", "a float32"])
 @pytest.mark.parametrize("stream", [None, 1])
 def test_what_is_too_large_for_a_prepared_half_is_refused(value, stream, module):
@@ -1107,11 +1161,8 @@ class Image:
         self.gpudata = a.gpudata
 
 
-OF_PYCUDA = {"GPUArray": lambda a: a, "DeviceAllocation": lambda a: a.gpudata, "gpudata": Image}
-
-
 @CALLS
-@pytest.mark.parametrize("make", OF_PYCUDA.values(), ids=OF_PYCUDA)
+@pytest.mark.parametrize("make", [*OF_PYCUDA.values(), Image], ids=[*OF_PYCUDA, "gpudata"])
 def test_pycudas_memory_is_ordered_with_its_default_stream(known, latch, put, call, make):
     """PyCUDA writes on its default stream, the kernel reads on CuPy's, PyCUDA writes again."""
     current = cupy.cuda.Stream(non_blocking=True)

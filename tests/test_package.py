@@ -32,7 +32,7 @@ MAY_IMPORT = {
         "wrapping",
     },
     "__main__": {"config", "selfcheck"},
-    "arguments": {"arrays", "context", "interface", "signature", "words"},
+    "arguments": {"arrays", "context", "interface", "memory", "signature", "words"},
     "arrays": {"context", "interface", "streams"},
     "autoinit": {"context", "libraries"},
     "compiler": {"context", "function", "launching", "nvrtc", "signature", "streams", "words"},
