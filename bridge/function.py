@@ -320,6 +320,8 @@ class Function:
         if stream is not None:
             there = self._handle_of(stream)
         refuse_outside_of_capture(here, there, handlers, self.name)
+        if timed and (reason := context.failure()):
+            raise drv.LaunchError(f"{self.name}: {reason}")
         if timed and is_capturing(there):
             raise ValueError(
                 f"{self.name}: a kernel that is captured into a graph does not run yet, so it "

@@ -76,6 +76,8 @@ ACTIONS = {  # code, the error's type, who it says was called
     "pickle.dumps(module)": (OF_PYCUDA, "SourceModule: "),
     "fail(x, block=1)": (OF_PYCUDA, "fail: "),
     "fail(a, block=1)": (OF_PYCUDA, "fail: "),
+    "fail(x, block=1, time_kernel=True)": (OF_PYCUDA, "fail: "),
+    "fail.prepared_timed_call((1, 1), (1, 1, 1), a.gpudata)": (OF_PYCUDA, "fail: "),
     "under(other, lambda: fail(x, block=1))": (OF_PYCUDA, "fail: "),
     "fail.prepared_call((1, 1), (1, 1, 1), x.data.ptr)": (OF_PYCUDA, "fail: "),
     "fail(x, block=1, stream=stream)": (OF_BRIDGE, ""),
