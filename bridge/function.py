@@ -249,10 +249,9 @@ class Function:
                     layout.idle.append(buffer)
                 return None
             if answer is not UNUSUAL:
-                start = functools.partial(
-                    self._start, layout, buffer, device_id, grid, block, shared
+                self._start_in_order(
+                    layout, buffer, device_id, grid, block, shared, stream, here, of_pycuda
                 )
-                self._start_on(stream, start, here, device_id, of_pycuda)
                 return None
             layout.idle.append(buffer)
         if texrefs:
@@ -272,18 +271,25 @@ class Function:
         )
         return timer() if timer else None
 
-    def _start_on(
+    def _start_in_order(
         self,
-        stream: Any,
-        start: Callable[[int], None],
-        here: int,
+        layout: Layout,
+        buffer: Buffer,
         device_id: int,
+        grid: Any,
+        block: Any,
+        shared: int,
+        stream: Any,
+        here: int,
         of_pycuda: bool,
     ) -> None:
-        """Call `start` with a stream's handle (None: CuPy's current one's, `here`), in order."""
+        """Launch as `_start` does, on any stream, as if on CuPy's current one, `here`."""
         there = here if stream is None else self._handle_of(stream)
         refuse_outside_of_capture(here, there, (), self.name)
-        run_in_order(functools.partial(start, there), here, there, device_id, of_pycuda)
+        start = functools.partial(
+            self._start, layout, buffer, device_id, grid, block, shared, there
+        )
+        run_in_order(start, here, there, device_id, of_pycuda)
 
     def _handle_of(self, stream: Any) -> int:
         return handle_of(stream, self.name, "stream", False)
@@ -320,13 +326,14 @@ class Function:
         if stream is not None:
             there = self._handle_of(stream)
         refuse_outside_of_capture(here, there, handlers, self.name)
-        if timed and (reason := context.failure()):
-            raise drv.LaunchError(f"{self.name}: {reason}")
-        if timed and is_capturing(there):
-            raise ValueError(
-                f"{self.name}: a kernel that is captured into a graph does not run yet, so it "
-                "cannot be timed; time the graph"
-            )
+        if timed:
+            if reason := context.failure():
+                raise drv.LaunchError(f"{self.name}: {reason}")
+            if is_capturing(there):
+                raise ValueError(
+                    f"{self.name}: a kernel that is captured into a graph does not run yet, so it "
+                    "cannot be timed; time the graph"
+                )
         buffer = layout.take()
         try:
             layout.pack_into(buffer[0], 0, *values)
@@ -586,8 +593,9 @@ class Function:
             layout.idle.append(buffer)
             self._convert_and_call(layout, grid, block, stream, args, shared, False)
             return
-        start = functools.partial(self._start, layout, buffer, device_id, grid, block, shared)
-        self._start_on(stream, start, here, device_id, of_pycuda)
+        self._start_in_order(
+            layout, buffer, device_id, grid, block, shared, stream, here, of_pycuda
+        )
 
     def _convert_and_call(
         self,

@@ -119,10 +119,8 @@ ALLOCATORS = {
 }
 GRID, BLOCK = (1, 1), (32, 1, 1)
 FORMS = {
-    "call": lambda fill, p: fill(p, np.int32(N), np.int32(7), grid=GRID, block=BLOCK),
-    "on a stream": lambda fill, p: fill(
-        p, N, 7, grid=GRID, block=BLOCK, stream=cupy.cuda.Stream(non_blocking=True)
-    ),
+    "call": lambda fill, p: fill(p, np.int32(N), np.int32(7), **ONE),
+    "on a stream": lambda fill, p: fill(p, N, 7, **ONE, stream=cupy.cuda.Stream(non_blocking=True)),
     "prepared_call": lambda fill, p: fill.prepared_call(GRID, BLOCK, p, N, 7),
     "prepared_async_call": lambda fill, p: fill.prepared_async_call(
         GRID, BLOCK, cupy.cuda.Stream(non_blocking=True), p, N, 7
