@@ -14,7 +14,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import address_of, as_cupy
-from .interface import PLAIN_DTYPES, check_device, contiguity, elsewhere
+from .interface import PLAIN_DTYPES, check_array, check_device, contiguity
 from .memory import Allocation
 from .signature import Parameter
 from .words import named
@@ -54,13 +54,17 @@ def pack_arguments(
     values: list[Any] = []
     handlers: list[Any] = []
     of_pycuda = False
-    usual = None if context.inspect_pointers else _ndarray
+    look = context.inspect_pointers
     for index, value in enumerate(args):
         kind = type(value)
         if kind is np.ndarray:
             value = by_value(value)
             kind = type(value)
-        if kind is usual and value._c_contiguous:
+        if (
+            kind is _ndarray
+            and value._c_contiguous
+            and not (look and value.data.device_id != device_id)
+        ):
             layout += "P"
             values.append(value.data.ptr)
         elif kind in _PLAIN:
@@ -145,8 +149,7 @@ def pointer_of(
             text = f"{caller}: {str(error).removeprefix('as_cupy: ')}"
             raise type(error)(text.replace(f"{caller}: argument", caller, 1)) from None
         contiguous, pointer = array.flags.forc, int(array.data.ptr)
-        if array.size and array.data.device_id != device_id:
-            raise elsewhere(caller, array.data.device_id, device_id)
+        check_array(array, caller, device_id)
     if not (contiguous or strided):
         raise ValueError(
             f"{caller} is not contiguous (shape {value.shape}, strides {value.strides}); pass a "

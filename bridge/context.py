@@ -68,7 +68,10 @@ _accepted = _Accepted()
 usual: Any = object()  # no context
 usual_device = -1
 
-# True where conversions look their pointer up: more than one GPU, or BRIDGE_DEBUG=1.
+# BRIDGE_DEBUG=1: CUDA is asked about each pointer, each time, which finds memory that was freed.
+debug = os.environ.get("BRIDGE_DEBUG") == "1"
+
+# True where it is to be looked at whose device memory is on: more than one GPU, or `debug`.
 # Set once a context is known, because counting GPUs initialises CUDA.
 inspect_pointers = False
 
@@ -436,7 +439,7 @@ def _retain(device_id: int, dead: Any = None) -> Any:
         if context is None:
             context = drv.Device(device_id).retain_primary_context()
             _makers.add(get_ident())
-            inspect_pointers = drv.Device.count() > 1 or os.environ.get("BRIDGE_DEBUG") == "1"
+            inspect_pointers = debug or drv.Device.count() > 1
             device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
             theirs = getattr(automatic, "context", None)

@@ -118,6 +118,12 @@ def check_device(pointer: int, subject: str, device_id: int) -> None:
         raise elsewhere(subject, pointer_device(pointer, subject), device_id)
 
 
+def check_array(array: Any, subject: str, device_id: int) -> None:
+    """Raise ContextError for a CuPy array of another device; an empty one has none."""
+    if array.data.device_id != device_id and array.size:
+        raise elsewhere(subject, array.data.device_id, device_id)
+
+
 def elsewhere(subject: str, found: int, device_id: int) -> ContextError:
     """Return the error for memory of another device than the current one."""
     return ContextError(

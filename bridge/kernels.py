@@ -76,7 +76,7 @@ def launch(
     memory of PyCUDA's is among the arguments, likewise with PyCUDA's default stream.  By events
     where CUDA does not order the streams itself (rule: `bridge.streams`).  Nothing waits on the
     host, but ``In``, ``Out`` and ``InOut`` copy synchronously.
-    *Cost:* PyCUDA's bare launch and 0.3 us an argument; 1 us more where fences are needed.
+    *Cost:* PyCUDA's bare launch and 0.3 us an argument; 4 us more where fences are needed.
     """
     if isinstance(function, Function):
         function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)

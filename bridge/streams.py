@@ -53,6 +53,7 @@ _CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverE
 _INVALID_HANDLE = 400  # cudaErrorInvalidResourceHandle
 CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported and what follows
 _stream_is_capturing: Callable[[int], bool] = cupy.cuda.runtime.streamIsCapturing
+_stream_context = cupy.cuda.driver.streamGetCtx
 _current_stream = cupy.cuda.get_current_stream
 _record = cupy.cuda.runtime.eventRecord
 _wait = cupy.cuda.runtime.streamWaitEvent
@@ -124,9 +125,10 @@ def _device_of(handle: int) -> int | None:
         return None
     except RuntimeError:  # see `is_capturing`
         pass
-    found = ctypes.c_void_p()
-    status = context.libcuda.cuStreamGetCtx(ctypes.c_void_p(handle), ctypes.byref(found))
-    return None if status else context.device_of(found.value or 0)
+    try:
+        return context.device_of(_stream_context(handle))
+    except _CUDA_ERRORS:
+        return None
 
 
 def _any_handle_of(stream: Any, caller: str, argument: str, may_be_unordered: bool) -> int:

@@ -665,15 +665,18 @@ def test_a_view_of_an_array_on_another_device_is_refused(python, call):
 
 
 @pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize("converted", [False, True], ids=["new", "converted before"])
 @pytest.mark.parametrize("array", ["a", "x"])
 @pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-def test_an_array_of_another_device_is_refused(python, convert, array, device):
+def test_an_array_of_another_device_is_refused(python, convert, array, converted, device):
     out = two_devices(
         python,
         f"""
         with bridge.primary_context({device}):
             a = gpuarray.to_gpu(np.arange(4.0))
             x = cupy.arange(4)
+            if {converted}:
+                bridge.{convert}({array})
         with bridge.primary_context({1 - device}):
             try:
                 bridge.{convert}({array})
@@ -685,6 +688,41 @@ def test_an_array_of_another_device_is_refused(python, convert, array, device):
     )
     assert f"is on device {device}, but device {1 - device} is current" in out
     assert f"`with bridge.primary_context({device}):`" in out
+
+
+@pytest.mark.parametrize(
+    ("gpudata", "move"),
+    [("here", "a.gpudata = there"), ("Holder(here)", "a.gpudata.memory = there")],
+)
+def test_memory_that_has_moved_to_another_device_is_refused(python, gpudata, move):
+    out = two_devices(
+        python,
+        f"""
+        import pycuda.driver as drv
+
+        class Holder(drv.PointerHolderBase):
+            def __init__(self, memory):
+                super().__init__()
+                self.memory = memory
+
+            def get_pointer(self):
+                return int(self.memory)
+
+        here = drv.mem_alloc(16)
+        with bridge.primary_context(1):
+            there = drv.mem_alloc(16)
+        a = gpuarray.GPUArray(4, np.float32, gpudata={gpudata})
+        bridge.as_cupy(a)
+        {move}
+        try:
+            bridge.as_cupy(a)
+        except bridge.ContextError as error:
+            print(error)
+        with bridge.primary_context(1):
+            del a, there
+        """,
+    )
+    assert "is on device 1, but device 0 is current" in out
 
 
 @pytest.mark.parametrize("device", [0, 1])

@@ -258,8 +258,12 @@ MEMORY = {
 def test_another_devices_memory_is_refused_by_every_launch(run, memory):
     out = run(
         f"""
+        from cupy.cuda.compiler import compile_using_nvrtc
         from pycuda.tools import DeviceMemoryPool
 
+        source = 'extern "C" __global__ void f(int *p) {{ p[0] = 1; }}'
+        image, _ = compile_using_nvrtc(source)
+        function = drv.module_from_buffer(image).get_function("f")
         put.prepare("Piii")
         with bridge.primary_context(1):
             x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
@@ -275,6 +279,7 @@ def test_another_devices_memory_is_refused_by_every_launch(run, memory):
             lambda: put.prepared_call((1, 1), (32, 1, 1), {memory}, N, 1, 0),
             lambda: put.prepared_async_call((1, 1), (32, 1, 1), stream, {memory}, N, 1, 0),
             lambda: put.prepared_timed_call((1, 1), (32, 1, 1), {memory}, N, 1, 0),
+            lambda: bridge.launch(function, {memory}, grid=1, block=1),
         ]:
             try:
                 launch()
@@ -284,8 +289,9 @@ def test_another_devices_memory_is_refused_by_every_launch(run, memory):
             del x, a, pooled, ours, pool
         """
     )
-    refusal = "put: argument 0 (`int *p`) is on device 1, but device 0 is current; work under"
-    assert out.count(refusal) == 5
+    refusal = "is on device 1, but device 0 is current; work under"
+    assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 5
+    assert out.count(f"launch: argument 0 {refusal}") == 1
 
 
 def test_one_module_serves_every_device(run):

@@ -448,17 +448,25 @@ def test_a_freed_pointer_is_refused(convert):
         convert(exporter)
 
 
-def test_debug_mode_finds_a_freed_pointer_in_a_gpuarray(python):
+@pytest.mark.parametrize(
+    ("convert", "make"),
+    [
+        ("as_cupy", "GPUArray(4, np.float32, gpudata=int(block))"),
+        ("as_pycuda", "cupy.ndarray(4, memptr=MemoryPointer(UnownedMemory(int(block), 64, 0), 0))"),
+    ],
+)
+def test_debug_mode_finds_freed_memory(python, convert, make):
     done = python(
-        """
-        import bridge, bridge.autoinit, numpy as np, pycuda.driver as drv
+        f"""
+        import bridge, bridge.autoinit, cupy, numpy as np, pycuda.driver as drv
+        from cupy.cuda import MemoryPointer, UnownedMemory
         from pycuda.gpuarray import GPUArray
         block = drv.mem_alloc(64)
-        a = GPUArray((4,), np.float32, gpudata=int(block))
-        bridge.as_cupy(a)
+        array = {make}
+        bridge.{convert}(array)
         block.free()
         try:
-            bridge.as_cupy(a)
+            bridge.{convert}(array)
         except ValueError as error:
             print(error)
         """,
