@@ -54,7 +54,7 @@ def pack_arguments(
     values: list[Any] = []
     handlers: list[Any] = []
     of_pycuda = False
-    look = context.inspect_pointers
+    compare = context.check_devices
     for index, value in enumerate(args):
         kind = type(value)
         if kind is np.ndarray:
@@ -63,7 +63,7 @@ def pack_arguments(
         if (
             kind is _ndarray
             and value._c_contiguous
-            and not (look and value.data.device_id != device_id)
+            and not (compare and value.data.device_id != device_id)
         ):
             layout += "P"
             values.append(value.data.ptr)
@@ -160,7 +160,7 @@ def pointer_of(
 
 def checked(pointer: int, caller: str, device_id: int) -> int:
     """Return a pointer, looked up where there is more than one device."""
-    if context.inspect_pointers:
+    if context.check_devices:
         check_device(pointer, caller, device_id)
     return pointer
 

@@ -104,19 +104,12 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     device_id = context.usual_device if pycuda_current() is context.usual else pycuda_device()
     current = _current_stream(device_id)
     known = getattr(array, "_bridge_known", _UNKNOWN)
-    if context.inspect_pointers:
+    if context.check_devices:
         context.check_current(device_id)
-        if known[0].device_id != device_id:
+        if known[0].device_id != device_id or context.debug:
             known = _UNKNOWN
-        if context.debug:
-            check_device(address_of(array, "as_cupy"), "as_cupy: the array", device_id)
-    waiter, awaited = current.ptr, 0
-    if waiter or stream is not None:
-        awaited = handle_of(stream, "as_cupy")
-        end_waiting_leases()
-        context.check_current(device_id)
-        order(waiter, awaited, device_id)
     keeper, shape, strides, dtype, pointer, nbytes, unusual_strides = known
+    source = None
     if (
         keeper.gpudata is not array.gpudata  # users swap it between arrays
         or strides is not array.strides
@@ -124,17 +117,24 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
         or dtype is not array.dtype
     ):
         source = viewed_by(array)
-        if source is not None:
-            if context.inspect_pointers:
-                check_array(source, "as_cupy: the array", device_id)
-            return source
-        if array.dtype not in PLAIN_DTYPES:
-            check_dtype(array.dtype, "as_cupy")
-        pointer = address_of(array, "as_cupy")
-        if context.inspect_pointers:
-            check_device(pointer, "as_cupy: the array", device_id)
-        known = _look_into(array, device_id, pointer)
-        keeper, shape, _, dtype, pointer, nbytes, unusual_strides = array._bridge_known = known
+        if source is None:
+            if array.dtype not in PLAIN_DTYPES:
+                check_dtype(array.dtype, "as_cupy")
+            pointer = address_of(array, "as_cupy")
+            if context.check_devices:
+                check_device(pointer, "as_cupy: the array", device_id)
+            known = array._bridge_known = _look_into(array, device_id, pointer)
+            keeper, shape, _, dtype, pointer, nbytes, unusual_strides = known
+        elif context.check_devices:
+            check_array(source, "as_cupy: the array", device_id)
+    waiter, awaited = current.ptr, 0
+    if waiter or stream is not None:
+        awaited = handle_of(stream, "as_cupy")
+        end_waiting_leases()
+        context.check_current(device_id)
+        order(waiter, awaited, device_id)
+    if source is not None:
+        return source
     owner: Any = array, keeper
     if (waiter or awaited) and needs_lease(waiter, awaited):
         owner = Lease(owner, awaited, waiter, (stream, current), device_id)
@@ -221,11 +221,9 @@ def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device
     pointer = data.ptr
     if array.dtype not in PLAIN_DTYPES:
         check_dtype(array.dtype, "as_pycuda")
-    if context.inspect_pointers:
+    if context.check_devices:
         context.check_current(device_id)
         check_array(array, "as_pycuda: the array", device_id)
-        if context.debug:
-            check_device(array.size and pointer, "as_pycuda: the array", device_id)
     leased = (waiter or awaited) and needs_lease(waiter, awaited)
     memory = data.mem
     if type(memory) is UnownedMemory and not leased:
@@ -310,7 +308,7 @@ def _other_as_pycuda(array: Any, stream: Any) -> Any:
         source = _import(array, None, waiter, device_id, "as_pycuda")
         return _new_gpuarray(source, source.data.ptr, source, device_id)
     pointer = address_of(array, "as_pycuda")
-    if context.inspect_pointers:
+    if context.check_devices:
         check_device(pointer, "as_pycuda: the array", device_id)
     current = _current_stream(device_id)
     order(waiter, current.ptr, device_id)

@@ -68,12 +68,12 @@ _accepted = _Accepted()
 usual: Any = object()  # no context
 usual_device = -1
 
-# BRIDGE_DEBUG=1: CUDA is asked about each pointer, each time, which finds memory that was freed.
+# BRIDGE_DEBUG=1: each conversion asks CUDA about the memory, which finds what was freed.
 debug = os.environ.get("BRIDGE_DEBUG") == "1"
 
-# True where it is to be looked at whose device memory is on: more than one GPU, or `debug`.
+# True where devices are compared, of contexts, memory and streams: more than one GPU, or `debug`.
 # Set once a context is known, because counting GPUs initialises CUDA.
-inspect_pointers = False
+check_devices = False
 
 
 class ContextError(RuntimeError):
@@ -433,13 +433,13 @@ def _retain(device_id: int, dead: Any = None) -> Any:
 
     Another one than `dead`, which somebody has detached.
     """
-    global inspect_pointers, usual, usual_device
+    global check_devices, usual, usual_device
     with _lock:
         context = _contexts.get(device_id)
         if context is None:
             context = drv.Device(device_id).retain_primary_context()
             _makers.add(get_ident())
-            inspect_pointers = debug or drv.Device.count() > 1
+            check_devices = debug or drv.Device.count() > 1
             device_ids[context.handle] = device_id
             automatic = sys.modules.get("pycuda.autoprimaryctx")
             theirs = getattr(automatic, "context", None)

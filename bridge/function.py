@@ -125,7 +125,7 @@ class Function:
         slots = slots_of(self._handle(device_id))
         # Where it is the only one, calls on the default stream need not ask whose context is
         # current: if another's is, CUDA refuses the launch, and then that is looked into.
-        self._only_device = None if context.inspect_pointers else device_id
+        self._only_device = None if context.check_devices else device_id
         if slots is None and parameters is not None:
             slots = natural_slots(parameters)
         if slots is not None and (parameters is None or not fit(parameters, slots)):

@@ -15,6 +15,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from . import context
 from .context import ContextError
 from .words import kind, named
 
@@ -120,8 +121,12 @@ def check_device(pointer: int, subject: str, device_id: int) -> None:
 
 def check_array(array: Any, subject: str, device_id: int) -> None:
     """Raise ContextError for a CuPy array of another device; an empty one has none."""
-    if array.data.device_id != device_id and array.size:
+    if not array.size:
+        return
+    if array.data.device_id != device_id:
         raise elsewhere(subject, array.data.device_id, device_id)
+    if context.debug:
+        check_device(array.data.ptr, subject, device_id)
 
 
 def elsewhere(subject: str, found: int, device_id: int) -> ContextError:

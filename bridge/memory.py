@@ -135,7 +135,7 @@ def pycuda_allocator(pool: Any = None, /) -> Callable[[int], Any]:
             memory = malloc(size)
         finally:
             current.use()  # `with _NULL:` would go back past a stream that was set by `use`
-        if not context.inspect_pointers:
+        if not context.check_devices:
             checked.malloc = _shortcut(malloc, memory)
         return memory
 
@@ -283,7 +283,7 @@ def _take(pool: Any, size: int, device_id: int, caller: str) -> Any:
         block = malloc(size)
     except Exception as error:
         block = _allocate_again(malloc, size, error, caller)
-    if context.inspect_pointers:
+    if context.check_devices:
         found = pointer_device(int(block), f"{caller}: the block")
         if found != device_id:
             raise context.ContextError(

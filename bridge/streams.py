@@ -101,7 +101,7 @@ def handle_of(
     if type(stream) is int and stream == UNORDERED and may_be_unordered:
         return UNORDERED
     handle = _any_handle_of(stream, caller, argument, may_be_unordered)
-    if context.inspect_pointers:
+    if context.check_devices:
         device_id, found = cupy.cuda.runtime.getDevice(), _device_of(handle)
         if found not in (None, device_id):
             raise context.ContextError(
@@ -475,7 +475,7 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
             "the default stream has no part; order the stream that the graph is launched on"
         )
     here = there = device_id
-    if context.inspect_pointers:
+    if context.check_devices:
         found = _device_of(first), _device_of(second)
         here, there = (device_id if device is None else device for device in found)
     if here != there:

@@ -691,6 +691,35 @@ def test_an_array_of_another_device_is_refused(python, convert, array, converted
 
 
 @pytest.mark.parametrize(
+    "array", ["gpuarray.zeros(4, np.float32)", "bridge.as_pycuda(cupy.zeros(4))"]
+)
+@pytest.mark.parametrize("converted", [False, True], ids=["new", "converted before"])
+def test_an_array_that_is_refused_orders_nothing(python, array, converted):
+    out = two_devices(
+        python,
+        f"""
+        with bridge.primary_context(1):
+            a = {array}
+            if {converted}:
+                bridge.as_cupy(a)
+        here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        there.begin_capture()
+        try:
+            with here:
+                bridge.as_cupy(a, stream=there)
+        except bridge.ContextError as error:
+            print(error)
+        print(here.is_capturing())
+        there.end_capture()
+        with bridge.primary_context(1):
+            del a
+        """,
+    )
+    assert out.startswith("as_cupy: the array is on device 1, but device 0 is current")
+    assert out.endswith("\nFalse\n")
+
+
+@pytest.mark.parametrize(
     ("gpudata", "move"),
     [("here", "a.gpudata = there"), ("Holder(here)", "a.gpudata.memory = there")],
 )

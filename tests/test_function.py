@@ -315,7 +315,7 @@ def test_strides_that_were_changed_in_place_are_seen(known):
 @pytest.mark.parametrize("several", [False, True], ids=["one GPU", "several"])
 @pytest.mark.parametrize("gpudata", [-1, 2**64])
 def test_what_is_no_address_is_refused(gpudata, several, form, monkeypatch):
-    monkeypatch.setattr(bridge.context, "inspect_pointers", several)
+    monkeypatch.setattr(bridge.context, "check_devices", several)
     fill = bridge.SourceModule(SOURCE).get_function("fill").prepare("Pii")
     a = gpuarray.GPUArray(3, np.int32, gpudata=gpudata)
     with pytest.raises(ValueError, match=f"gpudata is {gpudata}, which is no address"):
@@ -766,7 +766,7 @@ def test_a_launch_in_another_context_than_the_primary_one_is_refused(known, agai
 
 def test_a_launch_that_is_tried_again_keeps_its_grid(known, monkeypatch):
     """CUDA refuses it on a thread without a context, and meanwhile another thread may launch."""
-    monkeypatch.setattr(bridge.context, "inspect_pointers", False)  # as where there is one GPU
+    monkeypatch.setattr(bridge.context, "check_devices", False)  # as where there is one GPU
     module = bridge.SourceModule("__global__ void count(int *z) { atomicAdd(z, 1); }")
     count = module.get_function("count").prepare("P")
     x, y, grid, block = cupy.zeros(1, np.int32), cupy.zeros(1, np.int32), (8, 1), (1, 1, 1)
@@ -838,7 +838,7 @@ def test_threads_do_not_mix_their_arguments(known):
 
 def test_a_context_may_come_between_a_refusal_and_the_second_try(known, monkeypatch):
     """The garbage collector runs anywhere, and what it finalizes may make one current."""
-    monkeypatch.setattr(bridge.context, "inspect_pointers", False)
+    monkeypatch.setattr(bridge.context, "check_devices", False)
     module = bridge.SourceModule("__global__ void f(int *x) { x[0] = 5; }")
     f, x = module.get_function("f"), cupy.zeros(1, np.int32)
     grid, block = (1, 1), (1, 1, 1)

@@ -448,25 +448,21 @@ def test_a_freed_pointer_is_refused(convert):
         convert(exporter)
 
 
-@pytest.mark.parametrize(
-    ("convert", "make"),
-    [
-        ("as_cupy", "GPUArray(4, np.float32, gpudata=int(block))"),
-        ("as_pycuda", "cupy.ndarray(4, memptr=MemoryPointer(UnownedMemory(int(block), 64, 0), 0))"),
-    ],
-)
-def test_debug_mode_finds_freed_memory(python, convert, make):
+@pytest.mark.parametrize("call", ["as_cupy(a)", "as_pycuda(x)", "wrap_pycuda(lambda: view)()"])
+def test_debug_mode_finds_freed_memory(python, call):
     done = python(
         f"""
         import bridge, bridge.autoinit, cupy, numpy as np, pycuda.driver as drv
         from cupy.cuda import MemoryPointer, UnownedMemory
         from pycuda.gpuarray import GPUArray
         block = drv.mem_alloc(64)
-        array = {make}
-        bridge.{convert}(array)
+        a = GPUArray(4, np.float32, gpudata=int(block))
+        x = cupy.ndarray(4, memptr=MemoryPointer(UnownedMemory(int(block), 64, None, 0), 0))
+        view = bridge.as_pycuda(x)
+        bridge.{call}
         block.free()
         try:
-            bridge.{convert}(array)
+            bridge.{call}
         except ValueError as error:
             print(error)
         """,

@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "signature": set(),
     "streams": {"context", "words"},
     "words": set(),
-    "wrapping": {"arrays", "context", "interface", "streams", "words"},
+    "wrapping": {"arrays", "context", "streams", "words"},
 }
 
 

@@ -368,3 +368,16 @@ def test_a_launch_is_ordered_once_with_each_stream(compile_kernel, monkeypatch):
     ours(a, block=1, stream=stream)
     bridge.launch(theirs, a, grid=1, block=1, stream=stream)
     assert len(fences) == 4
+
+
+def test_an_array_that_is_refused_orders_nothing():
+    a = gpuarray.GPUArray(4, np.float32)
+    a.gpudata = None
+    here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    there.begin_capture()
+    try:
+        with here, pytest.raises(ValueError, match="the array has no memory"):
+            bridge.as_cupy(a, stream=there)
+        assert not here.is_capturing()
+    finally:
+        there.end_capture()
