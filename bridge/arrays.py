@@ -196,17 +196,23 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
         return _other_as_pycuda(array, stream)
     device_id = context.usual_device if pycuda_current() is context.usual else pycuda_device()
     current = _current_stream(device_id)
-    waiter, awaited = 0, current.ptr
+    waiter, awaited, in_order = 0, current.ptr, True
     if awaited or stream is not None:
-        waiter = handle_of(stream, "as_pycuda")
+        waiter, in_order = handle_of(stream, "as_pycuda"), False
         end_waiting_leases()
         context.check_current(device_id)
-        order(waiter, awaited, device_id)
-    return lend(array, awaited, waiter, (stream, current), device_id)
+    return lend(array, awaited, waiter, (stream, current), device_id, in_order)
 
 
-def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device_id: int) -> Any:
-    """Convert a CuPy array as `as_pycuda` does, where CuPy's stream and PyCUDA's are in order.
+def lend(
+    array: Any,
+    awaited: int,
+    waiter: int,
+    streams: tuple[Any, Any],
+    device_id: int,
+    in_order: bool,
+) -> Any:
+    """Convert a CuPy array as `as_pycuda` does.
 
     Parameters
     ----------
@@ -216,6 +222,8 @@ def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device
     streams : tuple
         PyCUDA's stream and CuPy's, to be kept alive.
     device_id : int
+    in_order : bool
+        The two streams are in order already.
     """
     data = array.data
     pointer = data.ptr
@@ -224,6 +232,9 @@ def lend(array: Any, awaited: int, waiter: int, streams: tuple[Any, Any], device
     if context.check_devices:
         context.check_current(device_id)
         check_array(array, "as_pycuda: the array", device_id)
+    if not in_order:
+        _attributes(array.shape, array.strides, array.dtype.itemsize, device_id)  # or is refused
+        order(waiter, awaited, device_id)
     leased = (waiter or awaited) and needs_lease(waiter, awaited)
     memory = data.mem
     if type(memory) is UnownedMemory and not leased:

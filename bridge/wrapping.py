@@ -95,7 +95,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         there: Containers = {}
 
         def to_pycuda(array: Any) -> Any:
-            return lend(array, here, 0, (None, current), device_id)
+            return lend(array, here, 0, (None, current), device_id, True)
 
         try:
             converted = [

@@ -370,6 +370,18 @@ def test_a_launch_is_ordered_once_with_each_stream(compile_kernel, monkeypatch):
     assert len(fences) == 4
 
 
+def test_a_cupy_array_that_is_refused_orders_nothing():
+    x = cupy.broadcast_to(cupy.zeros(1), (4,))
+    here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    here.begin_capture()
+    try:
+        with here, pytest.raises(ValueError, match="repeats elements"):
+            bridge.as_pycuda(x, stream=there)
+        assert not there.is_capturing()
+    finally:
+        here.end_capture()
+
+
 def test_an_array_that_is_refused_orders_nothing():
     a = gpuarray.GPUArray(4, np.float32)
     a.gpudata = None
