@@ -63,7 +63,7 @@ def pack_arguments(
         if (
             kind is _ndarray
             and value._c_contiguous
-            and not (compare and value.data.device_id != device_id)
+            and (not compare or value.data.device_id == device_id)
         ):
             layout += "P"
             values.append(value.data.ptr)

@@ -225,8 +225,6 @@ def lend(
     in_order : bool
         The two streams are in order already.
     """
-    data = array.data
-    pointer = data.ptr
     if array.dtype not in PLAIN_DTYPES:
         check_dtype(array.dtype, "as_pycuda")
     if context.check_devices:
@@ -236,13 +234,14 @@ def lend(
         _attributes(array.shape, array.strides, array.dtype.itemsize, device_id)  # or is refused
         order(waiter, awaited, device_id)
     leased = (waiter or awaited) and needs_lease(waiter, awaited)
+    data = array.data
     memory = data.mem
     if type(memory) is UnownedMemory and not leased:
         view = viewed(memory._owner)
         if view is not None and _same_view(array, view):
             return view
     owner = Lease(array, awaited, waiter, streams, device_id) if leased else array
-    return _new_gpuarray(array, pointer, owner, device_id)
+    return _new_gpuarray(array, data.ptr, owner, device_id)
 
 
 def address_of(array: Any, caller: str) -> int:

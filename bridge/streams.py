@@ -126,9 +126,10 @@ def _device_of(handle: int) -> int | None:
     except RuntimeError:  # see `is_capturing`
         pass
     try:
-        return context.device_of(_stream_context(handle))
+        found = _stream_context(handle)
     except _CUDA_ERRORS:
         return None
+    return context.device_of(found)
 
 
 def _any_handle_of(stream: Any, caller: str, argument: str, may_be_unordered: bool) -> int:
