@@ -267,6 +267,7 @@ class Keeper:
                 after_collecting(self.memory)
             return
         if pycuda_current() is _contexts.get(device_id):
+            self.memory = self.gpudata = None  # here: see `keep_at_the_end`
             return
         memory = [self.memory, self.gpudata]
         self.memory = self.gpudata = None
@@ -336,6 +337,10 @@ def keep_at_the_end(
         keep(array)
     elif pycuda_current() is not usual or len(_contexts) > 1 or is_collecting():
         _keep_memory(array)  # also where another finalizer may save it, to be dropped elsewhere
+    else:
+        # A profiler that samples, such as Dask's, may hold this frame, and let go of it on a thread
+        # of its own.  The array would go with it, and a finalizer does not run twice.
+        del array
 
 
 _collecting = 0  # the thread on which the garbage collector is at work

@@ -571,19 +571,15 @@ with threads(1) as cluster, Client(cluster) as client:
 
 
 DROPPED = """
-import threading, warnings
+import warnings
 import numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit, bridge.dask
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
+from sampling import on_a_thread, sampled
 
 warnings.simplefilter("always")
 bridge.dask.Plugin().setup(None)
-
-def on_a_thread(action):
-    thread = threading.Thread(target=action)
-    thread.start()
-    thread.join()
 
 pool = DeviceMemoryPool()
 a, b = (gpuarray.zeros(1 << 18, np.float32, allocator=pool.allocate) for _ in range(2))
@@ -676,6 +672,18 @@ DROPS = {
             assert os.waitpid(pid, 0)[1] == 0
         else:
             os._exit(0)
+    """,
+    "while a profiler holds a frame": """
+        del a, b
+        for start in (lambda action: action()), on_a_thread:
+            which, calls = 0, [0]
+            while max(calls) >= which:
+                which, calls = which + 1, []
+                for allocate in pool.allocate, drv.mem_alloc:
+                    a = gpuarray.zeros(1 << 18, np.float32, allocator=allocate)
+                    held = [a, a[1:]]
+                    del a
+                    start(lambda: calls.append(sampled(held.clear, which)))
     """,
     "slices": """
         held = [a[1:][::2], b.reshape(512, 512)]

@@ -345,14 +345,12 @@ def test_a_plain_use_of_pycudas_pool_lets_the_block_go_too_early(first, second, 
 
 
 LET_GO = """
-    import gc, sys, threading, numpy as np, cupy, pycuda.driver as drv, bridge
+    import gc, numpy as np, cupy, pycuda.driver as drv, bridge
     from pycuda import gpuarray
     from pycuda.tools import DeviceMemoryPool
+    from sampling import on_a_thread, sampled
 
-    def on_a_thread(action):
-        thread = threading.Thread(target=action)
-        thread.start()
-        thread.join()
+    gc.freeze()  # the modules, which need not be looked through each time
 
     def under_a_stream(a, stream):
         with cupy.cuda.Stream(non_blocking=True):
@@ -457,6 +455,13 @@ LET_GO = """
     every_case(in_a_cycle)
     every_case(lambda views: on_a_thread(lambda: in_a_cycle(views)))
         """,
+        """
+    for start in (lambda action: action()), on_a_thread:
+        which, calls = 0, [0]
+        while max(calls) >= which:
+            which, calls = which + 1, []
+            every_case(lambda views: start(lambda: calls.append(sampled(views.clear, which))))
+        """,
     ],
     ids=[
         "after the context manager",
@@ -464,6 +469,7 @@ LET_GO = """
         "during an exception",
         "under another context",
         "in a reference cycle",
+        "while a profiler holds a frame",
     ],
 )
 def test_pycudas_memory_is_let_go_anywhere(let_go, python):
