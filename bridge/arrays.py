@@ -96,7 +96,7 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     *Ordering:* work queued on `stream` happens before later work on CuPy's current stream; the
     host does not wait (rule: `bridge.streams`).
     *Cost:* 1.3 us, 0.3 of ``cupy.asarray(array)``, for any size; 3 us the first time that an array
-    is converted.  Where a fence is needed, 2.5 us more, and 3.5 when the view goes.  0.2 us more
+    is converted.  Where a fence is needed, 2.5 us more, and 3.5 when the view goes.  0.3 us more
     where there are several GPUs, 1 us the first time.
     """
     if not isinstance(array, GPUArray):
@@ -190,7 +190,7 @@ def as_pycuda(array: Any, /, *, stream: Any = None) -> Any:
     then, so the block cannot be handed out too early; that of another library goes back by its own
     rule.  The host does not wait (rule: `bridge.streams`).
     *Cost:* 1.4 us, 0.6 of ``GPUArray(gpudata=..., base=...)``, for any size.  Where a fence is
-    needed, 2.5 us more, and 3.5 when the view goes.  0.2 us more where there are several GPUs.
+    needed, 2.5 us more, and 3.5 when the view goes.  0.3 us more where there are several GPUs.
     """
     if not isinstance(array, _ndarray):
         return _other_as_pycuda(array, stream)

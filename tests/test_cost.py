@@ -220,7 +220,7 @@ ON_SEVERAL = {
     "launch(cupy arrays)": Cost(548, 42),
     "launch(cupy arrays, stream=s)": Cost(826, 70),
     "wrapped(x, y)": Cost(640, 51),
-    "pycuda_allocator()(n)": Cost(106, 13),
+    "pycuda_allocator()(n)": Cost(87, 11),
 }
 
 
