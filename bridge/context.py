@@ -243,6 +243,7 @@ class Keeper:
         self.memory = memory
         self.gpudata = gpudata
         self.device_id = device_id
+        del memory, gpudata  # see `keep_at_the_end`
 
     def __del__(
         self,
@@ -267,7 +268,7 @@ class Keeper:
                 after_collecting(self.memory)
             return
         if pycuda_current() is _contexts.get(device_id):
-            self.memory = self.gpudata = None  # here: see `keep_at_the_end`
+            self.memory = self.gpudata = None  # likewise
             return
         memory = [self.memory, self.gpudata]
         self.memory = self.gpudata = None
@@ -312,18 +313,19 @@ def _keep_memory(array: Any) -> None:
         gpudata = getattr(array, "base", None)
     known = getattr(array, "_bridge_keeper", None)
     if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
-        device_id = _home_of(gpudata)
+        device_id = _home_of(int(gpudata))
         if device_id is not None:
             array._bridge_keeper = Keeper(gpudata, device_id)
+    del gpudata  # see `keep_at_the_end`
 
 
-def _home_of(allocation: Any) -> int | None:
+def _home_of(pointer: int) -> int | None:
     """Return the id of the device in whose primary context memory is; None if it is in no such.
 
     Also where it has been freed, and after a kernel has failed.
     """
-    found, pointer = ctypes.c_void_p(), ctypes.c_uint64(int(allocation))
-    libcuda.cuPointerGetAttribute(ctypes.byref(found), _CONTEXT, pointer)
+    found = ctypes.c_void_p()
+    libcuda.cuPointerGetAttribute(ctypes.byref(found), _CONTEXT, ctypes.c_uint64(pointer))
     return device_ids.get(found.value or 0)
 
 
@@ -332,15 +334,17 @@ def keep_at_the_end(
     is_finalizing: Callable[[], bool] = sys.is_finalizing,
     keep: Callable[[Any], None] = keep_for_ever,
 ) -> None:
-    """Do so when a GPUArray goes: a finalizer, for its class."""
+    """Do so when a GPUArray goes: a finalizer, for its class.
+
+    A profiler that samples, such as Dask's, may hold any frame beyond its end, and let go of it on
+    a thread of its own.  So the frames of finalizers let go of memory before they end.
+    """
     if is_finalizing() or forked:
         keep(array)
     elif pycuda_current() is not usual or len(_contexts) > 1 or is_collecting():
         _keep_memory(array)  # also where another finalizer may save it, to be dropped elsewhere
     else:
-        # A profiler that samples, such as Dask's, may hold this frame, and let go of it on a thread
-        # of its own.  The array would go with it, and a finalizer does not run twice.
-        del array
+        del array  # or it would go with this frame, and a finalizer does not run twice
 
 
 _collecting = 0  # the thread on which the garbage collector is at work

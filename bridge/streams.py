@@ -358,6 +358,7 @@ class Lease:
         try:
             if not captured:
                 self._order()
+                del streams  # or this frame might keep it: see `context.keep_at_the_end`
                 _leased.pop(id(self), None)  # here, where PyCUDA can let go of its stream
                 return
             if user != owner and is_capturing(user) and is_capturing(owner):

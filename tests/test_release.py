@@ -478,6 +478,25 @@ def test_pycudas_memory_is_let_go_anywhere(let_go, python):
     assert set(done.stdout.splitlines()) == {"55 cases"}
 
 
+def test_pycudas_stream_is_let_go_where_pycuda_can(python):
+    """Where the lease of a view ends that was its last user, and not with a frame of that."""
+    done = python(
+        """
+        import warnings, cupy, pycuda.driver as drv, bridge, bridge.autoinit
+        from sampling import on_a_thread, sampled
+
+        warnings.simplefilter("always")  # an error cannot leave a finalizer
+        for start in (lambda action: action()), on_a_thread:
+            which, calls = 0, [0]
+            while calls[-1] >= which:
+                which += 1
+                held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
+                start(lambda: calls.append(sampled(held.clear, which)))
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_arrays_of_the_allocators_are_let_go_anywhere(python):
     done = python(
         """
