@@ -15,7 +15,7 @@ from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray, splay
 
 from . import context
-from .context import Keeper, pycuda_current, pycuda_device
+from .context import Keeper, keep, pycuda_current, pycuda_device
 from .interface import (
     FAR,
     PLAIN_DTYPES,
@@ -290,6 +290,7 @@ def _look_into(array: Any, device_id: int, pointer: int) -> Known:
     # A holder of another kind may be given another address, and a CuPy array another shape.
     lasts = dtype in PLAIN_DTYPES and isinstance(gpudata, _ADDRESSES)
     if base is not None:
+        keep(base)  # a view of a slice may go before the array
         lasts = lasts and not isinstance(source_of(base), _ndarray)
         while base is not None and (type(memory) is int or isinstance(memory, np.integer)):
             # a slice, say

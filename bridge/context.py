@@ -228,6 +228,9 @@ class Keeper:
     That is where its context is current.  Elsewhere PyCUDA warns and loses the block, or, if it
     is a pool's that holds no other, aborts the process.
 
+    A profiler that samples, such as Dask's, or a debugger may hold a frame beyond its end, and let
+    go of it on a thread of its own.  So functions that finalizers call let go of memory first.
+
     Parameters
     ----------
     memory : object
@@ -243,7 +246,7 @@ class Keeper:
         self.memory = memory
         self.gpudata = gpudata
         self.device_id = device_id
-        del memory, gpudata  # see `keep_at_the_end`
+        del memory, gpudata
 
     def __del__(
         self,
@@ -268,7 +271,7 @@ class Keeper:
                 after_collecting(self.memory)
             return
         if pycuda_current() is _contexts.get(device_id):
-            self.memory = self.gpudata = None  # likewise
+            self.memory = self.gpudata = None
             return
         memory = [self.memory, self.gpudata]
         self.memory = self.gpudata = None
@@ -316,7 +319,7 @@ def _keep_memory(array: Any) -> None:
         device_id = _home_of(int(gpudata))
         if device_id is not None:
             array._bridge_keeper = Keeper(gpudata, device_id)
-    del gpudata  # see `keep_at_the_end`
+    del gpudata  # see `Keeper`
 
 
 def _home_of(pointer: int) -> int | None:
@@ -334,17 +337,11 @@ def keep_at_the_end(
     is_finalizing: Callable[[], bool] = sys.is_finalizing,
     keep: Callable[[Any], None] = keep_for_ever,
 ) -> None:
-    """Do so when a GPUArray goes: a finalizer, for its class.
-
-    A profiler that samples, such as Dask's, may hold any frame beyond its end, and let go of it on
-    a thread of its own.  So the frames of finalizers let go of memory before they end.
-    """
+    """Do so when a GPUArray goes: a finalizer, for its class."""
     if is_finalizing() or forked:
         keep(array)
-    elif pycuda_current() is not usual or len(_contexts) > 1 or is_collecting():
-        _keep_memory(array)  # also where another finalizer may save it, to be dropped elsewhere
     else:
-        del array  # or it would go with this frame, and a finalizer does not run twice
+        _keep_memory(array)  # always: another finalizer, or who holds a frame, may drop it later
 
 
 _collecting = 0  # the thread on which the garbage collector is at work
@@ -534,6 +531,8 @@ def can_free(pool: Any) -> bool:
                 return True
     except (drv.Error, RuntimeError):
         return False
+    finally:
+        blocks.clear()  # see `Keeper`
 
 
 def _drop_kernels(primary: Any) -> None:

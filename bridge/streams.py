@@ -326,6 +326,7 @@ class Lease:
         self.user_stream = user_stream
         self.device_id = device_id
         _leased[id(self)] = streams
+        del streams  # see `context.Keeper`
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         try:
@@ -358,7 +359,7 @@ class Lease:
         try:
             if not captured:
                 self._order()
-                del streams  # or this frame might keep it: see `context.keep_at_the_end`
+                del streams  # see `context.Keeper`
                 _leased.pop(id(self), None)  # here, where PyCUDA can let go of its stream
                 return
             if user != owner and is_capturing(user) and is_capturing(owner):
@@ -370,8 +371,8 @@ class Lease:
                 raise
             if error.status not in CAPTURE_ERRORS:
                 return
-        streams = (*streams, current)[:3]
-        _waiting.append(Lease(self.source, owner, user, streams, device_id))
+        _waiting.append(Lease(self.source, owner, user, (*streams, current)[:3], device_id))
+        del streams
 
     def _order(self) -> None:
         user, owner = self.user_stream, self.owner_stream

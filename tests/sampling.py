@@ -25,7 +25,9 @@ def sampled(action, which):
                 frames.append(frame)
 
     sys.setprofile(sample)
-    action()
-    sys.setprofile(None)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
     on_a_thread(frames.clear)
     return count

@@ -117,6 +117,27 @@ def test_streams_of_another_device_are_ordered_from_anywhere(run):
     assert out == "7\n"
 
 
+def test_the_allocator_takes_memory_on_its_devices_default_stream(run):
+    out = run(
+        """
+        def malloc(size):
+            seen.append((cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr))
+            return cupy.cuda.get_allocator()(size)
+
+        seen = []
+        with cupy.cuda.using_allocator(malloc):
+            allocate = bridge.pycuda_allocator()
+        for device in (0, 1):
+            with bridge.primary_context(device), cupy.cuda.Stream(non_blocking=True) as stream:
+                for _ in range(2):
+                    allocate(64)
+                    assert cupy.cuda.get_current_stream() == stream
+        print(seen)
+        """
+    )
+    assert out == f"{[(0, 0)] * 2 + [(1, 0)] * 2}\n"
+
+
 def test_modules_of_any_device_may_be_dropped_anywhere(run):
     out = run(
         """

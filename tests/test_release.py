@@ -367,6 +367,7 @@ LET_GO = """
             bridge.as_pycuda(bridge.as_cupy(a)[1:], stream=s)[1:], stream=s),
         lambda a, s: bridge.wrap_pycuda(lambda b: b)(a),
         lambda a, s: [a, bridge.as_cupy(a)],  # the array goes last
+        lambda a, s: [a, bridge.as_cupy(a[2:])],
         lambda a, s: [a, bridge.as_pycuda(a, stream=s)],
         under_a_stream,
     ]
@@ -475,7 +476,7 @@ LET_GO = """
 def test_pycudas_memory_is_let_go_anywhere(let_go, python):
     done = python(LET_GO + "\n    " + let_go.strip() + "\n")
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(done.stdout.splitlines()) == {"55 cases"}
+    assert set(done.stdout.splitlines()) == {"60 cases"}
 
 
 def test_pycudas_stream_is_let_go_where_pycuda_can(python):
@@ -492,6 +493,36 @@ def test_pycudas_stream_is_let_go_where_pycuda_can(python):
                 which += 1
                 held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
                 start(lambda: calls.append(sampled(held.clear, which)))
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pool_that_was_tried_has_its_block_back(python):
+    """Out of memory, each of PyCUDA's pools is tried, whether it can free what it holds."""
+    done = python(
+        """
+        import gc, cupy, bridge, bridge.autoinit
+        from pycuda.tools import DeviceMemoryPool
+        from sampling import sampled
+
+        gc.freeze()  # or the collector, which runs each time, looks through the modules
+
+        def fail():
+            try:
+                allocate(1 << 50)
+            except MemoryError:
+                pass
+
+        allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
+        which, calls = 0, [0]
+        while calls[-1] >= which:
+            which += 1
+            pool = DeviceMemoryPool()
+            pool.allocate(1 << 20)
+            assert pool.held_blocks == 1
+            calls.append(sampled(fail, which))
+            assert pool.held_blocks == pool.active_blocks == 0
         """
     )
     assert (done.returncode, done.stderr) == (0, "")
