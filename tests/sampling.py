@@ -10,6 +10,14 @@ def on_a_thread(action):
     thread.join()
 
 
+def every_call():
+    """Yield 1, 2 and so on, and a list for what `sampled` returns, until no action had so many."""
+    which, calls = 0, [0]
+    while max(calls) >= which:
+        which, calls = which + 1, []
+        yield which, calls
+
+
 def sampled(action, which):
     """Do something, with the frame of its `which`-th call held until afterwards.
 

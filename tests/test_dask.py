@@ -582,7 +582,7 @@ import numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit, bridge.dask
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from sampling import on_a_thread, sampled
+from sampling import every_call, on_a_thread, sampled
 
 warnings.simplefilter("always")
 bridge.dask.Plugin().setup(None)
@@ -682,9 +682,7 @@ DROPS = {
     "while a profiler holds a frame": """
         del a, b
         for start in (lambda action: action()), on_a_thread:
-            which, calls = 0, [0]
-            while max(calls) >= which:
-                which, calls = which + 1, []
+            for which, calls in every_call():
                 for allocate in pool.allocate, drv.mem_alloc:
                     a = gpuarray.zeros(1 << 18, np.float32, allocator=allocate)
                     held = [a, a[1:]]
@@ -696,9 +694,9 @@ DROPS = {
         class Derived(gpuarray.GPUArray):
             def __del__(self):
                 super().__del__()
-        for which in range(1, 6):
-            held = [Derived(1 << 18, np.float32, allocator=pool.allocate)]
-            sampled(held.clear, which)
+        for which, calls in every_call():
+            held = [Derived(1 << 18, np.float32)]
+            calls.append(sampled(held.clear, which))
     """,
     "slices": """
         held = [a[1:][::2], b.reshape(512, 512)]

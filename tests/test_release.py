@@ -348,7 +348,7 @@ LET_GO = """
     import gc, numpy as np, cupy, pycuda.driver as drv, bridge
     from pycuda import gpuarray
     from pycuda.tools import DeviceMemoryPool
-    from sampling import on_a_thread, sampled
+    from sampling import every_call, on_a_thread, sampled
 
     gc.freeze()  # the modules, which need not be looked through each time
 
@@ -458,9 +458,7 @@ LET_GO = """
         """,
         """
     for start in (lambda action: action()), on_a_thread:
-        which, calls = 0, [0]
-        while max(calls) >= which:
-            which, calls = which + 1, []
+        for which, calls in every_call():
             every_case(lambda views: start(lambda: calls.append(sampled(views.clear, which))))
         """,
     ],
@@ -484,13 +482,11 @@ def test_pycudas_stream_is_let_go_where_pycuda_can(python):
     done = python(
         """
         import warnings, cupy, pycuda.driver as drv, bridge, bridge.autoinit
-        from sampling import on_a_thread, sampled
+        from sampling import every_call, on_a_thread, sampled
 
         warnings.simplefilter("always")  # an error cannot leave a finalizer
         for start in (lambda action: action()), on_a_thread:
-            which, calls = 0, [0]
-            while calls[-1] >= which:
-                which += 1
+            for which, calls in every_call():
                 held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
                 start(lambda: calls.append(sampled(held.clear, which)))
         """
@@ -504,7 +500,7 @@ def test_a_pool_that_was_tried_has_its_block_back(python):
         """
         import gc, cupy, bridge, bridge.autoinit
         from pycuda.tools import DeviceMemoryPool
-        from sampling import sampled
+        from sampling import every_call, sampled
 
         gc.freeze()  # or the collector, which runs each time, looks through the modules
 
@@ -515,9 +511,7 @@ def test_a_pool_that_was_tried_has_its_block_back(python):
                 pass
 
         allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
-        which, calls = 0, [0]
-        while calls[-1] >= which:
-            which += 1
+        for which, calls in every_call():
             pool = DeviceMemoryPool()
             pool.allocate(1 << 20)
             assert pool.held_blocks == 1
