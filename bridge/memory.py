@@ -94,9 +94,9 @@ def pycuda_allocator(pool: Any = None, /) -> Callable[[int], Any]:
     -------
     callable
         Takes a number of bytes, returns what PyCUDA takes as ``gpudata``.  Raises `ContextError`
-        at the first call on a thread where the two libraries do not share a primary context (the
-        context is not looked at again), `ValueError` for sizes that are negative, and a
-        `MemoryError` of both libraries' kinds that says what each pool holds.
+        at the first call on a thread where the two libraries do not share a primary context (with
+        one GPU, the context is not looked at again), `ValueError` for sizes that are negative, and
+        a `MemoryError` of both libraries' kinds that says what each pool holds.
 
     Raises
     ------
