@@ -15,7 +15,7 @@ from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray, splay
 
 from . import context
-from .context import Keeper, keep, pycuda_current, pycuda_device
+from .context import Keeper, keep, keep_memory, pycuda_current, pycuda_device
 from .interface import (
     FAR,
     PLAIN_DTYPES,
@@ -96,8 +96,8 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     *Ordering:* work queued on `stream` happens before later work on CuPy's current stream; the
     host does not wait (rule: `bridge.streams`).
     *Cost:* 1.3 us, 0.3 of ``cupy.asarray(array)``, for any size; 3 us the first time that an array
-    is converted, 6 if it is the first slice of another.  Where a fence is needed, 2.5 us more, and
-    3.5 when the view goes.  0.3 us more where there are several GPUs, 1 us the first time.
+    is converted, and more if it is a slice.  Where a fence is needed, 2.5 us more, and 3.5 when
+    the view goes.  0.3 us more where there are several GPUs, 1 us the first time.
     """
     if not isinstance(array, GPUArray):
         return _other_as_cupy(array, stream)
@@ -286,19 +286,30 @@ _ADDRESSES = (drv.DeviceAllocation, int, np.integer, drv.PooledDeviceAllocation)
 def _look_into(array: Any, device_id: int, pointer: int) -> Known:
     """Find out what is to be known of a GPUArray."""
     gpudata, shape, dtype, strides = array.gpudata, array.shape, array.dtype, array.strides
-    memory, base = gpudata, array.base
+    keeper, base = Keeper(gpudata, device_id, gpudata), array.base
     # A holder of another kind may be given another address, and a CuPy array another shape.
     lasts = dtype in PLAIN_DTYPES and isinstance(gpudata, _ADDRESSES)
     if base is not None:
-        keep(base)  # a view of a slice may go before the array
         lasts = lasts and not isinstance(source_of(base), _ndarray)
-        while base is not None and (type(memory) is int or isinstance(memory, np.integer)):
-            # a slice, say
-            memory, base = (base.gpudata, base.base) if isinstance(base, GPUArray) else (base, None)
+        bases: set[int] = set()
+        while isinstance(base, GPUArray) and id(base) not in bases:  # of a slice, say
+            bases.add(id(base))
+            if _is_number(keeper.memory):
+                keeper.memory = base.gpudata
+            keep_memory(base, keeper)  # a view of the slice may go before it
+            base = base.base
+        if base is not None and not isinstance(base, GPUArray):
+            keep(base)  # a tuple of some, say
+            if _is_number(keeper.memory):
+                keeper.memory = base
     is_usual = 1 not in shape and 0 not in shape and contiguity(shape, strides, dtype.itemsize)[0]
-    keeper = Keeper(memory, device_id, gpudata)
     kept, unusual = strides if lasts else None, None if is_usual else strides
     return keeper, shape, kept, dtype, pointer, array.nbytes, unusual
+
+
+def _is_number(gpudata: Any) -> bool:
+    """Tell whether it is an address that keeps no memory."""
+    return type(gpudata) is int or isinstance(gpudata, np.integer)
 
 
 def _other_as_cupy(array: Any, stream: Any) -> Any:

@@ -305,20 +305,24 @@ def keep(value: Any) -> None:
             items = value.values() if issubclass(kind, dict) else value
             if any(issubclass(item, kinds) for item in set(map(type, items))):  # few, of many items
                 values.extend(items)
-        while issubclass(type(value), library.GPUArray):
-            _keep_memory(value)
+        while issubclass(type(value), library.GPUArray) and id(value) not in seen:
+            seen.add(id(value))
+            keep_memory(value)
             value = value.base  # of a slice, what it is one of
 
 
-def _keep_memory(array: Any) -> None:
+def keep_memory(array: Any, keeper: Keeper | None = None) -> None:
+    """Do so with the memory of one GPUArray; `keeper` may be one of it already."""
     gpudata = getattr(array, "gpudata", None)
     if not isinstance(gpudata, _OF_PYCUDA):  # an address, of what `base` keeps
         gpudata = getattr(array, "base", None)
     known = getattr(array, "_bridge_keeper", None)
     if isinstance(gpudata, _OF_PYCUDA) and (known is None or known.memory is not gpudata):
-        device_id = _home_of(int(gpudata))
-        if device_id is not None:
-            array._bridge_keeper = Keeper(gpudata, device_id)
+        if keeper is None or keeper.memory is not gpudata:
+            device_id = _home_of(int(gpudata))
+            keeper = None if device_id is None else Keeper(gpudata, device_id)
+        if keeper is not None:
+            array._bridge_keeper = keeper
     del gpudata  # see `Keeper`
 
 
@@ -341,7 +345,7 @@ def keep_at_the_end(
     if is_finalizing() or forked:
         keep(array)
     else:
-        _keep_memory(array)  # always: another finalizer, or who holds a frame, may drop it later
+        keep_memory(array)  # always: another finalizer, or who holds a frame, may drop it later
 
 
 _collecting = 0  # the thread on which the garbage collector is at work

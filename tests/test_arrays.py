@@ -270,6 +270,33 @@ def test_memory_swapped_between_gpuarrays_stays_with_the_view():
     assert np.array_equal(x.get(), np.arange(4))
 
 
+def test_bases_may_go_round_in_circles(python):
+    done = python(
+        """
+        import numpy as np, cupy, bridge, bridge.autoinit
+        from pycuda import gpuarray
+
+        a, b = gpuarray.zeros(4, np.float32), gpuarray.zeros(4, np.float32)
+        a.base, b.base = a, a[1:]
+        a.base.base = b
+        print(bridge.as_cupy(a), bridge.as_cupy(b))
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "[0. 0. 0. 0.] [0. 0. 0. 0.]\n")
+
+
+@pytest.mark.parametrize("how", ["None", "deleted"])
+def test_a_transpose_outlives_the_memory_of_its_array_being_taken_away(how):
+    a = gpuarray.to_gpu(np.arange(4, dtype=np.float32))
+    b = a.T
+    a.gpudata = None
+    if how == "deleted":
+        del a.gpudata
+    x = bridge.as_cupy(b)
+    del b
+    assert np.array_equal(x.get(), np.arange(4))
+
+
 @pytest.mark.parametrize("how", ["None", "deleted"])
 def test_a_view_outlives_the_memory_of_its_gpuarray_being_taken_away(how):
     a = gpuarray.to_gpu(np.arange(4, dtype=np.float32))

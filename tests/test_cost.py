@@ -121,6 +121,7 @@ def paths(gpus: str) -> dict[str, Callable[[], Any]]:
 def hot_paths() -> dict[str, Callable[[], Any]]:
     a = gpuarray.zeros(1000, np.float32)
     strided = gpuarray.zeros(1000, np.float32)[::2]
+    part = a[2:]
     x, y, z = (cupy.zeros(1000, np.float32) for _ in range(3))
     of_pycuda = bridge.as_pycuda(x)
     of_cupy = bridge.as_cupy(a)
@@ -144,6 +145,11 @@ def hot_paths() -> dict[str, Callable[[], Any]]:
         "as_cupy(a), the first time": lambda: (
             a.__dict__.pop("_bridge_known", None),
             bridge.as_cupy(a),
+        ),
+        "as_cupy(a[2:]), the first time": lambda: (
+            a.__dict__.pop("_bridge_keeper", None),
+            part.__dict__.pop("_bridge_known", None),
+            bridge.as_cupy(part),
         ),
         "as_pycuda(x)": lambda: bridge.as_pycuda(x),
         "as_cupy(as_pycuda(x))": lambda: bridge.as_cupy(of_pycuda),
@@ -179,6 +185,7 @@ LIMITS = {
     "as_cupy(a)": Cost(111, 8, 0),
     "as_cupy(a[::2])": Cost(111, 8, 0),
     "as_cupy(a), the first time": Cost(293, 21, 0),
+    "as_cupy(a[2:]), the first time": Cost(424, 37, 0),
     "as_pycuda(x)": Cost(129, 9, 0),
     "as_cupy(as_pycuda(x))": Cost(166, 12, 0),
     "as_pycuda(as_cupy(a))": Cost(194, 13, 0),
@@ -203,6 +210,7 @@ ON_SEVERAL = {
     "as_cupy(a)": Cost(139, 11),
     "as_cupy(a[::2])": Cost(139, 11),
     "as_cupy(a), the first time": Cost(346, 26),
+    "as_cupy(a[2:]), the first time": Cost(477, 42),
     "as_pycuda(x)": Cost(168, 13),
     "as_cupy(as_pycuda(x))": Cost(214, 16),
     "as_pycuda(as_cupy(a))": Cost(233, 17),

@@ -368,6 +368,8 @@ LET_GO = """
         lambda a, s: bridge.wrap_pycuda(lambda b: b)(a),
         lambda a, s: [a, bridge.as_cupy(a)],  # the array goes last
         lambda a, s: [a, bridge.as_cupy(a[2:])],
+        lambda a, s: [a, bridge.as_cupy(a[2:].reshape(-1, 2).T[1:])],
+        lambda a, s: [a, bridge.as_cupy(a.T)],
         lambda a, s: [a, bridge.as_pycuda(a, stream=s)],
         under_a_stream,
     ]
@@ -474,7 +476,43 @@ LET_GO = """
 def test_pycudas_memory_is_let_go_anywhere(let_go, python):
     done = python(LET_GO + "\n    " + let_go.strip() + "\n")
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(done.stdout.splitlines()) == {"60 cases"}
+    assert set(done.stdout.splitlines()) == {"70 cases"}
+
+
+def test_memory_that_was_swapped_before_the_conversion_is_let_go_anywhere(python):
+    done = python(
+        """
+        import numpy as np, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        from sampling import on_a_thread
+
+        a, b = (gpuarray.zeros(9, np.float32) for _ in range(2))
+        part = a.T
+        a.gpudata, b.gpudata = b.gpudata, a.gpudata
+        held = [bridge.as_cupy(part)]
+        del a, b, part
+        on_a_thread(held.clear)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_base_of_any_kind_holds_is_let_go_anywhere(python):
+    done = python(
+        """
+        import numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        from sampling import on_a_thread
+
+        held = [gpuarray.zeros(9, np.float32) for _ in range(3)]
+        a, b, c = held
+        bridge.as_cupy(gpuarray.GPUArray(9, np.float32, base=(a, b), gpudata=int(a.gpudata)))
+        bridge.as_cupy(gpuarray.GPUArray(9, np.float32, base=[c], gpudata=drv.mem_alloc(36)))
+        del a, b, c
+        on_a_thread(held.clear)
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_pycudas_stream_is_let_go_where_pycuda_can(python):
