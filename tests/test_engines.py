@@ -50,7 +50,7 @@ def run_dask_blocks(package, change=("", "")):
     assert change[0] in text
     return run_python(
         f"exec(compile({text.replace(*change)!r}, 'dask_blocks.py', 'exec'))",
-        devices=2,
+        devices=GPUS or 2,  # on GPUs the workers get no host driver
         DASK_DISTRIBUTED__WORKER__PRELOAD=repr(PRELOAD),
     )
 
