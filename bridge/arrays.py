@@ -296,9 +296,9 @@ def _look_into(array: Any, device_id: int, pointer: int) -> Known:
             bases.add(id(base))
             if _is_number(keeper.memory):
                 keeper.memory = base.gpudata
-            keep_memory(base, keeper)  # a view of the slice may go before it
+            keep_memory(base, keeper)  # a view of the slice may go before its base
             base = base.base
-        if base is not None and not isinstance(base, GPUArray):
+        if base is not None and not isinstance(base, GPUArray):  # no circle
             keep(base)  # a tuple of some, say
             if _is_number(keeper.memory):
                 keeper.memory = base

@@ -312,7 +312,7 @@ def keep(value: Any) -> None:
 
 
 def keep_memory(array: Any, keeper: Keeper | None = None) -> None:
-    """Do so with the memory of one GPUArray; `keeper` may be one of it already."""
+    """Have the memory of one GPUArray freed so, by `keeper` where that is of the same memory."""
     gpudata = getattr(array, "gpudata", None)
     if not isinstance(gpudata, _OF_PYCUDA):  # an address, of what `base` keeps
         gpudata = getattr(array, "base", None)
