@@ -96,8 +96,8 @@ def as_cupy(array: Any, /, *, stream: Any = None) -> Any:
     *Ordering:* work queued on `stream` happens before later work on CuPy's current stream; the
     host does not wait (rule: `bridge.streams`).
     *Cost:* 1.3 us, 0.3 of ``cupy.asarray(array)``, for any size; 3 us the first time that an array,
-    or a slice of one, is converted.  Where a fence is needed, 2.5 us more, and 3.5 when
-    the view goes.  0.3 us more where there are several GPUs, 1 us the first time.
+    or a slice of one, is converted.  Where a fence is needed, 2.5 us more, and 3.5 when the view
+    goes.  0.3 us more where there are several GPUs, 1 us the first time.
     """
     if not isinstance(array, GPUArray):
         return _other_as_cupy(array, stream)
