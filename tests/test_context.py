@@ -9,6 +9,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from conftest import ROOT
 from pycuda import gpuarray
 
 import bridge
@@ -306,7 +307,7 @@ def test_a_context_of_autoinit_that_is_detached_is_made_anew(module, python):
     assert done.returncode == 0
     # PyCUDA's module, at exit, says that it cannot pop its own.
     assert done.stderr == "" or module != "bridge.autoinit"
-    assert "bridge" not in done.stderr
+    assert f"{ROOT}/bridge/" not in done.stderr  # its modules; the checkout may lie in any folder
 
 
 def test_a_users_own_retained_context_is_accepted_and_forgotten(python):
