@@ -23,6 +23,8 @@ ctk   := $(shell $(PYTHON) -c 'import ctypes; \
 cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])$(CUPY)
 ready := $(venv)/.installed$(if $(ctk),-$(ctk))
 
+compiled := $(wildcard bridge/*.pyx)
+
 sphinx := -c docs -q -n -W --keep-going
 
 # Another PyCUDA or bridge on the caller's path is not the one to test.
@@ -30,18 +32,20 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest versions bench scaling notebooks docs links clean
+.PHONY: help demo test lint types wheel pytest coverage versions bench scaling notebooks docs links \
+	clean
 
 help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
 	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
+	@echo 'make coverage   pytest, then the lines that it did not run, of the compiled modules too'
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
 	@echo 'make scaling    measure several GPUs, Dask and NCCL on them (needs two or more)'
 	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
-	@echo 'make clean      remove the environments'
+	@echo 'make clean      remove the environments and what was built'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
 demo: $(ready)
@@ -57,8 +61,22 @@ types: $(ready)
 	$(bin)/mypy
 
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
+workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(ready)
-	$(bin)/python -m pytest $(if $(ctk),,-n auto --dist worksteal) $(ARGS)
+	$(bin)/python -m pytest $(workers) $(ARGS)
+
+# Left out is what interrupts the package at any step and counts on its speed. The compiled modules
+# are built with line tracing, and the stamp is removed, so that the next target builds usual ones.
+# Python 3.10 to 3.12: under 3.13, nothing of a compiled module is seen (Cython 3.3, coverage 7.17).
+coverage: $(ready)
+	@$(pip) coverage cython setuptools
+	@rm -f $(ready)
+	$(bin)/cython -X linetrace=True $(compiled)
+	$(bin)/python setup.py -q build_ext --inplace -D CYTHON_TRACE_NOGIL
+	$(bin)/coverage erase
+	-$(bin)/coverage run -m pytest $(workers) -k 'not signals_handler' $(ARGS)
+	$(bin)/coverage combine -q
+	$(bin)/coverage report
 
 # Each row's Python must be on PATH. Made anew each time: the newest versions change.
 versions: $(venv)/pyvenv.cfg
@@ -94,9 +112,10 @@ links: $(ready)
 	$(bin)/sphinx-build $(sphinx) -b linkcheck . build/links
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist *.egg-info bridge/*.c bridge/*.so
 
-# The wheel is built from the sdist, holds what bridge/ holds, and can be imported on its own.
+# The wheel is built from the sdist, holds what bridge/ holds, compiled where it is to be, and can be
+# imported on its own.
 wheel: $(venv)/.wheel
 $(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* bridge/include/* README.md MANIFEST.in)
 	@echo 'Building sdist and wheel'
@@ -104,12 +123,13 @@ $(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* bridge/include/* R
 	@$(bin)/python -m build --outdir $(venv)/wheel >$(venv)/wheel.log 2>&1 || \
 		{ cat $(venv)/wheel.log; exit 1; }
 	@$(pip) --no-deps --target $(venv)/wheel/site $(venv)/wheel/*.whl
-	@diff -r -x __pycache__ bridge $(venv)/wheel/site/bridge
-	@cd $(venv)/wheel/site && ../../bin/python -c 'import bridge; print("wheel", bridge.__version__)'
+	@diff -r -x __pycache__ -x '*.p[yx][xd]' -x '*.c' -x '*.so' bridge $(venv)/wheel/site/bridge
+	@cd $(venv)/wheel/site && ls $(compiled:.pyx=.*.so) && \
+		../../bin/python -c 'import bridge; print("wheel", bridge.__version__)'
 	@touch $@
 
-# The environment: PyCUDA built, then CuPy and the package itself.
-$(ready): $(venv)/.pycuda setup.cfg pyproject.toml
+# The environment: PyCUDA built, then CuPy and the package itself, which is compiled then.
+$(ready): $(venv)/.pycuda setup.cfg setup.py pyproject.toml $(compiled) $(wildcard bridge/*.pxd)
 	@echo 'Installing $(cupy), the tools for tests, and the package'
 	@$(pip) -e '.[cuda$(CUDA),test]' '$(cupy)' 'numpy$(NUMPY)'
 	@touch $@

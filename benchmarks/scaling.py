@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import batches, scaling_tables, waves
 from benchmarks.measure import Timing
 from benchmarks.report import machine
-from bridge.config import count_gpus
+from bridge.report import count_gpus
 
 
 class Plan(NamedTuple):

@@ -14,10 +14,10 @@ from pycuda.gpuarray import GPUArray
 
 from . import context
 from .arrays import address_of, as_cupy
+from .errors import named
 from .interface import PLAIN_DTYPES, check_array, check_device, contiguity
 from .memory import Allocation
 from .signature import Parameter
-from .words import named
 
 _ndarray = cupy.ndarray
 HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
@@ -26,7 +26,6 @@ _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
 # PyCUDA's packer has no code for these two; they travel as integers of their width.
 _AS_INTEGERS = {"?": "B", "e": "H"}
 _PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
-_NOT_OF_PYCUDA = frozenset([_ndarray, bool, int, float, *_PLAIN])  # found out faster
 _WIDTHS = {
     int: "numpy.int32 or numpy.int64",
     float: "numpy.float32 or numpy.float64",
@@ -36,8 +35,6 @@ _WIDTHS = {
 
 def is_of_pycuda(value: Any) -> bool:
     """Tell whether an argument is memory that PyCUDA's default stream may be working on."""
-    if type(value) in _NOT_OF_PYCUDA:
-        return False
     if isinstance(value, np.ndarray):
         return isinstance(value.base, drv.ManagedAllocation)
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
@@ -48,23 +45,18 @@ def pack_arguments(
 ) -> tuple[list[Any], bytes, bool]:
     """Return PyCUDA's argument handlers, the parameter buffer, and if PyCUDA's memory is in it.
 
-    The layout is the one of ``pycuda.driver.Function.__call__``: a C struct of the arguments.
+    The buffer is a C struct of the arguments, as ``pycuda.driver.Function.__call__`` lays it out.
     """
     layout = ""
     values: list[Any] = []
     handlers: list[Any] = []
     of_pycuda = False
-    compare = context.check_devices
     for index, value in enumerate(args):
         kind = type(value)
         if kind is np.ndarray:
             value = by_value(value)
             kind = type(value)
-        if (
-            kind is _ndarray
-            and value._c_contiguous
-            and (not compare or value.data.device_id == device_id)
-        ):
+        if kind is _ndarray and value._c_contiguous and value.data.device_id == device_id:
             layout += "P"
             values.append(value.data.ptr)
         elif kind in _PLAIN:
@@ -106,17 +98,11 @@ def _alignment(dtype: np.dtype[Any]) -> int:
 def pointer_of(
     value: Any, caller: str, device_id: int, strided: bool
 ) -> tuple[int, np.dtype[Any] | None]:
-    """Return the device pointer that an argument means, and the dtype there, if it is known.
-
-    Raises
-    ------
-    TypeError, ValueError, BufferError, ContextError
-        If it means none, or one that a kernel could not use; `caller` begins the message.
-    """
+    """Return an argument's device pointer, and the dtype there if it is known."""
     if value is None:
         return 0, None
     if isinstance(value, HOLDERS):
-        return checked(int(value), caller, device_id), None
+        return _checked(int(value), caller, device_id), None
     if isinstance(value, drv.ArgumentHandler):
         return int(value.get_device_alloc()), getattr(value.array, "dtype", None)
     if isinstance(value, TextureObject | SurfaceObject):
@@ -137,10 +123,10 @@ def pointer_of(
         array = value
         layout = tuple(value.shape), tuple(value.strides), value.dtype.itemsize
         contiguous = any(contiguity(*layout))
-        pointer = checked(address_of(value, caller), caller, device_id)
+        pointer = _checked(address_of(value, caller), caller, device_id)
     elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
         if isinstance(value.gpudata, int | np.integer):
-            return checked(int(value.gpudata), caller, device_id), None
+            return _checked(int(value.gpudata), caller, device_id), None
         return pointer_of(value.gpudata, caller, device_id, strided)[0], None
     else:
         try:
@@ -158,10 +144,8 @@ def pointer_of(
     return pointer, array.dtype
 
 
-def checked(pointer: int, caller: str, device_id: int) -> int:
-    """Return a pointer, looked up where there is more than one device."""
-    if context.check_devices:
-        check_device(pointer, caller, device_id)
+def _checked(pointer: int, caller: str, device_id: int) -> int:
+    check_device(pointer, caller, device_id)
     return pointer
 
 
@@ -176,27 +160,9 @@ def by_value(value: Any) -> Any:
 def convert(
     value: Any, parameter: Parameter, size: int, caller: str, device_id: int, strided: bool
 ) -> Any:
-    """Return an argument as the parameter's code of `struct` takes it (see `code_of`).
+    """Return an argument as `struct` packs it under the code of `code_of`.
 
-    Parameters
-    ----------
-    value : object
-        The argument.
-    parameter : Parameter
-        What the source says of the parameter.
-    size : int
-        Its size in bytes.
-    caller : str
-        Begins the message: the kernel and the argument's number.
-
-    Raises
-    ------
-    TypeError
-        If the argument is not what the kernel declares.
-    ValueError, BufferError, ContextError
-        As `pointer_of`.
-    OverflowError
-        If a Python int does not fit.
+    `size` is the parameter's, in bytes.  `caller` begins error messages: "kernel: argument 0".
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value = by_value(value)
@@ -256,11 +222,10 @@ def _as_pointer(
 
 
 def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Tell whether a kernel may read one as the other.
+    """Tell whether a kernel may read one dtype as the other.
 
-    Integers of one width are interchangeable; float16 is with those of 16 bits, as which kernels
-    took it before CUDA had the type; complex numbers are pairs of their parts.  Structs and bytes
-    may be anything.
+    Integers of one width are interchangeable, and 16-bit ones with float16, which older kernels
+    declare so.  Complex numbers are pairs of their parts.  Structs and bytes may be anything.
     """
     if not one.isnative:
         return False
@@ -273,7 +238,7 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def _may_be_passed_as(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Tell whether a value is passed as its bits: of integers, of bytes, and of the old halves."""
+    """Tell whether a value is passed as its bits: integers, bytes, and float16 as uint16."""
     if given.itemsize != wanted.itemsize:
         return False
     if given.kind in "iub":

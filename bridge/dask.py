@@ -1,4 +1,4 @@
-"""Dask: GPUArrays travel between workers, and workers let go of them.
+"""Dask: GPUArrays travel between workers.
 
 Importing this module registers how a `GPUArray` is sent and pickled; `Plugin` does so on every
 worker of a cluster.  It needs ``distributed`` (``pip install 'pycuda-cupy-bridge[dask]'``).
@@ -10,7 +10,6 @@ Sources: the documentation of ``distributed``, "Serialization" (families ``dask`
 from __future__ import annotations
 
 import copyreg
-import os
 import pickle
 import threading
 import uuid
@@ -22,38 +21,28 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 from dask.sizeof import sizeof
-from distributed import WorkerPlugin
-from distributed.protocol import (
-    cuda_deserialize,
-    cuda_serialize,
-    dask_deserialize,
-    dask_serialize,
-)
+from distributed import WorkerPlugin, protocol
 from pycuda.gpuarray import GPUArray
 
+from ._core import pointer_home
 from .arrays import address_of, as_cupy, as_pycuda
-from .context import ContextError, keep_at_the_end, primary_context
-from .interface import pointer_device
+from .context import ContextError, primary_context
 
 __all__ = ["Plugin"]
 
-Sent = tuple[dict[str, Any], list[Any]]
-
-_HERE = uuid.uuid4().hex
-
-
-def _process() -> str:
-    return f"{_HERE}-{os.getpid()}"  # the former is the same in a forked child
+_HERE = uuid.uuid4().hex  # names this process
 
 
 class Plugin(WorkerPlugin):  # type: ignore[misc]
-    """Have every worker send GPUArrays, and let go of them wherever Dask does.
+    """Have every worker of a cluster send and receive GPUArrays.
 
-    On each worker, also on those that join or start again later, this module is imported.  Dask
-    drops what tasks make on threads without a context, where PyCUDA cannot free what it allocated.
-    Hence, from then on, every `GPUArray` of the process may be dropped anywhere.  On a worker that
-    has a GPU and runs on the main thread of its process, ``bridge.autoinit`` is imported: modules
-    that begin with that, or with ``pycuda.autoinit``, come with tasks, on threads that it refuses.
+    Each worker imports this module, also one that joins or restarts later.  A worker that has a
+    GPU and runs on the main thread of its process also imports ``bridge.autoinit``: tasks may then
+    import modules that begin with that, or with ``pycuda.autoinit``, on other threads.
+
+    Dask drops what a task returns on a thread without a context.  Memory is freed there if the
+    array was converted or is from `bridge.pycuda_allocator`, or if the task is decorated with
+    ``@bridge.primary_context()``; else PyCUDA loses it.
 
     Examples
     --------
@@ -67,78 +56,50 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Begin, on a worker."""
-        # Of what tasks make, only results are shown to a plugin, and not all of them: a task may
-        # be fused with the next one, cancelled, or fail.  PyCUDA's class has no finalizer.
-        GPUArray.__del__ = keep_at_the_end
-        if threading.current_thread() is not threading.main_thread():
-            return
-        # On CuPy's device, where tasks are, and not the one that PyCUDA's rule names.  Where it
-        # cannot be imported, whoever needs it is told why.
-        with suppress(ContextError, drv.Error), primary_context():
-            from . import autoinit  # noqa: F401
+        if threading.current_thread() is threading.main_thread():
+            # On CuPy's device, where tasks run.  A later import says why this one has failed.
+            with suppress(ContextError, drv.Error), primary_context():
+                from . import autoinit  # noqa: F401
 
 
-@sizeof.register(GPUArray)  # type: ignore[untyped-decorator]
-def _size(array: Any) -> int:
-    return int(array.nbytes)
-
-
-def _send_on_device(array: Any) -> Sent:
+def _send_on_device(array: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return what describes a device array, and its memory as one-dimensional bytes."""
-    if isinstance(array, GPUArray):
+    is_pycuda = isinstance(array, GPUArray)
+    if is_pycuda:
         pointer = address_of(array, "dask")
-        with primary_context(pointer_device(pointer, "dask: the array") if array.size else None):
+        with primary_context(pointer_home(pointer)[0] if array.size else None):
             array = as_cupy(array)
     with array.device:
         if not array.flags.forc:
             array = cupy.ascontiguousarray(array)
-        order = "C" if array.flags.c_contiguous else "F"
         header = {
+            "is_pycuda": is_pycuda,
             "shape": array.shape,
-            "order": order,
+            "strides": array.strides,
             "dtype": pickle.dumps(array.dtype),
-            "home": (_process(), array.device.id),
+            "home": (_HERE, array.device.id),
         }
         # Not `view`, which refuses arrays in Fortran order, and those of no dimensions.
         return header, [cupy.ndarray(array.nbytes, np.uint8, array.data)]
 
 
-def _send(array: Any) -> Sent:
+def _send(array: Any) -> tuple[dict[str, Any], list[Any]]:
     header, (data,) = _send_on_device(array)
     return header, [memoryview(data.get())]
 
 
-def _device(header: dict[str, Any]) -> int | None:
-    """Return the device of what Dask has spilled; None, the current one, for what was sent."""
-    process, device_id = header["home"]
-    return int(device_id) if process == _process() else None
-
-
-def _receive_cupy_on_device(header: dict[str, Any], frames: Sequence[Any]) -> Any:
-    (frame,) = frames
-    dtype = pickle.loads(header["dtype"])
-    with cupy.cuda.Device(_device(header)):
-        data = cupy.asarray(frame).data
-        return cupy.ndarray(tuple(header["shape"]), dtype, data, order=header["order"])
-
-
-def _receive_cupy(header: dict[str, Any], frames: Sequence[Any]) -> Any:
-    (frame,) = frames
-    with cupy.cuda.Device(_device(header)):
-        data = cupy.asarray(np.frombuffer(frame, np.uint8))
-        # It may be used on another thread, and each may have a default stream of its own.
-        cupy.cuda.get_current_stream().synchronize()
-        return _receive_cupy_on_device(header, [data])
-
-
-def _receive_on_device(header: dict[str, Any], frames: Sequence[Any]) -> Any:
-    with primary_context(_device(header)):
-        return as_pycuda(_receive_cupy_on_device(header, frames))
-
-
 def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
-    with primary_context(_device(header)):
-        return as_pycuda(_receive_cupy(header, frames))
+    (frame,) = frames
+    process, device_id = header["home"]
+    # What this process has spilled comes back to its device, what was sent to the current one.
+    with primary_context(device_id if process == _HERE else None):
+        is_on_host = not hasattr(frame, "__cuda_array_interface__")
+        data = cupy.asarray(np.frombuffer(frame, np.uint8) if is_on_host else frame).data
+        if is_on_host:  # the array may be used on a thread with a default stream of its own
+            cupy.cuda.get_current_stream().synchronize()
+        dtype, strides = pickle.loads(header["dtype"]), tuple(header["strides"])
+        array = cupy.ndarray(tuple(header["shape"]), dtype, data, strides)
+        return as_pycuda(array) if header["is_pycuda"] else array
 
 
 def _pickled(array: Any) -> Any:
@@ -148,16 +109,17 @@ def _pickled(array: Any) -> Any:
     return _receive, (header, [bytearray(data)])
 
 
-copyreg.pickle(GPUArray, _pickled)  # an argument in a graph, an attribute of an object
-cuda_serialize.register(GPUArray)(_send_on_device)
-cuda_deserialize.register(GPUArray)(_receive_on_device)
-dask_serialize.register(GPUArray)(_send)
-dask_deserialize.register(GPUArray)(_receive)
+def _register(kind: type) -> None:
+    protocol.cuda_serialize.register(kind)(_send_on_device)
+    protocol.cuda_deserialize.register(kind)(_receive)
+    protocol.dask_serialize.register(kind)(_send)
+    protocol.dask_deserialize.register(kind)(_receive)
 
+
+_register(GPUArray)
+sizeof.register(GPUArray)(lambda array: int(array.nbytes))
+copyreg.pickle(GPUArray, _pickled)  # an argument in a graph, an attribute of an object
 try:
     import distributed.protocol.cupy  # noqa: F401
-except ImportError:  # Dask itself sends CuPy's arrays only where RMM or Numba is there
-    cuda_serialize.register(cupy.ndarray)(_send_on_device)
-    cuda_deserialize.register(cupy.ndarray)(_receive_cupy_on_device)
-    dask_serialize.register(cupy.ndarray)(_send)
-    dask_deserialize.register(cupy.ndarray)(_receive_cupy)
+except ImportError:  # Dask itself sends CuPy arrays only where RMM or Numba is installed
+    _register(cupy.ndarray)

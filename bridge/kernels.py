@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import cupy
@@ -10,10 +9,10 @@ import pycuda.driver as drv
 
 from . import context
 from .arguments import pack_arguments
+from .errors import named
 from .function import Function
 from .launching import explain, extent, refuse_outside_of_capture, run_in_order, shared_bytes
 from .streams import handle_of, pycuda_stream_of
-from .words import named
 
 _current_stream = cupy.cuda.get_current_stream
 
@@ -33,29 +32,26 @@ def launch(
     Parameters
     ----------
     function : pycuda.driver.Function
-        From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  A function
-        of `SourceModule`, the one here, is called with the same arguments.
+        From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  Functions
+        of `bridge.SourceModule` are accepted and called.
     *args
         In the order of the kernel's parameters: device arrays (`GPUArray`, `cupy.ndarray`, any
-        ``__dlpack__`` or ``__cuda_array_interface__``), device allocations and pointer holders,
-        None for a null pointer, NumPy scalars of the parameter's width, ``numpy.void`` for a
-        struct, ``pycuda.driver.In``, ``Out`` and ``InOut``.  Of Python's numbers only bool is
-        taken (one byte): the others have no width that the kernel could be known to want.
+        ``__dlpack__`` or ``__cuda_array_interface__``), device allocations, None for a null
+        pointer, NumPy scalars of the parameter's width, ``numpy.void`` for a struct, bool (one
+        byte), ``pycuda.driver.In``, ``Out`` and ``InOut``.
     grid, block : int or sequence of 1 to 3 ints
-        Blocks of the grid, threads of a block.
+        Blocks in the grid, threads per block.
     shared : int
-        Dynamic shared memory, bytes a block.
+        Dynamic shared memory, bytes per block.
     stream : pycuda.driver.Stream, or a CuPy stream over one, optional
-        The stream to launch on; PyCUDA's default one if omitted, or the one CuPy runs on under
-        `use_stream`.
+        PyCUDA's default stream if omitted, or the one given to `use_stream`.
     strided : bool
-        Take arrays that are not contiguous: the kernel knows their strides.
+        Accept arrays that are not contiguous: the kernel knows their strides.
 
     Raises
     ------
     ContextError
-        If the two libraries do not share a primary context here, or an array is on a device
-        other than the current one.
+        If the libraries share no primary context here, or an array is on another device.
     TypeError
         If an argument is on the host, or has no width or no meaning for a kernel.
     ValueError
@@ -70,13 +66,11 @@ def launch(
 
     Notes
     -----
-    *Ownership:* CUDA takes the pointers, not the arrays.  An array dropped after the launch goes
-    back to its pool in the order of CuPy's current stream, which the kernel is part of.
-    *Ordering:* after what CuPy's current stream has queued, before what it queues later; where
-    memory of PyCUDA's is among the arguments, likewise with PyCUDA's default stream.  By events
-    where CUDA does not order the streams itself (rule: `bridge.streams`).  Nothing waits on the
-    host, but ``In``, ``Out`` and ``InOut`` copy synchronously.
-    *Cost:* PyCUDA's bare launch and 0.3 us an argument; 4 us more where fences are needed.
+    *Ownership:* an array dropped after the launch returns to its pool after the kernel.
+    *Ordering:* after the work queued on CuPy's current stream, and before later work there; with
+    PyCUDA's memory among the arguments, also on PyCUDA's default stream (rule: `bridge.streams`).
+    The host waits only for ``In``, ``Out`` and ``InOut``.
+    *Cost:* PyCUDA's bare launch, a little per argument, and a fence where streams differ.
     """
     if isinstance(function, Function):
         function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
@@ -99,29 +93,14 @@ def launch(
         )
     there = handle_of(target, "launch", "stream", False)
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
+    shared = shared_bytes(shared, "launch")
     handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")
     refuse_outside_of_capture(here, there, handlers, "launch")
-    start = functools.partial(_start, function, grid, block, buffer, shared, target, device_id)
+
+    def start() -> None:
+        try:
+            function._launch_kernel(grid, block, buffer, shared, target)
+        except (drv.Error, OverflowError) as error:
+            raise explain(error, function, grid, block, shared, device_id, "launch") from error
+
     run_in_order(start, here, there, device_id, of_pycuda, handlers)
-
-
-def _start(
-    function: Any,
-    grid: Any,
-    block: Any,
-    buffer: bytes,
-    shared: int,
-    stream: Any,
-    device_id: int,
-) -> None:
-    try:
-        function._launch_kernel(grid, block, buffer, shared, stream)
-    except TypeError:  # all but `shared` has been looked at
-        size = shared_bytes(shared, "launch")
-        if type(shared) is int:
-            raise
-        _start(function, grid, block, buffer, size, stream, device_id)  # of NumPy's int
-    except (drv.Error, OverflowError) as error:
-        if isinstance(error, OverflowError):
-            shared_bytes(shared, "launch")
-        raise explain(error, function, grid, block, shared, device_id, "launch") from error

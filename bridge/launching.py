@@ -10,29 +10,20 @@ import pycuda.driver as drv
 from cupy.cuda import runtime
 
 from . import context
+from .errors import named
 from .streams import is_capturing, order
-from .words import named
 
-_INTEGERS = (int, np.integer)
 _OUT_OF_RESOURCES = 701  # CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
 
 
 def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
-    """Return a grid's or block's three extents.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If they are not 1 to 3 ints, each 1 or more.
-    """
+    """Return the three extents of a grid or a block, given as 1 to 3 ints."""
     if type(value) is tuple and 1 < len(value) < 4:  # the usual forms, without the slower checks
         x, y, z = value if len(value) == 3 else (*value, 1)
         if type(x) is type(y) is type(z) is int and x > 0 and y > 0 and z > 0:
             return x, y, z
     sizes = tuple(value) if isinstance(value, Sequence) else (value,)
-    if not 1 <= len(sizes) <= 3 or not all(
-        isinstance(n, _INTEGERS) and n is not True and n is not False for n in sizes
-    ):
+    if not 1 <= len(sizes) <= 3 or not all(map(_is_integer, sizes)):
         raise TypeError(
             f"{caller}: {name} is {named(value)}; an int or 1 to 3 of them (a tuple or list) are "
             "accepted"
@@ -44,18 +35,15 @@ def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
 
 
 def shared_bytes(value: Any, caller: str) -> int:
-    """Return the bytes of dynamic shared memory.
+    """Return the bytes of dynamic shared memory."""
+    if _is_integer(value) and value >= 0:
+        return int(value)
+    kind = ValueError if _is_integer(value) else TypeError
+    raise kind(f"{caller}: shared is {named(value)}; bytes, an int of 0 or more")
 
-    Raises
-    ------
-    TypeError, ValueError
-        If they are no int of 0 or more.
-    """
-    if isinstance(value, bool) or not isinstance(value, _INTEGERS):
-        raise TypeError(f"{caller}: shared is {named(value)}; bytes, an int of 0 or more")
-    if value < 0:
-        raise ValueError(f"{caller}: shared is {named(value)}; bytes, an int of 0 or more")
-    return int(value)
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def run_in_order(
@@ -68,25 +56,11 @@ def run_in_order(
 ) -> None:
     """Call `start`, which launches on stream `there`, as if it were on CuPy's stream `here`.
 
-    Parameters
-    ----------
-    start : callable
-        Does the launch.
-    here, there : int
-        Handles of streams.
-    device_id : int
-    of_pycuda : bool
-        Memory of PyCUDA's is among the arguments: work may be pending on its default stream, and
-        be queued there next.
-    handlers : sequence of pycuda.driver.ArgumentHandler
-        Copy from and to the host before and after, on PyCUDA's default stream.
+    With PyCUDA's memory among the arguments, also as if on PyCUDA's default stream.  The handlers
+    (``pycuda.driver.In``, ``Out``) copy there before and after.
     """
-    if here == there and not (handlers or (of_pycuda and here)):
-        start()
-        return
-    others = [here]
-    if of_pycuda and here:
-        others.append(0)
+    others = {here, 0} if of_pycuda else {here}
+    others.discard(there)
     for handler in handlers:
         handler.pre_call(None)
     for other in others:
@@ -125,17 +99,8 @@ def explain(
 ) -> Exception:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, as far as it is clear.
 
-    Parameters
-    ----------
-    error : Exception
-        CUDA's, from either library; or an OverflowError of theirs.
-    function : object
-        With the attributes of ``pycuda.driver.Function``.
-    grid, block : sequence of three ints
-    shared : int
-        Dynamic shared memory, bytes.
-    device_id : int
-    caller : str
+    `error` is CUDA's, from either library, or an OverflowError.  `function` has the attributes of
+    ``pycuda.driver.Function``.
     """
     kind: Any = type(error)
     reason = context.failure()

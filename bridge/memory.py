@@ -1,51 +1,43 @@
-"""One pool for both libraries: allocators for either, out of pools of either; and what all hold.
+"""One pool for both libraries: allocators for either, and what all pools hold.
 
-Each pool orders the reuse of its blocks in its own way.  CuPy's does so per stream: a block
-that was allocated under a stream is handed out again under that stream.  PyCUDA's knows no
-streams: what it hands out is right for PyCUDA's default stream.  The allocators here keep to the
-rule of the pool that they take from, and what PyCUDA allocates belongs to its default stream.
+CuPy's pools order the reuse of a block by the stream it was allocated on.  PyCUDA's pools know no
+streams.  Memory that PyCUDA allocates therefore belongs to PyCUDA's default stream.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from operator import index
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cupy
 import pycuda.driver as drv
 from cupy.cuda import MemoryAsyncPool, MemoryPointer, MemoryPool, UnownedMemory
-from pycuda.gpuarray import GPUArray
 
-from . import context
-from .arrays import viewed
-from .context import Keeper
-from .interface import pointer_device
-from .streams import (
-    Lease,
-    end_waiting_leases,
-    fence,
-    is_capturing,
-    source_of,
-    waiting_leases,
-)
-from .words import named
+from . import _core
+from ._core import allocate as take, keep_at_home, pointer_home
+from ._driver import cuda_device, current_device
+from .context import ContextError, failure, primary_context, start_cuda
+from .errors import named
+from .streams import fence, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
 _NULL = cupy.cuda.Stream.null
-_MEMORY_ERRORS = (MemoryError, drv.MemoryError, cupy.cuda.runtime.CUDARuntimeError)
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
-_POOLS = (*_CUPY_POOLS, drv.DeviceMemoryPool)
+
+Malloc = Callable[[int], Any]
+
+# CuPy's pools have no weak references: the allocators here stand for them.
+_cupy_mallocs: WeakKeyDictionary[Malloc, Malloc] = WeakKeyDictionary()
+# PyCUDA's pools that were used, and their devices.
+_pycuda_pools: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # type: ignore[misc]
-    """Memory cannot be allocated, even after both libraries' unused memory was released.
-
-    CuPy's ``OutOfMemoryError`` (a `MemoryError`) and PyCUDA's ``pycuda.driver.MemoryError`` in one:
-    code of either library catches it.
-    """
+    """Memory cannot be allocated; either library's ``except`` catches it."""
 
     def __init__(self, message: str) -> None:
         Exception.__init__(self, message)
@@ -55,48 +47,38 @@ class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # t
 
 
 class Allocation(int):
-    """An address in device memory that keeps the memory: the ``gpudata`` of a `GPUArray`.
+    """An address in device memory, the ``gpudata`` of a `GPUArray`; `memory` keeps the memory."""
 
-    PyCUDA's own class for the purpose, ``PointerHolderBase``, takes 0.6 us longer.
-
-    Attributes
-    ----------
-    memory : object
-        What keeps the memory: a ``cupy.cuda.MemoryPointer``, or a block of PyCUDA's pool.
-    """
-
-    memory: Any
+    memory: Any  # a cupy.cuda.MemoryPointer
 
     @property
     def gpudata(self) -> int:
-        """The address; PyCUDA takes what has this attribute as an argument of kernels."""
+        """The address.  PyCUDA's kernels accept objects with this attribute."""
         return int(self)
 
     def free(self) -> None:
-        """Give the memory back now, as ``DeviceAllocation.free``."""
+        """Free the memory now, as ``DeviceAllocation.free``."""
         self.memory = None
 
 
-def pycuda_allocator(pool: Any = None, /) -> Callable[[int], Any]:
+def pycuda_allocator(pool: Any = None, /) -> Malloc:
     """Return an allocator for PyCUDA that takes memory from CuPy's pool.
 
-    Give it to whatever makes a `GPUArray`: ``GPUArray(..., allocator=)``, ``gpuarray.to_gpu``,
-    ``zeros``.  Results of arithmetic, slices and copies then take from the same pool.
+    Pass it as ``allocator=`` to ``GPUArray``, ``gpuarray.to_gpu`` or ``zeros``.  Results of
+    arithmetic, slices and copies then use the same pool.
 
     Parameters
     ----------
-    pool : optional
-        A ``cupy.cuda.MemoryPool`` (managed memory included) or ``MemoryAsyncPool``.  None: what
-        CuPy's current allocator is at this call.  Or a ``pycuda.tools.DeviceMemoryPool``, which
-        gains that CuPy's unused memory is released where it runs out.
+    pool : cupy.cuda.MemoryPool, MemoryAsyncPool or pycuda.tools.DeviceMemoryPool, optional
+        CuPy's current allocator if omitted.
 
     Returns
     -------
     callable
-        Takes a number of bytes, returns what PyCUDA takes as ``gpudata``.  Raises `ContextError`
-        at the first call on a thread where the two libraries do not share a primary context (with
-        one GPU, the context is not looked at again), `ValueError` for sizes that are negative, and
-        a `MemoryError` of both libraries' kinds that says what each pool holds.
+        Takes a number of bytes, returns ``gpudata``.  Where memory runs out, it frees the unused
+        memory of both libraries' pools and tries again.  Raises ContextError as `as_pycuda`,
+        TypeError or ValueError for an impossible size, and else an error that either library's
+        ``except`` catches and that says what each pool holds.
 
     Raises
     ------
@@ -107,101 +89,59 @@ def pycuda_allocator(pool: Any = None, /) -> Callable[[int], Any]:
     --------
     >>> import cupy, numpy, bridge, bridge.autoinit
     >>> from pycuda import gpuarray
-    >>> allocate = bridge.pycuda_allocator()
     >>> before = cupy.get_default_memory_pool().used_bytes()
-    >>> a = gpuarray.to_gpu(numpy.arange(3.0), allocator=allocate)
+    >>> a = gpuarray.to_gpu(numpy.arange(3.0), allocator=bridge.pycuda_allocator())
     >>> cupy.get_default_memory_pool().used_bytes() - before
     512
 
     Notes
     -----
-    *Ownership:* the array owns its block, which goes back to the pool with the last array on it,
-    on any thread.
-    *Ordering:* a block belongs to PyCUDA's default stream, whatever CuPy's current stream is: it
-    is handed out again when what was queued there is done.  Work that is queued on other streams
-    is unknown to the pool, unless it is queued on a view, ``as_pycuda(a, stream=s)``.
-    (``pycuda.driver.mem_alloc``'s memory may be dropped at any time, since freeing it makes the
-    host wait for the device.)
-    *Cost:* 0.2 us more than the pool itself; 0.8 us where there are several GPUs.
+    *Ownership:* a block returns to the pool with the last array on it, on any thread.
+    *Ordering:* a block is reused after the work on PyCUDA's default stream.  Other streams are not
+    tracked, except on a view, ``as_pycuda(a, stream=s)``. *Cost:* half as much again as the pool.
     """
-    if isinstance(pool, drv.DeviceMemoryPool):
-        return _pycuda_from_pycuda(pool)
     malloc = _malloc_of(pool, "pycuda_allocator")
+    malloc_on_null = functools.partial(_allocate_on_null, malloc)
 
-    current_stream, null = _current_stream, _NULL
-    checked = threading.local()  # has `malloc` on threads whose context has been looked at
-
-    def malloc_on_null(size: int) -> Any:
-        current = current_stream(context.current_device())
-        if current is null:
-            return malloc(size)
-        try:
-            null.use()
-            return malloc(size)
-        finally:
-            current.use()  # `with null:` would go back past a stream that was set by `use`
-
-    def check_and_malloc(size: int) -> Any:
-        memory = malloc_on_null(size)
-        checked.malloc = malloc_on_null if context.check_devices else _shortcut(malloc, memory)
-        return memory
-
-    def allocate(size: int) -> Allocation:
-        try:
-            malloc = checked.malloc
-        except AttributeError:
-            malloc = check_and_malloc
-        try:
-            memory = malloc(size) if current_stream(0) is null else check_and_malloc(size)
-        except Exception as error:
-            memory = _allocate_again(check_and_malloc, size, error, "pycuda_allocator")
-        allocation = Allocation(memory)
-        allocation.memory = memory
-        if allocation or not size:
-            return allocation
-        raise _no_size(size, "pycuda_allocator")
-
-    return allocate
-
-
-def _shortcut(malloc: Callable[[int], Any], memory: Any) -> Callable[[int], Any]:
-    """Return a faster way to where `memory` came from, where there is one device."""
-    plain = type(getattr(malloc, "__self__", None)) is MemoryPool  # nothing of the user's between
-    if not plain or type(memory.mem) is not cupy.cuda.memory.PooledMemory:
-        return malloc
-    # A MemoryPool looks its pool of the current device up each time: 0.03 us, and a call less.
-    shortcut: Callable[[int], Any] = memory.mem.pool().malloc
-    return shortcut
-
-
-def _pycuda_from_pycuda(pool: Any) -> Callable[[int], Any]:
     def allocate(size: int) -> Any:
-        device_id = context.current_device()
-        block = _take(pool, size, device_id, "pycuda_allocator")
-        allocation = Allocation(block)
-        allocation.memory = Keeper(block, device_id)
-        return allocation
+        try:
+            return take(malloc, Allocation, size) or malloc_on_null(size)
+        except Exception as error:
+            return _allocate_again(malloc_on_null, size, error, "pycuda_allocator")
 
+    _cupy_mallocs[allocate] = malloc
     return allocate
 
 
-def cupy_allocator(pool: Any = None, /) -> Callable[[int], Any]:
+def _allocate_on_null(malloc: Malloc, size: int) -> Allocation:
+    """Allocate under CuPy's null stream, whatever its current one is."""
+    size = _bytes(size, "pycuda_allocator")
+    current = _current_stream()
+    try:
+        _NULL.use()
+        memory = malloc(size)
+    finally:
+        current.use()  # `with null:` would go back past a stream that was set by `use`
+    allocation = Allocation(memory.ptr)
+    allocation.memory = memory
+    return allocation
+
+
+def cupy_allocator(pool: Any = None, /) -> Malloc:
     """Return an allocator for CuPy that takes memory from PyCUDA's pool.
 
-    Use it with ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.
+    Pass it to ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.
 
     Parameters
     ----------
-    pool : optional
-        A ``pycuda.tools.DeviceMemoryPool``.  Or a ``cupy.cuda.MemoryPool`` or ``MemoryAsyncPool``
-        (None: CuPy's current allocator), which gains that the unused memory of PyCUDA's pools is
-        released where it runs out.
+    pool : pycuda.tools.DeviceMemoryPool, cupy.cuda.MemoryPool or MemoryAsyncPool, optional
+        CuPy's current allocator if omitted.
 
     Returns
     -------
     callable
-        Takes a number of bytes, returns a ``cupy.cuda.MemoryPointer``.  Raises as that of
-        `pycuda_allocator`; and `ContextError` if `pool` is on a device other than the current one.
+        Takes a number of bytes, returns a ``cupy.cuda.MemoryPointer``.  Releases and raises as
+        that of `pycuda_allocator`; also ContextError if `pool` is on another device.
 
     Raises
     ------
@@ -220,16 +160,11 @@ def cupy_allocator(pool: Any = None, /) -> Callable[[int], Any]:
 
     Notes
     -----
-    *Ownership:* the array owns its block, which goes back to the pool with the last array on it,
-    on any thread.
-    *Ordering:* PyCUDA's pool knows no streams, so its blocks belong to the default stream.  Under
-    another stream, that stream waits for the default one at the allocation (but for one that is
-    being captured: there, order the stream that the graph is launched on), and the default one
-    for it at the release; on several streams, CuPy's own pool leaves more room for overlap.
-    *Cost:* 1.6 us more than the pool itself; 1 us more again under another stream.
+    *Ownership:* a block returns to the pool with the last array on it, on any thread.
+    *Ordering:* a PyCUDA pool's blocks belong to the default stream.  Another current stream waits
+    for it at the allocation (unless it is being captured), and it for that stream at the release.
+    *Cost:* four times the pool, and a fence under another stream.
     """
-    if isinstance(pool, drv.DeviceMemoryPool):
-        return _cupy_from_pycuda(pool)
     malloc = _malloc_of(pool, "cupy_allocator")
 
     def allocate(size: int) -> Any:
@@ -237,91 +172,67 @@ def cupy_allocator(pool: Any = None, /) -> Callable[[int], Any]:
             memory = malloc(size)
         except Exception as error:
             memory = _allocate_again(malloc, size, error, "cupy_allocator")
-        if memory.ptr or not size:
-            return memory
-        raise _no_size(size, "cupy_allocator")
+        if not memory.ptr:
+            _bytes(size, "cupy_allocator")  # CuPy's pools take a negative size for 0
+        return memory
 
+    _cupy_mallocs[allocate] = malloc
     return allocate
 
 
-def _cupy_from_pycuda(pool: Any) -> Callable[[int], Any]:
-    def allocate(size: int) -> Any:
-        device_id = context.current_device()
-        if size == 0:
-            return MemoryPointer(UnownedMemory(0, 0, None, device_id), 0)
-        block = _take(pool, size, device_id, "cupy_allocator")
-        pointer = int(block)
-        owner: Any = Keeper(block, device_id)
-        current = _current_stream(device_id)
-        stream = current.ptr
-        if stream:
-            if not is_capturing(stream):
-                # Not `order`: the block's last user may have been another blocking stream.
-                fence(stream, 0, device_id)
-            owner = Lease(owner, 0, stream, (None, current), device_id)
-        return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
-
-    return allocate
-
-
-def _malloc_of(pool: Any, caller: str) -> Callable[[int], Any]:
-    if pool is None:
-        found: Callable[[int], Any] = cupy.cuda.get_allocator()
-        return found
-    if isinstance(pool, _CUPY_POOLS):
-        malloc: Callable[[int], Any] = pool.malloc
-        return malloc
-    raise TypeError(
-        f"{caller}: pool is {named(pool)}; a cupy.cuda.MemoryPool or "
-        "MemoryAsyncPool, a pycuda.tools.DeviceMemoryPool or None is accepted"
-    )
-
-
-def _take(pool: Any, size: int, device_id: int, caller: str) -> Any:
-    """Take a block from a pool of PyCUDA's."""
-
-    def malloc(size: Any) -> Any:
-        return pool.allocate(index(size))  # PyCUDA itself takes no NumPy integers
-
-    try:
-        block = malloc(size)
-    except Exception as error:
-        block = _allocate_again(malloc, size, error, caller)
-    if context.check_devices:
-        found = pointer_device(int(block), f"{caller}: the block")
-        if found != device_id:
-            raise context.ContextError(
-                f"{caller}: the pool is on device {found}, but device {device_id} is current; make "
-                f"a pool for each device, under `with bridge.primary_context({device_id}):`"
-            )
-    return block
-
-
-def _allocate_again(malloc: Callable[[int], Any], size: Any, error: Exception, caller: str) -> Any:
-    """Release what no array uses and try once more; or say what is wrong."""
-    try:
-        size = index(size)
-    except TypeError:
+def _malloc_of(pool: Any, caller: str) -> Malloc:
+    """Return a function that allocates from the pool for CuPy's current stream."""
+    if isinstance(pool, drv.DeviceMemoryPool):
+        return functools.partial(_allocate_from_pycuda, pool, caller)
+    if pool is not None and not isinstance(pool, _CUPY_POOLS):
         raise TypeError(
-            f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
-        ) from None
-    if not 0 <= size < 1 << 63:
-        raise _no_size(size, caller) from None
+            f"{caller}: pool is {named(pool)}; a cupy.cuda.MemoryPool or "
+            "MemoryAsyncPool, a pycuda.tools.DeviceMemoryPool or None is accepted"
+        )
+    malloc: Malloc = cupy.cuda.get_allocator() if pool is None else pool.malloc
+    return malloc
+
+
+def _allocate_from_pycuda(pool: Any, caller: str, size: int) -> Any:
+    device_id = current_device()
+    block = pool.allocate(index(size))  # PyCUDA takes no NumPy integers
+    pointer = int(block)
+    found, _ = pointer_home(pointer)
+    if found != device_id:
+        del block  # or the error's traceback would keep it
+        raise ContextError(
+            f"{caller}: the pool is on device {found}, but device {device_id} is current; make "
+            f"a pool for each device, under `with bridge.primary_context({device_id}):`"
+        )
+    _pycuda_pools[pool] = device_id
+    current = _current_stream(device_id)
+    stream = current.ptr
+    if stream and not is_capturing(stream):
+        # Not `order`: the block's last user may have been another blocking stream.
+        fence(stream, 0, device_id)
+    owner = keep_at_home(block, device_id, 0, stream, (None, current))
+    return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
+
+
+def _allocate_again(malloc: Malloc, size: Any, error: Exception, caller: str) -> Any:
+    """Release the pools' unused memory and try once more; or say what is wrong."""
+    size = _bytes(size, caller)
     if not _is_out_of_memory(error):
-        context.start_cuda()  # says so if this is a forked child
-        if failure := context.failure():
-            raise context.ContextError(f"{caller}: {failure}") from error
+        start_cuda()  # says so if this is a forked child
+        if reason := failure():
+            raise ContextError(f"{caller}: {reason}") from error
         raise error
     device_id = cupy.cuda.runtime.getDevice()
-    with context.primary_context(device_id):  # CuPy also allocates on threads that have none
-        for pool in _pools():
-            if not isinstance(pool, drv.DeviceMemoryPool):
-                pool.free_all_blocks()
-            elif context.can_free(pool):
+    _core.end_waiting(True)
+    with primary_context(device_id):  # CuPy also allocates on threads that have none
+        for pool in _pools(device_id):
+            if isinstance(pool, drv.DeviceMemoryPool):
                 pool.free_held()
+            else:
+                pool.free_all_blocks()
     try:
         return malloc(size)
-    except _MEMORY_ERRORS as again:
+    except Exception as again:
         if not _is_out_of_memory(again):
             raise
         raise OutOfMemoryError(
@@ -330,101 +241,86 @@ def _allocate_again(malloc: Callable[[int], Any], size: Any, error: Exception, c
         ) from again
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, _MEMORY_ERRORS) and getattr(error, "status", 2) == _OUT_OF_MEMORY
+def _is_out_of_memory(error: Exception) -> bool:
+    is_of_either = isinstance(error, MemoryError | drv.MemoryError)
+    return is_of_either or getattr(error, "status", 0) == _OUT_OF_MEMORY
 
 
-def _no_size(size: int, caller: str) -> ValueError:
-    return ValueError(f"{caller}: size is {size}; 0 to 2**63 - 1 bytes are accepted")
+def _bytes(size: Any, caller: str) -> int:
+    """Return a possible size as an int."""
+    try:
+        number = index(size)
+    except TypeError:
+        raise TypeError(
+            f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
+        ) from None
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{caller}: size is {number}; 0 to 2**63 - 1 bytes are accepted") from None
+    return number
 
 
-def _pools() -> Iterator[Any]:
-    """Yield every pool of device memory in this process: the garbage collector knows both kinds."""
-    default = cupy.get_default_memory_pool()
-    yield default
-    for found in context.tracked(*_POOLS):
-        if found is not default:
-            yield found
+def _pools(device_id: int) -> list[Any]:
+    """Return CuPy's default pool, and those that allocators here take from on a device."""
+    found = [getattr(malloc, "__self__", None) for malloc in _cupy_mallocs.values()]
+    found = [pool for pool in found if isinstance(pool, _CUPY_POOLS)]
+    found += [pool for pool, home in _pycuda_pools.items() if home == device_id]
+    return list(dict.fromkeys([cupy.get_default_memory_pool(), *found]))
 
 
 def show_memory() -> None:
-    """Print what each pool holds on the current device, and which bridged views are alive.
+    """Print what each pool holds on the current device, and how many bridged views are alive.
 
     Raises
     ------
     ContextError
         If CUDA's current context is not a primary one, or a kernel has ended it.
 
-    Examples
-    --------
-    >>> import bridge, bridge.autoinit
-    >>> bridge.show_memory()  # doctest: +ELLIPSIS
-    device 0: ...
-
     Notes
     -----
-    All pools of the process are found, whoever made them (but for those that ``gc.freeze`` hides).
-    PyCUDA's do not tell their device, and are shown in any case.
-    *Ownership:* none. *Ordering:* none. *Cost:* a look at every object of the process:
-    milliseconds.
+    Shows CuPy's default pool, PyCUDA pools that an allocator has taken from, and any other CuPy
+    pool as long as its allocator exists. *Ownership:* none. *Ordering:* none. *Cost:* 0.1 ms.
     """
-    device_id = context.cuda_device()
-    if failure := context.failure():
-        raise context.ContextError(f"show_memory: {failure}")
+    device_id = cuda_device()
+    if reason := failure():
+        raise ContextError(f"show_memory: {reason}")
     print(_report(device_id))
 
 
 def _report(device_id: int) -> str:
-    end_waiting_leases(all_of_them=True)
-    available, total = cupy.cuda.runtime.memGetInfo()
+    _core.end_waiting(True)
+    available, total = map(_text, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
-    lines = [
-        f"device {device_id}: {name}, {_text(total)}, of which {_text(available)} are free",
-        f"{'pool':<44}{'used':>12}{'unused':>12}{'held':>12}",
+    of_pycuda, of_cupy, waiting = _core.views_alive()
+    rows = [
+        ("pool", "used", "unused", "held"),
+        *map(_row, _pools(device_id)),
+        ("view", "alive", "", "of"),
+        ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
+        ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),
     ]
-    for pool in _pools():
-        label, used, held = _row(pool)
-        unused = held - used
-        lines.append(f"{label:<44}{_text(used):>12}{_text(unused):>12}{_text(held):>12}")
-    lines.append(f"{'view':<44}{'alive':>12}{'':>12}{'of':>12}")
-    for label, sizes in _views().items():
-        lines.append(f"{label:<44}{len(sizes):>12}{'':>12}{_text(sum(sizes)):>12}")
-    if waiting := waiting_leases():
-        lines.append(f"{'gone, but kept until a capture ends':<44}{waiting:>12}")
-    return "\n".join(lines)
+    if waiting:
+        rows.append(("dropped, but kept until a capture ends", waiting, "", ""))
+    lines = ["{:<44}{:>12}{:>12}{:>12}".format(*row).rstrip() for row in rows]
+    title = f"device {device_id}: {name}, {total}, of which {available} are free"
+    return "\n".join([title, *lines])
 
 
-def _row(pool: Any) -> tuple[str, int, int]:
-    """Return a pool's name, and what it holds in bytes: used, and in all."""
+def _row(pool: Any) -> tuple[str, str, str, str]:
+    """Return a pool's name, and what it holds: used, unused, and in all."""
     if isinstance(pool, drv.DeviceMemoryPool):
-        label = f"PyCUDA's DeviceMemoryPool 0x{id(pool):x}"
-        return label, int(pool.active_bytes), int(pool.managed_bytes)
+        library, used, held = "PyCUDA", pool.active_bytes, pool.managed_bytes
+    else:
+        library, used, held = "CuPy", pool.used_bytes(), pool.total_bytes()
+    name = f"{library}'s {type(pool).__name__} 0x{id(pool):x}"
     if pool is cupy.get_default_memory_pool():
-        return "CuPy's default MemoryPool", pool.used_bytes(), pool.total_bytes()
-    label = f"CuPy's {type(pool).__name__} 0x{id(pool):x}"
-    return label, pool.used_bytes(), pool.total_bytes()
+        name = "CuPy's default MemoryPool"
+    return name, _text(used), _text(held - used), _text(held)
 
 
-def _views() -> dict[str, list[int]]:
-    """Return the sizes in bytes of the memory under each view of the other library's."""
-    of_pycuda: list[int] = []
-    of_cupy: list[int] = []
-    for found in context.tracked(UnownedMemory, GPUArray):
-        if isinstance(found, UnownedMemory):
-            if viewed(found._owner) is not None:
-                of_pycuda.append(int(found.size))
-        else:
-            base = getattr(found, "base", None)  # not there yet in one that is being allocated
-            if isinstance(source_of(base), cupy.ndarray):
-                of_cupy.append(int(found.nbytes))
-    return {"as_cupy, of PyCUDA's arrays": of_pycuda, "as_pycuda, of CuPy's arrays": of_cupy}
-
-
-def _text(size: int) -> str:
+def _text(size: float) -> str:
     """Return a number of bytes as people read it."""
-    value = float(size)
     for unit in ("B", "KiB", "MiB"):
-        if round(value, 1) < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
+        if round(size, 1) < 1024:
+            return f"{size} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

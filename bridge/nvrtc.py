@@ -1,7 +1,6 @@
-"""CUDA C to machine code with NVRTC, from sources and options written for nvcc.
+"""Compile CUDA C with NVRTC, from sources and options written for nvcc.
 
-Two things differ.  nvcc compiles with the host's headers: ``include/`` has what kernels use of
-them.  And nvcc drives a host compiler and a linker as well, whose options mean nothing here.
+NVRTC has no headers of the host: ``include/`` replaces the ones that kernels use.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import functools
 import hashlib
 import os
 import re
-import struct
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +22,13 @@ from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
 _FOLDER = Path(__file__).with_name("include")
-# Headers of which NVRTC or the prelude declares what kernels use.
+# Empty headers: NVRTC or the prelude declares what kernels use of them.
 _DECLARED = """builtin_types.h climits cmath cstddef cstdio cstdlib cstring cuda.h
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
 math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h
 vector_types.h"""
 _PRELUDE = "bridge/prelude.h"
-# The source's name for NVRTC, which searches its folder for headers: no folder, as with PyCUDA.
+# NVRTC searches the folder of this name for headers: there is none, as with PyCUDA.
 _NAME = "/dev/null/kernel.cu"
 _ALWAYS = (
     f"--pre-include={_PRELUDE}",
@@ -38,40 +36,36 @@ _ALWAYS = (
     "--device-int128",
 )
 
-# nvcc's options with a value -> NVRTC's.
+# nvcc's options with a value, without dashes -> NVRTC's.
 _WITH_VALUE = {
-    "-D": "-D",
-    "--define-macro": "-D",
-    "-U": "-U",
-    "--undefine-macro": "-U",
-    "-I": "-I",
-    "--include-path": "-I",
-    "-isystem": "-I",
-    "--system-include": "-I",
-    "-include": "-include=",
-    "--pre-include": "-include=",
-    "-std": "-std=",
-    "--std": "-std=",
-    "-maxrregcount": "-maxrregcount=",
-    "--maxrregcount": "-maxrregcount=",
-    "-Xptxas": "--ptxas-options=",
-    "--ptxas-options": "--ptxas-options=",
-    "-arch": "arch",
-    "--gpu-architecture": "arch",
-    "-code": "code",
-    "--gpu-code": "code",
-    "-default-stream": "",
-    "--default-stream": "",
-    "--optimize": "",
-    "--machine": "",
-    "-gencode": "code",
-    "--generate-code": "code",
+    "D": "-D",
+    "define-macro": "-D",
+    "U": "-U",
+    "undefine-macro": "-U",
+    "I": "-I",
+    "include-path": "-I",
+    "isystem": "-I",
+    "system-include": "-I",
+    "include": "-include=",
+    "pre-include": "-include=",
+    "std": "-std=",
+    "maxrregcount": "-maxrregcount=",
+    "Xptxas": "--ptxas-options=",
+    "ptxas-options": "--ptxas-options=",
+    "arch": "arch",
+    "gpu-architecture": "arch",
+    "code": "code",
+    "gpu-code": "code",
+    "gencode": "code",
+    "generate-code": "code",
+    **dict.fromkeys(("default-stream", "optimize", "machine"), ""),
 }
-# Options that say what NVRTC does anyhow, or what only the host's code would notice.
+# Options for what NVRTC does anyway, or for host code.
 _NEEDLESS = re.compile(
     r"-O=?\d?|-g|--debug|-m64|(--expt|-expt)-relaxed-constexpr|-Wno-deprecated-gpu-targets"
     r"|(--expt|-expt|-|)-extended-lambda|--?cubin|--?allow-unsupported-compiler"
 )
+# NVRTC itself reports other options that it does not know.
 _MEANINGLESS = {
     r"(-Xcompiler|--compiler-options|-ccbin|--compiler-bindir|--?Werror)(=.*)?|-fPIC|-m32": (
         "it is for nvcc's host compiler"
@@ -79,13 +73,6 @@ _MEANINGLESS = {
     r"-l(?!ineinfo).*|-L.*|(-Xlinker|--linker-options|-Xnvlink|--?cudart)(=.*)?|--?dlink|--?lib"
     r"|-dc|--device-c|-rdc=true|--relocatable-device-code=true": (
         "it is for a linker; pycuda.compiler.DynamicSourceModule links with nvcc"
-    ),
-    r"--?ptx|--?fatbin|-c|--compile|-E|--preprocess|(-o|--output-file)(=.*)?|--?run|-M.*": (
-        "it asks for another result than code to load"
-    ),
-    r"--?keep|--?dryrun|-v|--verbose|--?time|-res-usage|--resource-usage": (
-        "it is for nvcc's driver program (keep=True keeps the source and the code; "
-        "-Xptxas=-v shows registers)"
     ),
 }
 
@@ -99,13 +86,7 @@ class Options(NamedTuple):
 
 
 def translate(options: Iterable[str]) -> Options:
-    """Translate nvcc's options into NVRTC's.
-
-    Raises
-    ------
-    ValueError
-        If an option means nothing to NVRTC, lacks its value, or asks for two architectures.
-    """
+    """Translate nvcc's options into NVRTC's, or raise ValueError."""
     arch: list[str] = []
     code: list[str] = []
     folders, rest = [], []
@@ -114,15 +95,14 @@ def translate(options: Iterable[str]) -> Options:
         name, separator, value = option.partition("=")
         if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
             name, separator, value = option[:2], "=", option[2:].removeprefix("=")
-        if name in _WITH_VALUE:
-            value = value if separator else next(pending, "")
-            value = value.strip()
+        kind = _WITH_VALUE.get(name.lstrip("-"))
+        if kind is not None:
+            value = (value if separator else next(pending, "")).strip()
             if not value:
                 raise ValueError(
                     f"SourceModule: the option {name} has no value; give it one, in the same item "
                     "of the list or in the next"
                 )
-            kind = _WITH_VALUE[name]
             if kind == "-I":
                 folders.append(value)
             elif kind == "arch":
@@ -134,7 +114,12 @@ def translate(options: Iterable[str]) -> Options:
             elif kind:
                 rest.append(kind + value)
         elif not _NEEDLESS.fullmatch(option):
-            _refuse_meaningless(option)
+            for pattern, reason in _MEANINGLESS.items():
+                if re.fullmatch(pattern, option):
+                    raise ValueError(
+                        f"SourceModule: the option {option} means nothing to NVRTC: {reason}; "
+                        "leave it out, or compile with backend='nvcc'"
+                    )
             rest.append(option)
     wanted = set(code or arch)
     if len(wanted) > 1:
@@ -143,15 +128,6 @@ def translate(options: Iterable[str]) -> Options:
             "for one architecture: name one, or none for the current device's"
         )
     return Options(wanted.pop() if wanted else None, tuple(folders), tuple(rest))
-
-
-def _refuse_meaningless(option: str) -> None:
-    for pattern, reason in _MEANINGLESS.items():
-        if re.fullmatch(pattern, option):
-            raise ValueError(
-                f"SourceModule: the option {option} means nothing to NVRTC: {reason}; leave it "
-                "out, or compile with backend='nvcc'"
-            )
 
 
 def compile(
@@ -163,25 +139,8 @@ def compile(
 ) -> tuple[bytes, str]:
     """Compile CUDA C; return the code (a cubin, or PTX for ``compute_*``) and NVRTC's remarks.
 
-    Parameters
-    ----------
-    source : str
-        The source as NVRTC shall see it.
-    options : sequence of str
-        nvcc's options.
-    folders : sequence of str
-        Where headers are searched, after those of the options.
-    cache : Path or None
-        Where the code is kept for next time.
-    default_arch : str
-        What to compile for if the options do not say.
-
-    Raises
-    ------
-    ValueError
-        If an option means nothing to NVRTC.
-    pycuda.driver.CompileError
-        If the source is wrong: NVRTC's text, with the lines of the user's source.
+    `options` are nvcc's.  Headers are searched in the options' folders, then in `folders`.  The
+    code is kept in the folder `cache`.  `default_arch` is used if the options name none.
     """
     with _starting:
         _version()
@@ -190,9 +149,8 @@ def compile(
     folders = [*own, *folders]
     key = _key(source, (arch, *rest), folders) if cache else None
     path = cache / f"{key}.cubin" if cache and key else None
-    code = _load(path) if path else None
-    if code is not None:
-        return code, ""
+    if path and (kept := _load(path)) is not None:
+        return kept, ""
     searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
     code, log = _run(source, (f"-arch={arch}", *_ALWAYS, *rest, *searched), folders)
     if path:
@@ -202,7 +160,7 @@ def compile(
 
 @functools.cache
 def _headers() -> dict[str, bytes]:
-    """Return the headers that come before any file of the same name."""
+    """Return the headers that replace files of the same name."""
     text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
     names = {"stdint.h": ["stdint.h", "cstdint", "inttypes.h", "cinttypes"]}
     names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
@@ -216,7 +174,7 @@ def _vendor_folders() -> tuple[str, ...]:
     """Return the folders of CuPy's headers (CCCL) and of the CUDA headers that CuPy finds."""
     found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
     for folder in tuple(found):
-        # pip's packages for CUDA 12 have a folder each; CuPy names the runtime's only.
+        # pip's packages for CUDA 12 have a folder each, and CuPy names only the runtime's.
         curand = Path(folder).parents[1] / "curand" / "include"
         if (curand / "curand_kernel.h").exists():
             found.append(str(curand))
@@ -269,9 +227,12 @@ _HINTS = {
 
 
 def _explain(options: tuple[str, ...], log: str) -> Exception:
-    if log.startswith("nvrtc: error: "):
-        text = log.removeprefix("nvrtc: error: ")
-        return ValueError(f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}")
+    text = log.removeprefix("nvrtc: error: ")
+    if text != log:
+        return ValueError(
+            f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}; leave out what "
+            "is not for it, or compile with backend='nvcc'"
+        )
     hints = [hint for pattern, hint in _HINTS.items() if re.search(pattern, log)]
     message = "; ".join(["NVRTC could not compile the source", *hints])
     error: Exception = drv.CompileError(message, ["nvrtc", *options], stderr=log)
@@ -280,15 +241,13 @@ def _explain(options: tuple[str, ...], log: str) -> Exception:
 
 # Comments; a header's name in quotes is not one.
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\")", re.DOTALL)
-_DIRECTIVE = re.compile(
-    r"^\s*#\s*(include\b.*|include_next\b.*|import\b.*|embed\b.*)$", re.MULTILINE
-)
+_DIRECTIVE = re.compile(r"^\s*#\s*((?:include|include_next|import|embed)\b.*)$", re.MULTILINE)
 _INCLUDE = re.compile(r"include\s*(?:\"([^\"]+)\"|<([^>]+)>)\s*")
 _ODDITIES = ("__has_include", "%:", "??=")  # and other spellings of #
 
 
 def _key(source: str, options: tuple[str | None, ...], folders: Sequence[str]) -> str | None:
-    """Name the result of a compilation; None where that would take a preprocessor."""
+    """Name the result of a compilation; None where only a preprocessor could tell the headers."""
     digest = hashlib.sha256(repr((_version(), options, source)).encode())
     first = [f'#include "{o[9:]}"' for o in options if o and o.startswith("-include=")]
     home = Path.cwd() if first else None
@@ -302,7 +261,7 @@ def _key(source: str, options: tuple[str | None, ...], folders: Sequence[str]) -
 def _included(
     text: str, home: Path | None, folders: Sequence[str], seen: set[Path]
 ) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the headers that a text includes, and what identifies the contents of each."""
+    """Yield each header that a text includes, and its contents or what stands for them."""
     text = re.sub(r"\\\r?\n", "", text)
     if any(oddity in text for oddity in _ODDITIES):
         yield "", None
@@ -313,27 +272,24 @@ def _included(
             continue
         name = found[1] or found[2]
         places = [home] if home and found[1] else []
-        path = _find(name, [*places, *map(Path, folders)])
-        if path is None and name in _headers():
-            continue  # part of the version
-        if path is not None:
+        if path := _find(name, [*places, *map(Path, folders)]):
             if path not in seen:
                 seen.add(path)
                 content = path.read_bytes()
                 yield str(path), content
                 yield from _included(content.decode(errors="replace"), path.parent, folders, seen)
-            continue
-        # The vendors' headers change all at once, when another version is installed.
-        path = _find(name, map(Path, _vendor_folders()))
-        status = path.stat() if path else None
-        yield name, f"{path} {status and (status.st_size, status.st_mtime_ns)}".encode()
+        elif name not in _headers():  # which are part of `_version`
+            # The vendors' headers change all at once, when another version is installed.
+            path = _find(name, map(Path, _vendor_folders()))
+            status = path.stat() if path else None
+            yield name, f"{path} {status and (status.st_size, status.st_mtime_ns)}".encode()
 
 
 def _find(name: str, folders: Iterable[Path]) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-# Two first compilations at once are too many for NVRTC 13.0: "failed to open libnvrtc-builtins".
+# NVRTC 13.0 fails if two first compilations run at once ("failed to open libnvrtc-builtins").
 _starting = threading.Lock()
 
 
@@ -364,7 +320,7 @@ def _load(path: Path) -> bytes | None:
 
 
 def _save(path: Path, code: bytes) -> None:
-    # Under another name first: other processes may look for it, or write it too.
+    # Under another name first: other processes may read or write it.
     own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -375,23 +331,21 @@ def _save(path: Path, code: bytes) -> None:
             f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=7
         )
     finally:
-        with contextlib.suppress(OSError):  # it is gone if all went well
+        with contextlib.suppress(OSError):  # it is not there any more, usually
             own.unlink()
 
 
 def cache_folder(cache_dir: Any) -> Path | None:
-    """Return the folder for compiled code: the one given, else CuPy's; None for no cache."""
+    """Return the folder for compiled code, by default CuPy's; None for no cache."""
     if "PYCUDA_DISABLE_CACHE" in os.environ:
         return None
     if cache_dir is not None:
         return Path(cache_dir) if cache_dir else None
     if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
         return None
-    if folder := os.environ.get("CUPY_CACHE_DIR"):
-        return Path(folder)
     try:
-        return Path.home() / ".cupy" / "kernel_cache"
-    except RuntimeError as error:  # of a user without a home, as in a container
+        return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+    except RuntimeError as error:  # a user without a home, as in a container
         warnings.warn(
             f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
             "CUPY_CACHE_DIR or cache_dir",
@@ -401,49 +355,9 @@ def cache_folder(cache_dir: Any) -> Path | None:
 
 
 def architecture(device_id: int) -> str:
-    """Return the best target for a device: its own code, or PTX where NVRTC is older than it."""
+    """Return the best target for a device: its own code, or PTX if NVRTC does not know it."""
     capability = int(cupy.cuda.Device(device_id).compute_capability)
     known = nvrtc.getSupportedArchs()
     if capability in known:
         return f"sm_{capability}"
     return f"compute_{max((n for n in known if n < capability), default=capability)}"
-
-
-# Of ELF's 64-bit structures: section headers, symbols.  (System V ABI, chapter 4.)
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOL_TABLE, _OF_SECTION = 2, 3  # SHT_SYMTAB, STT_SECTION
-# NVRTC 12.9 and 13.0: variables lie in these sections, and so do what nobody can write: tables of
-# CUDA's own functions such as sinf, texts of printf and assert.
-_OF_VARIABLES = (b".nv.global", b".nv.constant3")
-_TABLES = (b"__cudart_i2opi_f", b"__cudart_i2opi_d", b"__cudart_sin_cos_coeffs")
-_TEXTS = b"$str"
-
-
-def may_have_variables(image: bytes) -> bool:
-    """Tell whether code has a state once it is loaded: False if there are no variables in it.
-
-    Code that is no cubin (PTX) may have some.
-    """
-    if not image.startswith(b"\x7fELF"):
-        return True
-    (start,) = struct.unpack_from("<Q", image, 0x28)
-    _, number, names = struct.unpack_from("<HHH", image, 0x3A)
-    sections = [_SECTION.unpack_from(image, start + _SECTION.size * i) for i in range(number)]
-
-    def name(table: int, offset: int) -> bytes:
-        first = sections[table][4] + offset
-        return image[first : image.index(b"\0", first)]
-
-    for _, kind, _, _, offset, size, link, _, _, _ in sections:
-        if kind != _SYMBOL_TABLE:
-            continue
-        for symbol, about, _, section, _, _ in _SYMBOL.iter_unpack(image[offset : offset + size]):
-            if about & 15 == _OF_SECTION or section >= number:
-                continue
-            known = name(link, symbol)
-            if name(names, sections[section][0]).startswith(_OF_VARIABLES) and not (
-                known in _TABLES or known.startswith(_TEXTS)
-            ):
-                return True
-    return False

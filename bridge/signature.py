@@ -1,4 +1,4 @@
-"""What a kernel's parameters are, as far as its source says: what cannot be read is not guessed."""
+"""Read a kernel's parameters in its source; what cannot be read is not guessed."""
 
 from __future__ import annotations
 
@@ -47,14 +47,7 @@ class Parameter(NamedTuple):
 def read_parameters(source: str, name: str, options: Iterable[str] = ()) -> list[Parameter] | None:
     """Return the parameters of an ``extern "C"`` kernel; None if the source does not tell.
 
-    Parameters
-    ----------
-    source : str
-        CUDA C, before the preprocessor has seen it.
-    name : str
-        The kernel, as the compiled module knows it.
-    options : iterable of str
-        The compiler's, which may define macros.
+    The source is not preprocessed, and macros may be defined in the compiler's options.
     """
     text = _NOISE.sub(" ", re.sub(r"\\\r?\n", " ", source))
     # "-DN=1", "-D N=1" and "--define-macro N=1" alike.
@@ -63,7 +56,7 @@ def read_parameters(source: str, name: str, options: Iterable[str] = ()) -> list
     if defined & _KEYWORDS:
         return None
     own_headers = bool(re.search(r'#\s*include\s*"', source))
-    # Of directives only that they were there, and which conditions begin and end.
+    # Keep only marks of directives, and of where conditions begin and end.
     text = re.sub(r"^\s*#\s*(\w*)[^\n]*", lambda m: _MARKS.get(m[1][:2], "#"), text, flags=re.M)
     # Names of the source's own, which may stand for anything.
     kinds = r"\b(?:using|struct|class|union|enum)\s+(?:\w+\s*\([^)]*\)\s*)*(\w+)"
@@ -134,17 +127,17 @@ def _read_parameter(declaration: str, named: set[str]) -> Parameter:
     words = re.findall(r"\w+", bare)
     stars = bare.count("*") + len(re.findall(r"\[", bare))
     if not words or re.search(r"[(&<:]", bare) or stars > 1:
-        # A reference or a template; or a pointer to something that is not looked into.
+        # A reference or a template, or a pointer to an unknown type.
         pointer = True if stars and not re.search(r"[(&]", bare) else None
         return Parameter(text, pointer, None)
     kind = [word for word in words if word in _KEYWORDS]
     base = " ".join(kind) if kind else words[0]
     others = words[1:] if not kind else [word for word in words if word not in _KEYWORDS]
     known = kind or (base in _DTYPES and base not in named)
-    # Beside the type only the parameter's name: anything else may be a macro.
+    # Only the parameter's name may follow the type: anything else may be a macro.
     odd = len(others) > 1 or any(w in named or w.startswith("__") for w in others)
     if not known or odd or base == "void":
-        # A name of the user's own may stand for anything, a pointer or another star included.
+        # A name that the user defined may stand for anything, also for a pointer.
         return Parameter(text, True if stars else None, None)
     return Parameter(text, bool(stars), _dtype(kind) if kind else np.dtype(_DTYPES[base]))
 

@@ -525,7 +525,7 @@ class Schedule:
         if view is not None:
             self._moved(buffer, kind.__name__ + ", stream=" * muted, new, view)
             if new.library == "pycuda":
-                buffer.meet(view.base)  # what `as_cupy` gives back
+                buffer.meet(view.base.source)  # what `as_cupy` gives back
 
     def export_muted(self, buffer: Buffer) -> None:
         """Go through a third library, saying ourselves where its work is."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, run_python
-from cupy.cuda import driver
 
 import bridge
 from bridge import nvrtc
@@ -85,9 +85,6 @@ REFUSED = {
     "-lcudadevrt": "-lcudadevrt means nothing to NVRTC: it is for a linker; pycuda.compiler.Dyn",
     "-rdc=true": "means nothing to NVRTC: it is for a linker",
     "-L/usr/lib": "means nothing to NVRTC: it is for a linker",
-    "--ptx": "means nothing to NVRTC: it asks for another result than code to load",
-    "-o out": "means nothing to NVRTC: it asks for another result",
-    "--keep": r"means nothing to NVRTC: it is for nvcc's driver program \(keep=True keeps",
     "-D": "the option -D has no value",
     "-arch": "the option -arch has no value",
     "-arch=sm_80 -arch=sm_90": "code for sm_80 and sm_90 is asked for; NVRTC compiles for one",
@@ -187,6 +184,14 @@ ERRORS = {
         {"options": ["--nonsense"]},
         ["): unrecognized option --nonsense"],
     ),
+    **{
+        f"an option for another result, {option}": (
+            KERNEL % 1,
+            {"options": [option]},
+            [f"options (-arch=sm_90 ...): unrecognized option {option}", "with backend='nvcc'"],
+        )
+        for option in ("--ptx", "-o", "--keep", "-c")
+    },
     "a wrong value": (KERNEL % 1, {"options": ["-std=c++98"]}, ["NVRTC refuses the options"]),
 }
 if CUPY_13:  # its header defines them itself, and needs it not
@@ -514,34 +519,6 @@ def test_the_libraries_switches_are_honoured(tmp_path, monkeypatch, name):
     assert list(tmp_path.iterdir()) == []
 
 
-VARIABLES = {
-    "none": (
-        "__global__ void f(float *x) { __shared__ float s[3]; s[0] = *x; *x += s[0]; }",
-        False,
-    ),
-    "a function": ("__device__ float g(float x) { return x; } __global__ void f() { }", False),
-    "a table of CUDA's": ("__global__ void f(float *x) { *x = sinf(*x); }", False),
-    "a text": ('#include <stdio.h>\n__global__ void f() { printf("a"); }', False),
-    "constant": ("__constant__ float w[3]; __global__ void f() { }", True),
-    "device": ("__device__ int n; __global__ void f() { n++; }", True),
-    "initialised": ("__device__ int n = 4; __global__ void f() { n++; }", True),
-    "named as CUDA's": ("__device__ int __cudart_n; __global__ void f() { }", True),
-    "static": ("__global__ void f() { static int n; n++; }", True),
-}
-
-
-@pytest.mark.parametrize(("source", "expected"), VARIABLES.values(), ids=VARIABLES)
-def test_a_module_knows_whether_it_has_variables(source, expected, request):
-    if "static" in source:
-        request.getfixturevalue("gpu")  # on the host driver shared memory is static
-    ((_, found),) = bridge.SourceModule(source)._code.images.values()
-    assert found is expected
-
-
-def test_code_that_does_not_tell_may_have_variables():
-    assert bridge.nvrtc.may_have_variables(b".version 9.0\n")
-
-
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_module_in_a_cycle_may_be_used_by_anothers_finalizer(saves):
     used, saved = [], []
@@ -572,14 +549,25 @@ def test_a_module_in_a_cycle_may_be_used_by_anothers_finalizer(saves):
     assert used == [1] * (1 + saves)
 
 
-@pytest.mark.parametrize("how", ["at once", "in a cycle"])
-def test_a_module_that_goes_is_unloaded(how, monkeypatch):
-    unloaded, unload = [], driver.moduleUnload
-    monkeypatch.setattr(driver, "moduleUnload", lambda ptr: unloaded.append(ptr) or unload(ptr))
-    module = bridge.SourceModule("__global__ void f() { }")
-    (loaded,) = (one.ptr for one in module._modules.values())
+@pytest.mark.alone
+@pytest.mark.parametrize("how", ["at once", "in a cycle", "on a thread without a context"])
+def test_a_module_that_goes_is_unloaded(how):
+    free = [cupy.cuda.runtime.memGetInfo()[0]]
+    module = bridge.SourceModule(
+        "__device__ char big[1 << 26]; __global__ void f() { big[0] = 1; }"
+    )
+    module.get_global("big")  # the host driver counts what has been asked for
+    free.append(cupy.cuda.runtime.memGetInfo()[0])
     if how == "in a cycle":
         module.itself = module
+    held = [module]
     del module
+    if how == "on a thread without a context":
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+    held.clear()
     gc.collect()
-    assert unloaded.count(loaded) == 1
+    free.append(cupy.cuda.runtime.memGetInfo()[0])
+    assert free[0] - free[1] >= 1 << 26
+    assert free[2] - free[1] >= 1 << 26

@@ -240,6 +240,12 @@ def test_map_blocks_with_a_legacy_function(run, cluster):
             y = x.map_blocks(legacy, dtype="f", meta=cupy.zeros((0, 0), "f"))
             found = y.map_blocks(cupy.asnumpy, dtype="f", meta=host[:0]).compute()
             np.testing.assert_allclose(found, 2 * host + 1, rtol=1e-6)
+
+            client.register_plugin(bridge.dask.Plugin())
+            mean = lambda b: (b + cupy.roll(b, 1, 0)) / 2  # rows travel
+            z = y.map_overlap(mean, depth=1, boundary="none", meta=cupy.zeros((0, 0), "f"))
+            means = z.map_blocks(cupy.asnumpy, dtype="f", meta=host[:0]).compute()
+            np.testing.assert_allclose(means[1:], ((found + np.roll(found, 1, 0)) / 2)[1:])
             print([*client.map(nothing_current, range(8), pure=False)][0].result())
             for address in addresses(client):
                 again = client.submit(nothing_current, workers=[address], pure=False)
@@ -249,63 +255,14 @@ def test_map_blocks_with_a_legacy_function(run, cluster):
     assert out == "True\nTrue\nTrue\n"
 
 
-def test_tasks_do_not_see_each_others_variables(run):
-    out = run(
-        """
-        module = bridge.SourceModule('''
-        __constant__ float weight;
-        __device__ int count;
-        __global__ void read(float *y) { *y = weight; }
-        __global__ void add(int n) { count += n; }
-        ''')
-        bridge.as_cupy(module.get_global("weight")).view("f")[:] = 1
-        read, add = map(module.get_function, ("read", "add"))
-
-        @bridge.primary_context()
-        def task(k):
-            y = cupy.zeros(1, "f")
-            read(y, block=1)
-            add(k, block=1)
-            bridge.as_cupy(module.get_global("weight")).view("f")[:] = 100 + k
-            return float(y[0]), int(bridge.as_cupy(module.get_global("count")).view("i")[0])
-
-        with processes(1) as cluster, Client(cluster) as client:
-            found = client.gather(client.map(task, range(20), pure=False))
-            print(found == [(1.0, k) for k in range(20)])
-        """
-    )
-    assert out == "True\n"
-
-
-def test_gpuarrays_may_be_arguments_and_parts_of_objects(run):
+def test_gpuarrays_travel_between_workers(run):
+    """As results, as arguments from the client, and as parts of objects."""
     out = run(
         """
         class Frame:
             def __init__(self, pixels):
                 self.pixels = pixels
 
-        @bridge.primary_context()
-        def double(frame):
-            return Frame(2 * frame.pixels)
-
-        @bridge.primary_context()
-        def total(a, frame):
-            return float((a + frame.pixels).get().sum())
-
-        with processes() as cluster, Client(cluster) as client:
-            client.register_plugin(bridge.dask.Plugin())
-            one, other = addresses(client)
-            a = gpuarray.to_gpu(np.ones((3, 4), np.float32))
-            doubled = client.submit(double, Frame(a), workers=[one], pure=False)
-            print(client.submit(total, a, doubled, workers=[other], pure=False).result())
-        """
-    )
-    assert out == "36.0\n"
-
-
-def test_gpuarrays_travel_between_workers(run):
-    out = run(
-        """
         @bridge.primary_context()
         def make(value):
             return gpuarray.to_gpu(np.full((3, 4), value, np.float32))
@@ -314,35 +271,27 @@ def test_gpuarrays_travel_between_workers(run):
         def add(a, b):
             return a + b
 
+        @bridge.primary_context()
+        def double(frame):
+            return Frame(bridge.as_pycuda(2 * bridge.as_cupy(frame.pixels)))
+
+        @bridge.primary_context()
+        def total(a, frame):
+            return float((a + frame.pixels).get().sum())
+
         with processes() as cluster, Client(cluster) as client:
             client.register_plugin(bridge.dask.Plugin())
             one, other = addresses(client)
             a = client.submit(make, 1, workers=[one], pure=False)
             b = client.submit(make, 2, workers=[other], pure=False)
-            total = client.submit(add, a, b, workers=[one], pure=False)
-            again = client.submit(add, total, b, workers=[other], pure=False)
-            found = again.result()
+            c = client.submit(add, a, b, workers=[one], pure=False)
+            found = client.submit(add, c, b, workers=[other], pure=False).result()
             print(type(found).__name__, found.get().tolist() == [[5] * 4] * 3)
+            doubled = client.submit(double, Frame(found), workers=[one], pure=False)
+            print(client.submit(total, found, doubled, workers=[other], pure=False).result())
         """
     )
-    assert out == "GPUArray True\n"
-
-
-def test_cupy_arrays_travel_too(run):
-    out = run(
-        """
-        with processes() as cluster, Client(cluster) as client:
-            client.register_plugin(bridge.dask.Plugin())
-            host = np.random.default_rng(2).random((32, 32), np.float32)
-            x = da.from_array(host, chunks=(8, 8)).map_blocks(cupy.asarray)
-            mean = lambda b: (b + cupy.roll(b, 1, 0)) / 2
-            y = x.map_overlap(mean, depth=1, boundary="none", meta=cupy.zeros((0, 0), "f"))
-            found = y.map_blocks(cupy.asnumpy, meta=host[:0]).compute()
-            expected = (host + np.roll(host, 1, 0)) / 2
-            print(np.allclose(found[1:], expected[1:]))
-        """
-    )
-    assert out == "True\n"
+    assert out == "GPUArray True\n180.0\n"
 
 
 BEGINS_WITH_AUTOINIT = """
@@ -414,34 +363,43 @@ def test_the_plugin_keeps_to_cupys_device(python, devices):
     assert done.stdout == "0 True\nbridge.autoinit True\nNone\n"
 
 
-MAKE = """
-def fresh(k):
-    return gpuarray.to_gpu(np.full(1 << 20, k, np.float32){allocator})
-
-@bridge.primary_context()
-def decorated(k):
-    return [fresh(k), {{"second": fresh(k)}}]
-
-def undecorated(k):
-    with bridge.primary_context():
-        return fresh(k), fresh(k)[10:]
-
-def plain(k):
-    with bridge.primary_context():
-        return fresh(k)
-"""
-POOL = ", allocator=bridge.dask.pool.allocate"
+# Dask drops results on threads without a context, where PyCUDA loses memory, or aborts.
 LOST = """
-{make}
 import warnings
+from pycuda.tools import DeviceMemoryPool
 
 def prepare():
-    from pycuda.tools import DeviceMemoryPool
     warnings.simplefilter("always")
     bridge.dask.said = []
     warnings.showwarning = lambda message, *_: bridge.dask.said.append(str(message))
     with bridge.primary_context():
         bridge.dask.pool = DeviceMemoryPool()
+
+def fresh(k, allocator=None):
+    host = np.full(1 << 20, k, np.float32)
+    return gpuarray.to_gpu(host, allocator=allocator or drv.mem_alloc)
+
+@bridge.primary_context()
+def decorated(k):
+    return [fresh(k), fresh(k)]
+
+@bridge.primary_context()
+def decorated_with_a_pool(k):
+    return tuple(fresh(k, bridge.dask.pool.allocate) for _ in range(2))
+
+def allocated_by_the_bridge(k):
+    with bridge.primary_context():
+        return fresh(k, bridge.pycuda_allocator()), fresh(k, bridge.pycuda_allocator())[10:]
+
+def converted(k):
+    with bridge.primary_context():
+        a = fresh(k)
+        bridge.as_cupy(a)
+        return a
+
+def plain(k):
+    with bridge.primary_context():
+        return fresh(k)
 
 def held(dask_worker):
     return len(dask_worker.data)
@@ -451,7 +409,7 @@ def lost():
 
 def first(value):
     while not isinstance(value, gpuarray.GPUArray):
-        value = [*value.values()][0] if isinstance(value, dict) else value[0]
+        value = value[0]
     return value
 
 @bridge.primary_context()
@@ -459,8 +417,6 @@ def read(value):
     return float(first(value).get()[0])
 
 with {cluster} as cluster, Client(cluster) as client:
-    if {plugin}:
-        client.register_plugin(bridge.dask.Plugin())
     client.submit(prepare, pure=False).result()  # not on the loop's thread, which could free then
     for _ in range(3):
         made = client.map({name}, range(10), pure=False)
@@ -475,254 +431,17 @@ with {cluster} as cluster, Client(cluster) as client:
 """
 
 
-def lost(name, plugin, cluster, allocator=""):
-    make = MAKE.format(allocator=allocator).strip()
-    return LOST.format(make=make, name=name, plugin=plugin, cluster=cluster)
-
-
-@pytest.mark.parametrize("allocator", ["", POOL], ids=["mem_alloc", "pool"])
 @pytest.mark.parametrize("cluster", ["processes(1)", "threads(1)"])
-@pytest.mark.parametrize(("name", "plugin"), [("decorated", False), ("undecorated", True)])
-def test_a_worker_lets_go_of_what_pycuda_allocated(run, name, plugin, cluster, allocator):
-    """Dask drops results on threads without a context, where PyCUDA loses memory, or aborts."""
-    assert run(lost(name, plugin, cluster, allocator)) == "False\n"
+@pytest.mark.parametrize(
+    "name", ["decorated", "decorated_with_a_pool", "allocated_by_the_bridge", "converted"]
+)
+def test_a_worker_frees_what_was_promised(run, name, cluster):
+    assert run(LOST.format(name=name, cluster=cluster)) == "False\n"
 
 
 def test_without_either_it_does_not(run):
-    assert run(lost("plain", False, "processes(1)")) == "True\n"
-
-
-# What Dask never calls a result, or the bridge cannot look into.
-UNSEEN = """
-import warnings
-from dataclasses import dataclass
-from pycuda.tools import DeviceMemoryPool
-
-warnings.simplefilter("always")  # "could not be cleaned up" goes to stderr
-pool = []
-
-@dataclass
-class Frame:
-    pixels: object
-
-def fresh(*_):
-    with bridge.primary_context():
-        pool[:] = pool or [DeviceMemoryPool()]
-        return gpuarray.to_gpu(np.ones(1 << 10, np.float32), allocator=ALLOCATOR)
-
-def framed():
-    return Frame(fresh())
-
-def slow():
-    a = fresh()
-    bridge.dask.started.set()
-    bridge.dask.gone.wait(60)
-    return a
-
-def fails():
-    a = fresh()
-    raise ValueError(len(a))
-
-def host(a):
-    with bridge.primary_context():
-        return a.get()
-
-def fused(client):
-    meta = np.zeros(0, np.float32)
-    x = da.zeros(8, chunks=4).map_blocks(fresh, dtype="f", meta=meta)
-    x.map_blocks(host, dtype="f", meta=meta).compute()
-
-def inside_of_objects(client):
-    wait(client.submit(framed, pure=False))
-
-def cancelled(client):
-    future = client.submit(slow, pure=False)
-    bridge.dask.started.wait(60)
-    future.cancel()
-    bridge.dask.gone.set()
-
-def failing(client):
-    wait(client.submit(fails, pure=False))
-
-"""
-
-
-@pytest.mark.parametrize("allocator", ["drv.mem_alloc", "pool[0].allocate"])
-@pytest.mark.parametrize("case", ["fused", "inside_of_objects", "cancelled", "failing"])
-def test_the_plugin_sees_to_what_is_no_result(run, case, allocator):
-    run(unseen(case, allocator, plugin=True))
-
-
-def test_without_it_that_is_lost(run):
     """The control."""
-    with pytest.raises(AssertionError, match="could not be cleaned up"):
-        run(unseen("inside_of_objects", "drv.mem_alloc", plugin=False))
-
-
-def unseen(case, allocator, plugin):
-    return (
-        UNSEEN.replace("ALLOCATOR", allocator)
-        + f"""
-import threading
-bridge.dask.started, bridge.dask.gone = threading.Event(), threading.Event()
-with threads(1) as cluster, Client(cluster) as client:
-    if {plugin}:
-        client.register_plugin(bridge.dask.Plugin())
-    {case}(client)
-    for _ in range(3):  # and the thread has let go of what was before
-        client.submit(lambda: None, pure=False).result()
-    time.sleep(0.1)
-"""
-    )
-
-
-DROPPED = """
-import warnings
-import numpy as np, pycuda.driver as drv
-import bridge, bridge.autoinit, bridge.dask
-from pycuda import gpuarray
-from pycuda.tools import DeviceMemoryPool
-from sampling import every_call, on_a_thread, sampled
-
-warnings.simplefilter("always")
-bridge.dask.Plugin().setup(None)
-
-pool = DeviceMemoryPool()
-a, b = (gpuarray.zeros(1 << 18, np.float32, allocator=pool.allocate) for _ in range(2))
-"""
-SAVED = """
-import gc
-class Saves:
-    def __del__(self):
-        saved.extend(self.arrays)
-saved, saves = [], Saves()
-saves.arrays, saves.itself = [a, b], saves
-gc.disable()
-del a, b, saves
-COLLECT
-assert pool.active_bytes == 1 << 21, pool.active_bytes
-assert [c.get().max() for c in saved] == [0, 0]
-on_a_thread(saved.clear)
-"""
-DROPS = {
-    "swapped": """
-        a.gpudata, b.gpudata = b.gpudata, a.gpudata
-        held = [a, b]
-        del a, b
-        on_a_thread(held.clear)
-    """,
-    "in a cycle": """
-        held = [[a, b]]
-        held[0].append(held[0])
-        del a, b
-        held.clear()
-        import gc
-        on_a_thread(gc.collect)
-    """,
-    "saved by another's finalizer": SAVED.replace("COLLECT", "gc.collect()"),
-    "saved so on a thread": SAVED.replace("COLLECT", "on_a_thread(gc.collect)"),
-    "replaced, where it frees as ever": """
-        a.gpudata = None
-        assert pool.active_bytes == 1 << 20
-        del b.gpudata
-    """,
-    "under a context of the user's own": """
-        del a, b
-        own = drv.Device(0).make_context()
-        own.pop()
-        def work():
-            own.push()
-            before = drv.mem_get_info()[0]
-            c = gpuarray.empty(1 << 22, np.uint8)
-            assert drv.mem_get_info()[0] < before
-            del c
-            assert drv.mem_get_info()[0] == before
-            own.pop()
-        on_a_thread(work)
-        own.detach()
-    """,
-    "where a context of the user's own is current": """
-        own = drv.Device(0).make_context()
-        own.pop()
-        held = [a, b]
-        del a, b
-        def work():
-            own.push()
-            held.clear()
-            own.pop()
-        on_a_thread(work)
-        own.detach()
-    """,
-    "where another device's context is current": """
-        del a, b
-        with bridge.primary_context(1):
-            there = [gpuarray.zeros(1 << 18, np.float32)]
-        here = [gpuarray.zeros(1 << 18, np.float32)]
-        on_a_thread(bridge.primary_context(1)(here.clear))
-        on_a_thread(bridge.primary_context(0)(there.clear))
-    """,
-    "freed": """
-        a.gpudata.free()
-        held = [a]
-        del a, b
-        on_a_thread(held.clear)
-    """,
-    "in a forked child": """
-        import os
-        held = [a, b]
-        del a, b
-        warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
-        pid = os.fork()
-        held.clear()
-        if pid:
-            assert os.waitpid(pid, 0)[1] == 0
-        else:
-            os._exit(0)
-    """,
-    "while a profiler holds a frame": """
-        del a, b
-        for start in (lambda action: action()), on_a_thread:
-            for which, calls in every_call():
-                for allocate in pool.allocate, drv.mem_alloc:
-                    a = gpuarray.zeros(1 << 18, np.float32, allocator=allocate)
-                    held = [a, a[1:]]
-                    del a
-                    start(lambda: calls.append(sampled(held.clear, which)))
-    """,
-    "of a derived class that has a finalizer": """
-        del a, b
-        class Derived(gpuarray.GPUArray):
-            def __del__(self):
-                super().__del__()
-        for which, calls in every_call():
-            held = [Derived(1 << 18, np.float32)]
-            calls.append(sampled(held.clear, which))
-    """,
-    "slices": """
-        held = [a[1:][::2], b.reshape(512, 512)]
-        del a, b
-        on_a_thread(held.clear)
-    """,
-    "an address, of what another object keeps": """
-        memory = drv.mem_alloc(64)
-        held = [gpuarray.GPUArray(16, np.float32, gpudata=int(memory), base=memory)]
-        del a, b, memory
-        on_a_thread(held.clear)
-    """,
-}
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("how", DROPS.values(), ids=DROPS)
-def test_with_the_plugin_arrays_may_be_dropped_anywhere(python, how):
-    program = DROPPED + textwrap.dedent(how) + "assert pool.active_bytes == 0\n"
-    done = python(program, devices=2 if "primary_context(1)" in how else 1)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_pycudas_class_has_no_finalizer_of_its_own():
-    """Where it has one, the plugin's is to call it."""
-    assert not hasattr(gpuarray.GPUArray, "__del__")
+    assert run(LOST.format(name="plain", cluster="processes(1)")) == "True\n"
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -785,7 +504,7 @@ def test_what_arrives_may_be_used_on_any_thread(python):
 
         sent = bridge.dask._send(cupy.asarray(np.ones(1 << 20, np.float32)))
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            x = thread.submit(bridge.dask._receive_cupy, *sent).result()
+            x = thread.submit(bridge.dask._receive, *sent).result()
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
             print(float(x.sum()))

@@ -16,7 +16,7 @@ if ON_GPU:
     KERNELS["assertion"] = ("assert(!p);", "cudaErrorAssert: device-side assert triggered")
 
 BEFORE = """
-import gc, pickle, threading
+import gc, threading
 import cupy, numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit
 from pycuda import gpuarray
@@ -73,7 +73,6 @@ ACTIONS = {  # code, the error's type, who it says was called
     ),
     "module.get_function('fail')(x, block=1)": (OF_PYCUDA, "SourceModule.get_function: "),
     "module.get_global('g')": (OF_PYCUDA, "SourceModule.get_global: "),
-    "pickle.dumps(module)": (OF_PYCUDA, "SourceModule: "),
     "fail(x, block=1)": (OF_PYCUDA, "fail: "),
     "fail(a, block=1)": (OF_PYCUDA, "fail: "),
     "fail(x, block=1, time_kernel=True)": (OF_PYCUDA, "fail: "),

@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from pycuda import gpuarray
 
 import bridge
-from bridge import arrays
 from bridge.interface import PLAIN_DTYPES
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "10000"))
@@ -274,14 +273,14 @@ def other_memory(nbytes):
 @pytest.mark.parametrize("fault", BROKEN.values(), ids=BROKEN)
 def test_a_fault_is_found(fault, kernel, monkeypatch):
     """The control: a few hundred cases show what is wrong."""
-    real = arrays._new_gpuarray
+    real = bridge.as_pycuda
 
-    def broken(*args):
-        result = real(*args)
+    def broken(array):
+        result = real(array)
         fault(result)
         return result
 
-    monkeypatch.setattr(arrays, "_new_gpuarray", broken)
+    monkeypatch.setattr(bridge, "as_pycuda", broken)
 
     @cases(300)
     def run(data):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import cupy
 import numpy as np
@@ -337,42 +338,35 @@ def test_what_is_no_pool(make, pool):
         make(pool)
 
 
+@contextlib.contextmanager
+def second_context():
+    context = drv.Device(0).make_context()
+    try:
+        yield
+    finally:
+        context.pop()
+        context.detach()
+
+
+ELSEWHERE = {
+    "no context": (contextlib.nullcontext, "with bridge.primary_context"),
+    "a second context": (second_context, "is not the primary"),
+}
+
+
+@pytest.mark.parametrize(("current", "said"), ELSEWHERE.values(), ids=ELSEWHERE)
 @pytest.mark.parametrize("name", list(ALLOCATORS)[:3])
-def test_without_a_context_the_error_says_what_to_do(name):
+def test_where_the_libraries_share_no_context_the_error_says_what_to_do(name, current, said):
     allocate = ALLOCATORS[name](DeviceMemoryPool())
-    before, errors = used_by(None), []
+    before = used_by(None)
 
     def work():
-        with pytest.raises(bridge.ContextError, match="with bridge.primary_context") as info:
+        with current(), pytest.raises(bridge.ContextError, match=said):
             allocate(4)
-        errors.append(info.value)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(errors) == 1
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
     assert used_by(None) == before
-
-
-@pytest.mark.parametrize("name", list(ALLOCATORS)[:3])
-def test_under_a_second_context_the_error_says_so(name):
-    allocate = ALLOCATORS[name](DeviceMemoryPool())
-    errors = []
-
-    def work():
-        second = drv.Device(0).make_context()
-        try:
-            with pytest.raises(bridge.ContextError, match="is not the primary context") as info:
-                allocate(4)
-            errors.append(info.value)
-        finally:
-            second.pop()
-            second.detach()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(errors) == 1
 
 
 def test_a_pool_of_another_device(python):
@@ -387,7 +381,7 @@ def test_a_pool_of_another_device(python):
             try:
                 make(theirs)(100)
             except bridge.ContextError as error:
-                assert "the pool is on device 1, but device 0 is current" in str(error), error
+                assert "is on device 1, but device 0 is current" in str(error), error
             else:
                 raise SystemExit("not refused")
             assert theirs.active_bytes == 0
@@ -420,61 +414,26 @@ def large():
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-def test_pycuda_is_given_what_cupy_does_not_use(large):
+@every_allocator
+def test_what_the_other_librarys_pool_does_not_use_is_released(name, large):
     pool = DeviceMemoryPool()
-    cupy.cuda.alloc(large)
-    with pytest.raises(drv.MemoryError):
-        pool.allocate(large)
-    a = gpuarray.GPUArray(large, np.uint8, allocator=bridge.pycuda_allocator(pool))
-    assert (pool.active_bytes, used_by(None)) == (large, 0)
-    del a
+    from_pycuda = name in ("pycuda_allocator, PyCUDA's pool", "cupy_allocator")
+    plain, hold = pool.allocate, cupy.cuda.alloc
+    if not from_pycuda:
+        plain, hold = hold, bridge.cupy_allocator(pool)
+    hold(large)
+    with pytest.raises((drv.MemoryError, cupy.cuda.memory.OutOfMemoryError)):
+        plain(large)
+    block = ALLOCATORS[name](pool)(large)
+    assert (pool.managed_bytes > 0, used_by(None) > 0) == (from_pycuda, not from_pycuda)
+    del block
     pool.free_held()
 
 
-def test_cupy_is_given_what_pycuda_does_not_use(large):
-    pool = DeviceMemoryPool()
-    pool.allocate(large)
-    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
-        cupy.empty(large, np.uint8)
-    with cupy.cuda.using_allocator(bridge.cupy_allocator()):
-        x = cupy.empty(large, np.uint8)
-    assert (pool.managed_bytes, x.nbytes) == (0, large)
-
-
-def test_a_pool_of_pycudas_for_cupy_is_given_what_cupys_own_does_not_use(large):
-    pool = DeviceMemoryPool()
-    cupy.cuda.alloc(large)
-    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-        x = cupy.empty(large, np.uint8)
-    assert pool.active_bytes == large
-    del x
-    pool.free_held()
-
-
-def test_cupys_pool_for_pycuda_is_given_what_pycudas_own_does_not_use(large):
-    pool = DeviceMemoryPool()
-    pool.allocate(large)
-    a = gpuarray.GPUArray(large, np.uint8, allocator=bridge.pycuda_allocator())
-    assert (pool.managed_bytes, a.nbytes) == (0, large)
-
-
-@pytest.mark.parametrize("where", ["main thread", "another thread"])
-def test_cupy_is_helped_on_any_thread(large, where):
-    pool, sizes = DeviceMemoryPool(), []
-    pool.allocate(large)
-    allocate = bridge.cupy_allocator()
-
-    def work():
-        with cupy.cuda.using_allocator(allocate):
-            sizes.append(cupy.empty(large, np.uint8).nbytes)
-
-    if where == "main thread":
-        work()
-    else:
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    assert sizes == [large]
+def test_cupy_is_helped_on_a_thread_without_a_context_of_pycudas(large):
+    bridge.cupy_allocator(DeviceMemoryPool())(large)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(bridge.cupy_allocator(), large).result().ptr
 
 
 def test_one_pool_lasts_where_two_do_not(large):
@@ -502,7 +461,7 @@ def test_the_final_error_says_who_holds_what(name, large):
     theirs = DeviceMemoryPool()
     allocate = ALLOCATORS[name](theirs)
     kept = cupy.cuda.alloc(large)
-    block = theirs.allocate(1000)
+    block = bridge.pycuda_allocator(theirs)(1000)
     with pytest.raises(MemoryError) as info:
         allocate(large)
     text = str(info.value)
@@ -577,43 +536,6 @@ def test_a_limit_of_cupys_pool_is_kept():
     assert "limit set to: 1,048,576 bytes" in str(info.value.__cause__)
 
 
-def test_a_pool_of_a_context_that_cannot_be_entered_keeps_its_blocks(large, python):
-    """Of another thread's context: to free there would lose the blocks, with a warning."""
-    done = python(
-        f"""
-        import threading, cupy, pycuda.driver as drv, bridge, bridge.autoinit
-        from pycuda.tools import DeviceMemoryPool
-
-        ready, done, pools = threading.Event(), threading.Event(), []
-
-        def work():
-            other = drv.Device(0).make_context()
-            pools.append(DeviceMemoryPool())
-            pools[0].allocate({large // 2})
-            pools[0].allocate(1)  # which it would give anywhere
-            ready.set()
-            done.wait()
-            pools[0].free_held()
-            other.pop()
-            other.detach()
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        ready.wait()
-        try:
-            bridge.pycuda_allocator()({int(large * 1.6)})
-        except MemoryError as error:
-            assert pools[0].held_blocks == 2
-            print("refused")
-        done.set()
-        thread.join()
-        assert pools[0].managed_bytes == 0
-        bridge.pycuda_allocator()({int(large * 1.6)})
-        """
-    )
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "refused\n")
-
-
 # ---- show_memory ---------------------------------------------------------------------------------
 
 
@@ -628,7 +550,8 @@ def shown(capsys):
 def test_show_memory(capsys):
     before = shown(capsys)
     pool, theirs = cupy.cuda.MemoryPool(), DeviceMemoryPool()
-    blocks = [pool.malloc(1 << 20), pool.malloc(1 << 20), theirs.allocate(1 << 20)]
+    ours, of_theirs = bridge.pycuda_allocator(pool), bridge.cupy_allocator(theirs)
+    blocks = [ours(1 << 20), ours(1 << 20), of_theirs(1 << 20)]
     del blocks[0]
     a = gpuarray.GPUArray(256, np.uint8)
     views = [bridge.as_cupy(a), bridge.as_cupy(a), bridge.as_pycuda(cupy.zeros(64, np.uint8))]
@@ -666,28 +589,3 @@ def test_show_memory(capsys):
 )
 def test_numbers_of_bytes(size, text):
     assert memory._text(size) == text
-
-
-@pytest.mark.parametrize("owner", [(), (1,), (drv, None), (1, 2, 3)])
-def test_owners_of_the_users_are_no_views(owner, capsys):
-    x = cupy.zeros(8, np.uint8)
-    before = shown(capsys)
-    foreign = cupy.cuda.UnownedMemory(x.data.ptr, 8, owner)
-    y = cupy.ndarray(8, np.uint8, cupy.cuda.MemoryPointer(foreign, 0))
-    assert bridge.as_pycuda(y).get().tolist() == [0] * 8
-    assert shown(capsys) == before
-
-
-def test_looking_for_pools_wakes_no_lazy_module(python):
-    done = python(
-        """
-        import importlib.util, sys, bridge, bridge.autoinit
-        spec = importlib.util.find_spec("colorsys")
-        spec.loader = importlib.util.LazyLoader(spec.loader)
-        lazy = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(lazy)
-        bridge.show_memory()
-        print(type(lazy).__name__, file=sys.stderr)
-        """
-    )
-    assert (done.returncode, done.stderr) == (0, "_LazyModule\n")

@@ -93,4 +93,4 @@ def test_where_there_is_no_gpu_a_notebook_says_what_to_do(python):
     script = install(devices=0)
     script += next(source for source, _ in cells(NOTEBOOKS[0]))
     done = python(script, devices=0, CUDA_VISIBLE_DEVICES="")
-    assert "bridge.context.ContextError: CUDA finds no GPU" in done.stderr
+    assert "bridge.ContextError: CUDA finds no GPU" in done.stderr

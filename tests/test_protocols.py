@@ -181,7 +181,7 @@ def test_cai_version_0_may_be_any_mapping(convert):
 
 @BOTH
 @pytest.mark.parametrize(
-    "typestr", ["|b1", "|i1", "<i2", "|u1", "<u8", "<f2", "<c8", "|V3", "<t8", "<m8", "|S4"]
+    "typestr", ["|b1", "|i1", "<i2", "|u1", "<u8", "<f2", "<c8", "|V1", "|V3", "<t8", "<m8", "|S4"]
 )
 def test_cai_typestr(convert, typestr):
     """CAI, `typestr`; NumPy, `typestr`: order of the bytes, kind, number of bytes."""

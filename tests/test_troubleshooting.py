@@ -136,25 +136,6 @@ PROCESSES = {  # scripts with their own
         thread.start()
         thread.join()
         """,
-    "PyCUDA ERROR: The context stack was not empty upon module cleanup.": """
-        import pycuda.driver as drv
-        drv.init()
-        drv.Device(0).retain_primary_context().push()
-        """,
-    "device_allocation in out-of-thread context could not be cleaned up": """
-        import threading, warnings, numpy as np, bridge.autoinit
-        from pycuda import gpuarray
-        warnings.simplefilter("always")
-        held = [gpuarray.to_gpu(np.zeros(3))]
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        thread.join()
-        """,
-    "invalid device context - no currently active context?": """
-        import cupy, pycuda.driver as drv
-        cupy.zeros(3)
-        drv.Stream()
-        """,
     "cuInit failed: initialization error": """
         import os, cupy, pycuda.driver as drv
         cupy.zeros(3)

@@ -1,4 +1,4 @@
-"""The sources of PyCUDA's own kernels and of the programs in `legacy`, and NVRTC's answer.
+"""The sources of PyCUDA's own kernels and of the programs in `tests/legacy`, and NVRTC's answer.
 
 Both halves want an interpreter of their own: `generate` takes nvcc away from PyCUDA, and
 `compile_all` needs the real NVRTC.  PyCUDA itself is real: its arrays' operations run as far as its
@@ -35,6 +35,7 @@ try:
 except AttributeError:  # PyCUDA was built without curand
     curandom = None
 
+PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "legacy"
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 REALS = ["float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -390,7 +391,7 @@ class Recorded(Exception):  # noqa: N818
 
 def legacy(recorder):
     signature = inspect.signature(pycuda.compiler.SourceModule.__init__)
-    for path in sorted(Path(__file__).with_name("legacy").glob("[!_]*.py")):
+    for path in sorted(PROGRAMS.glob("[!_]*.py")):
         if path.stem.startswith("test_"):
             continue
         # The program ends at its first module.

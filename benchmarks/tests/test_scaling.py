@@ -1,8 +1,7 @@
-"""The benchmark of several GPUs, without NCCL: waves in slabs, tasks, tables."""
+"""Several GPUs, without NCCL: waves in slabs, tasks, tables."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import threading
 import time
@@ -11,21 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 import cupy
 import numpy as np
 import pytest
-from conftest import ROOT
 
 import bridge
+from benchmarks import batches, model, scaling, scaling_tables as tables, waves
 
 ROWS, COLUMNS = 64, 96
 
 
-@pytest.fixture
-def waves(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    module = importlib.import_module("benchmarks.waves")
-    monkeypatch.setattr(module, "EVERY", 5)
-    monkeypatch.setattr(module, "CHECKED", 20)
-    monkeypatch.setattr(module, "APART", 8)
-    return module
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    monkeypatch.setattr(waves, "EVERY", 5)
+    monkeypatch.setattr(waves, "CHECKED", 20)
+    monkeypatch.setattr(waves, "APART", 8)
 
 
 class Neighbours:
@@ -86,7 +82,7 @@ class Board:
         self.barrier.wait()
 
 
-def on(size, waves, way, exchange):
+def on(size, way, exchange):
     """Return the energies on each rank, and the whole field, after some steps."""
     board = Board(size)
     rows = ROWS // size
@@ -105,23 +101,23 @@ def on(size, waves, way, exchange):
 
 @pytest.mark.parametrize("way", ["both libraries", "CuPy alone"])
 @pytest.mark.parametrize("size", [2, 4])
-def test_waves_in_slabs_are_those_of_one_gpu(waves, way, size):
-    [expected], field = on(1, waves, way, None)
-    energies, parts = on(size, waves, way, Neighbours)
+def test_waves_in_slabs_are_those_of_one_gpu(way, size):
+    [expected], field = on(1, way, None)
+    energies, parts = on(size, way, Neighbours)
     np.testing.assert_array_equal(parts, field)
     assert expected.shape == (8,)
     for values in energies:  # each rank has the sum of all
         np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
-def test_without_the_halos_the_waves_are_others(waves):
-    [expected], field = on(1, waves, "both libraries", None)
-    energies, parts = on(2, waves, "both libraries", Missing)
+def test_without_the_halos_the_waves_are_others():
+    [expected], field = on(1, "both libraries", None)
+    energies, parts = on(2, "both libraries", Missing)
     assert abs(parts - field).max() > 0.01
     assert not np.allclose(energies[0], expected, rtol=1e-4)
 
 
-def test_the_waves_are_those_of_numpy(waves):
+def test_the_waves_are_those_of_numpy():
     y, x = np.ogrid[: ROWS + 2, :COLUMNS]
     before = now = (
         np.sin(np.pi * y / (ROWS + 1)) * np.sin(np.pi * x / (COLUMNS - 1))
@@ -140,12 +136,12 @@ def test_the_waves_are_those_of_numpy(waves):
                 (((now - before)[1:-1] ** 2).sum()
                 + 0.25 * (slopes.sum() + (np.diff(now, axis=0)[1:] ** 2).sum())) / 2
             )  # fmt: skip
-    [found], field = on(1, waves, "both libraries", None)
+    [found], field = on(1, "both libraries", None)
     np.testing.assert_allclose(field, now[1:-1], atol=1e-4)
     np.testing.assert_allclose(found, energies, rtol=1e-4)
 
 
-def test_a_task_says_what_its_cases_gave(waves):
+def test_a_task_says_what_its_cases_gave():
     cases = [waves.Case(64, 32, 2, 5), waves.Case(128, 32, 0, 0)]
     timed, other = waves.work(0, 1, None, cases)
     assert {name: len(taken) for name, taken in timed["seconds"].items()} == {
@@ -160,9 +156,7 @@ def test_a_task_says_what_its_cases_gave(waves):
         waves.work(0, 1, None, [waves.Case(60, 32, 0, 0)])
 
 
-def test_a_batch_is_the_same_with_both_libraries(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    batches = importlib.import_module("benchmarks.batches")
+def test_a_batch_is_the_same_with_both_libraries():
     start = time.perf_counter()
     (ours, first), (theirs, second) = (
         batches.batch([1, 2, 3], way, (24, 32)) for way in batches.WAYS
@@ -173,9 +167,7 @@ def test_a_batch_is_the_same_with_both_libraries(monkeypatch):
     assert all(0 < spot < 1 for spot in ours)
 
 
-def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT)
-    tables = importlib.import_module("benchmarks.scaling_tables")
+def test_the_tables_show_what_was_measured(tmp_path):
 
     def row(ours, theirs, **what):
         ways = {"both libraries": ours, "CuPy alone": theirs}
@@ -210,13 +202,10 @@ def test_the_tables_show_what_was_measured(monkeypatch, tmp_path):
     (tmp_path / "scaling.json").write_text(json.dumps(found))
     tables.write(tmp_path)
     page = (tmp_path / "scaling.md").read_text()
-    assert "| 1 | 8.000 | 0.080 | 1.00 | 1.00 | 4.000 | 2.000 |" in page
     assert "| 2 | 5.000 | 0.050 | 1.60 | 0.80 | 5.000 | 1.000 |" in page  # strong
     assert "| 2 | 10.000 | 0.100 | 1.60 | 0.80 | 10.000 | 1.000 |" in page  # weak: twice the work
     assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 | 1.818 | 2.020 |" in page
-    assert "| 1 | 1.000 | 0.010 | 1.00 | 1.00 | 1.000 | 1.000 | 1.000 |" in page  # thin slabs
-    assert "| 2 | 2.000 | 0.020 | 1.00 | 0.50 | 2.000 | 1.000 | 1.500 |" in page
-    assert (tmp_path / "scaling.svg").read_text().count("a GPU") >= 2
+    assert "| 2 | 2.000 | 0.020 | 1.00 | 0.50 | 2.000 | 1.000 | 1.500 |" in page  # thin slabs
 
 
 def parts_of(rank, **changes):
@@ -230,10 +219,8 @@ def parts_of(rank, **changes):
     }
 
 
-def test_the_slowest_gpu_counts_and_other_waves_are_refused(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    scaling = importlib.import_module("benchmarks.scaling")
-    case = scaling.waves.Case(128, 4, 2, 5)
+def test_the_slowest_gpu_counts_and_other_waves_are_refused():
+    case = waves.Case(128, 4, 2, 5)
     found = scaling._together(case, [parts_of(0), parts_of(1)])
     assert found["seconds"]["both libraries"].tolist() == [2, 4]
     assert found["seconds"]["without halos"].tolist() == [2, 4]
@@ -248,18 +235,13 @@ def test_the_slowest_gpu_counts_and_other_waves_are_refused(monkeypatch):
             scaling.compare(other, expected)
 
 
-def test_the_thin_slabs_are_those_of_the_models_gpus(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    scaling = importlib.import_module("benchmarks.scaling")
-    model = importlib.import_module("benchmarks.model")
+def test_the_thin_slabs_are_those_of_the_models_gpus():
     side = max(scaling.FULL.sides)
     assert [side // rows for rows in scaling.FULL.thin] == list(model.GPUS)
 
 
-def test_the_results_of_tasks_or_the_first_error_come_back(package, monkeypatch):
+def test_the_results_of_tasks_or_the_first_error_come_back(package):
     distributed = package("distributed")
-    monkeypatch.syspath_prepend(ROOT)
-    scaling = importlib.import_module("benchmarks.scaling")
     options = {"processes": False, "dashboard_address": None, "n_workers": 1}
     with (
         distributed.LocalCluster(threads_per_worker=2, **options) as cluster,

@@ -12,7 +12,8 @@ from pathlib import Path
 import cupy
 import pytest
 from conftest import ON_GPU, PACKAGE_MISSING, ROOT, run_python
-from pycuda_sources import COMPLEX, INTEGERS, REALS, curandom
+
+from .pycuda_sources import COMPLEX, INTEGERS, REALS, curandom
 
 # What nvcc refuses as well (checked with nvcc 13.0), by the reason.
 TEXTURED = ["uint8", "int32", *REALS, *COMPLEX]
@@ -88,7 +89,8 @@ def in_a_fresh_interpreter(script):
 def generated():
     """Generate the sources and compile them, on all cores."""
     return in_a_fresh_interpreter("""
-import bridge.autoinit, pycuda_sources
+import bridge.autoinit
+from benchmarks.tests import pycuda_sources
 from cupy.cuda import nvrtc
 
 sources, unknown = pycuda_sources.generate()
@@ -168,7 +170,8 @@ def test_no_generator_of_pycudas_is_left_out(generated):
 def spoilt():
     """The same with a generator more in PyCUDA, and without what the package adds to sources."""
     return in_a_fresh_interpreter("""
-import bridge.autoinit, pycuda_sources
+import bridge.autoinit
+from benchmarks.tests import pycuda_sources
 from pycuda import elementwise
 
 def get_new_kernel(dtype):

@@ -1,0 +1,12 @@
+"""The fixtures of ``tests/conftest.py``, which puts the host driver there if there is no GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+from conftest import _memory_stays_whole, context, package
+
+__all__ = ["_memory_stays_whole", "context", "package"]

@@ -1,0 +1,31 @@
+"""What ``arrays.pyx`` uses of the core."""
+
+from bridge._driver cimport Stream
+from libc.stdint cimport intptr_t
+
+cdef enum:
+    MEMORY, AS_CUPY, AS_PYCUDA  # kinds of views; the first is no view of another library's
+
+cdef class Streams:
+    cdef Stream owner, user
+    cdef object kept
+
+cdef class View:
+    cdef readonly object source  # the array that is viewed
+    cdef readonly object memory  # what else keeps its memory, since ``gpudata`` may be swapped
+    cdef readonly Streams streams  # None: nothing to order
+    cdef object gpudata  # of the array whose memory this is, see `learn_memory`
+    cdef object dtype  # the one that was found right
+    cdef readonly intptr_t pointer
+    cdef Py_ssize_t nbytes
+    cdef readonly int device_id
+    cdef int kind
+
+cdef View new_view(
+    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
+    tuple kept,
+)
+cdef bint needs_order(Stream owner, Stream user) noexcept
+cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=*)
+cpdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)
+cpdef tuple pointer_home(intptr_t pointer)

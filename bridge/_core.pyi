@@ -1,0 +1,36 @@
+"""Types of the compiled core (``_core.pyx``)."""
+
+from typing import Any
+
+class View:
+    source: Any
+    memory: Any
+    streams: Any
+    pointer: int
+    device_id: int
+
+def is_capturing(handle: int) -> bool: ...
+def device_of_stream(handle: int) -> tuple[int, int]: ...
+def order(waiter: int, awaited: int, device_id: int) -> int: ...
+def fence_at_once(waiter: int, awaited: int, device_id: int) -> int: ...
+def keep_at_home(
+    value: Any,
+    device_id: int,
+    owner: int = 0,
+    user: int = 0,
+    kept: tuple[Any, ...] | None = None,
+) -> View: ...
+def end_waiting(all_of_them: bool = False) -> None: ...
+def views_alive() -> tuple[tuple[int, int], tuple[int, int], int]: ...
+def pointer_home(pointer: int) -> tuple[int, bool]: ...
+def learn_memory(array: Any, pointer: int, device_id: int, dtype: Any = None) -> View: ...
+def new_array(
+    shape: Any,
+    dtype: Any,
+    strides: Any,
+    pointer: int,
+    nbytes: int,
+    owner: Any,
+    device_id: int,
+) -> Any: ...
+def allocate(malloc: Any, holder: Any, size: int) -> Any: ...

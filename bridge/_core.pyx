@@ -1,0 +1,358 @@
+# cython: auto_pickle=False
+"""The compiled core: fences between streams, views, and the release of their memory.
+
+Why it is in C: a view is released in a deallocator.  Python's ``__del__`` runs before the garbage
+collector clears a cycle, may be undone by another finalizer, and has a frame that a profiler may
+hold; ``__dealloc__`` runs once, when the memory really goes (docs/design.md).
+"""
+
+cimport cython
+from cpython.ref cimport Py_INCREF, PyObject
+
+from bridge._driver cimport *
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+from cupy.cuda import MemoryPointer, UnownedMemory, driver
+from pycuda.gpuarray import GPUArray
+
+from .errors import ContextError
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *)
+
+cdef object cupy_current_stream = cupy.cuda.get_current_stream
+
+# ---- streams -------------------------------------------------------------------------------------
+
+# Idle events.  One is off the list while a fence uses it: another thread, or the garbage collector,
+# may make a fence in between.
+cdef enum:
+    MOST_IDLE = 64  # of a device; more are destroyed
+
+cdef Handle idle[MOST_DEVICES][MOST_IDLE]
+cdef int idle_count[MOST_DEVICES]
+
+
+cpdef bint is_capturing(Stream handle) noexcept:
+    """Tell whether a stream is being captured into a graph; the default one cannot be.
+
+    Also True where an error has spoilt the graph, and False for what is no stream: what is done
+    with it next says so.
+    """
+    cdef int state = 0
+    return handle != 0 and cuStreamIsCapturing(handle, &state) == 0 and state != 0
+
+
+cpdef tuple device_of_stream(Stream handle):
+    """Return CUDA's status, and the id of the device that a stream was made on.
+
+    The id is -1 for the default streams, which every device has.
+    """
+    cdef int state, status
+    cdef Handle context = NULL
+    if 0 <= handle <= PER_THREAD:
+        return 0, -1
+    status = cuStreamIsCapturing(handle, &state)
+    if not status:  # the next call crashes for a stream that is gone (H200, driver 580)
+        status = cuStreamGetCtx(handle, &context)
+    return status, -1 if status else device_of_any(<intptr_t> context)
+
+
+cdef int fence(Stream waiter, Stream awaited, int device_id, bint default_too=False) noexcept:
+    """Make a stream, and perhaps the default one, wait on the device for what another has queued.
+
+    Without the interpreter's lock: where a stream's queue is full, CUDA waits for room in it.
+    """
+    cdef Handle event = NULL
+    cdef int status = 0
+    if idle_count[device_id]:
+        idle_count[device_id] -= 1
+        event = idle[device_id][idle_count[device_id]]
+    with nogil:
+        if event is NULL:
+            status = cuEventCreate(&event, DISABLE_TIMING)
+        if not status:
+            status = cuEventRecord(event, awaited)
+        if not status:
+            status = cuStreamWaitEvent(waiter, event, 0)
+        if not status and default_too:
+            status = cuStreamWaitEvent(0, event, 0)
+    # Once the waits are queued the event is free: CUDA took its state then.
+    if event is NULL:
+        pass
+    elif idle_count[device_id] < MOST_IDLE:
+        idle[device_id][idle_count[device_id]] = event
+        idle_count[device_id] += 1
+    else:
+        cuEventDestroy(event)
+    return status
+
+
+cpdef int order(Stream waiter, Stream awaited, int device_id) noexcept:
+    """Apply the ordering rule: later work on `waiter` follows what `awaited` has queued.
+
+    Returns CUDA's status, or OUTSIDE_OF_CAPTURE.
+    """
+    cdef unsigned flags = 0
+    cdef int status
+    if waiting:
+        end_waiting()
+    if waiter == awaited or waiter < 0 or awaited < 0:
+        return 0
+    if waiter and awaited:
+        if is_capturing(waiter) and not is_capturing(awaited):  # CUDA would spoil the graph
+            return OUTSIDE_OF_CAPTURE
+    elif is_capturing(waiter or awaited):
+        return 0  # the default stream has no part in a capture
+    elif waiter:
+        # A blocking stream follows the default one.  The reverse needs a fence: CUDA delays only
+        # *work* on the default stream; if there is none, a third stream that follows the default
+        # one would not follow the first.
+        status = cuStreamGetFlags(waiter, &flags)
+        if status or not flags & NON_BLOCKING:
+            return status
+    return fence(waiter, awaited, device_id)
+
+
+def fence_at_once(Stream waiter, Stream awaited, int device_id):
+    """Fence two streams, also where CUDA orders them; return CUDA's status."""
+    return fence(waiter, awaited, device_id)
+
+
+@cython.final
+@cython.no_gc  # in a cycle the collector would run a stream's finalizer before the view's release
+cdef class Streams:
+    """The streams that a view's release orders, and what keeps their handles valid."""
+
+
+cdef bint needs_order(Stream owner, Stream user) noexcept:
+    """Tell whether the owner's pool must be told when a view goes that `user` works on."""
+    cdef unsigned flags = 0
+    if user < 0 or owner < 0:
+        return False
+    # The block may come from the default stream's part of the pool, whatever `owner` is.  While a
+    # stream is being captured, CUDA does not tell its flags.
+    return user != 0 or (
+        owner != 0
+        and (is_capturing(owner) or (cuStreamGetFlags(owner, &flags) == 0 and flags & NON_BLOCKING))
+    )
+
+# ---- views ---------------------------------------------------------------------------------------
+
+cdef list waiting = []  # views that a capture keeps from being released
+cdef Py_ssize_t alive[3]  # by kind
+cdef Py_ssize_t alive_bytes[3]
+
+
+@cython.final
+@cython.no_gc_clear  # the deallocator needs them; a cycle is broken at the arrays' end
+@cython.freelist(64)
+cdef class View:
+    """What keeps memory alive for a view: in ``UnownedMemory``'s owner, or ``GPUArray.base``.
+
+    Released, it orders the owner's stream after the user's, and lets go of memory and source where
+    PyCUDA can free them: on any thread, under any context, in a cycle, at exit.
+    """
+
+    def __dealloc__(self):
+        alive[self.kind] -= 1
+        alive_bytes[self.kind] -= self.nbytes
+        self.gpudata = None  # `memory`, or an address
+        if abandoned:
+            Py_INCREF(self.source)
+            Py_INCREF(self.memory)
+            Py_INCREF(self.streams)
+            return
+        if self.streams is None and is_held(<PyObject *> self.source) and is_held(
+            <PyObject *> self.memory
+        ):
+            return  # nothing is freed now
+        release(self)
+
+
+cdef inline bint is_held(PyObject *value) noexcept:
+    """Tell whether something else keeps an object, so that to drop it frees nothing."""
+    return Py_REFCNT(value) > 1  # as of None
+
+
+cdef int release(View view) except -1:
+    """Order the streams, then let go of the memory where its context is PyCUDA's current one."""
+    cdef Handle current = cuda_current()
+    cdef int status = 0
+    top = pycuda_current()
+    cdef bint away = primaries[view.device_id] != current or top is not homes[view.device_id]
+    if away:
+        try:
+            enter(view.device_id)
+        except (drv.Error, ContextError):
+            return 0  # a kernel has failed: the context is dead, and its memory with it
+    try:
+        if view.streams is not None:
+            status = order_release(view.streams, view.device_id)
+            if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
+                waiting.append(heir_of(view))
+            elif status == INVALID_HANDLE:  # the streams are kept so that this cannot be
+                driver.check_status(status)
+        view.streams = view.memory = view.source = None
+    finally:
+        if away:
+            pycuda_pop()
+            go_back(<intptr_t> current, top)
+    return 0
+
+
+cdef int order_release(Streams streams, int device_id) except *:
+    """Make the owner's stream wait for what the user's has queued by now; return CUDA's status."""
+    cdef Stream owner = streams.owner
+    cdef Stream user = streams.user
+    cdef unsigned flags = 0
+    # While a blocking stream is being captured, a wait of the default one spoils the graph.  Asked
+    # are the current stream, and the one that was when this was tried first.
+    current = cupy_current_stream(device_id)
+    captured = is_capturing(current.ptr)
+    if len(streams.kept) > 2:
+        captured = captured or is_capturing(streams.kept[2].ptr)
+    if captured or is_capturing(user) or is_capturing(owner):
+        streams.kept = (*streams.kept, current)[:3]
+        if user != owner and is_capturing(user) and is_capturing(owner):
+            fence(owner, user, device_id)  # within the graph
+        return CAPTURE_ERRORS
+    if owner == PER_THREAD or user == PER_THREAD:
+        # Here that handle may name another thread's stream.  The default stream stands in: an
+        # event on it covers the work of every thread's, and what waits behind it holds up every
+        # thread's (both seen on an H200, driver 580).
+        return fence(
+            0 if owner == PER_THREAD else owner, 0 if user == PER_THREAD else user, device_id
+        )
+    if owner and user != owner:
+        if not user:
+            cuStreamGetFlags(owner, &flags)
+        if user or flags & NON_BLOCKING:
+            # The default stream as well: the block may be older than its user's switch of streams.
+            return fence(owner, user, device_id, user != 0)
+    return fence(0, user, device_id) if user else 0
+
+
+cdef View heir_of(View view):
+    """Return another view on the same, since a deallocator's own object cannot live on."""
+    cdef View heir = new_view(MEMORY, view.source, view.memory, view.device_id, 0, 0, 0, None)
+    heir.streams = view.streams
+    return heir
+
+
+cdef View new_view(
+    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
+    tuple kept,
+):
+    """Return what keeps memory, and orders `owner` after `user` at its end, if it must."""
+    cdef View view = View.__new__(View)
+    view.kind, view.source, view.memory = kind, source, memory
+    view.device_id, view.nbytes = device_id, nbytes
+    alive[kind] += 1
+    alive_bytes[kind] += nbytes
+    if (owner or user) and needs_order(owner, user):
+        view.streams = Streams.__new__(Streams)
+        view.streams.owner, view.streams.user, view.streams.kept = owner, user, kept
+    return view
+
+
+def keep_at_home(value, int device_id, Stream owner=0, Stream user=0, tuple kept=None):
+    """Return what keeps something that is freed where its device's context is current.
+
+    A block of PyCUDA's pool, say; before that, it orders `owner` after `user`.
+    """
+    return new_view(MEMORY, None, value, device_id, 0, owner, user, kept)
+
+
+def end_waiting(bint all_of_them=False):
+    """Release views that could not be while a stream was being captured.
+
+    Stops at the first that still cannot, unless `all_of_them` are to be tried: each that cannot
+    puts itself back at the end, as another object.
+    """
+    for _ in range(len(waiting)):
+        before = len(waiting)
+        del waiting[:1]
+        if len(waiting) >= before and not all_of_them:
+            return
+
+
+def views_alive():
+    """Return how many views of each kind are alive, with their bytes, and how many wait."""
+    return (
+        (alive[AS_CUPY], alive_bytes[AS_CUPY]),
+        (alive[AS_PYCUDA], alive_bytes[AS_PYCUDA]),
+        len(waiting),
+    )
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+cdef tuple ADDRESSES = (int, np.integer)
+cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
+cdef tuple FIXED = (*ADDRESSES, *ALLOCATIONS, type(None))  # what cannot be given another address
+
+
+cpdef tuple pointer_home(intptr_t pointer):
+    """Return the id of the device that a pointer is on, and if it is not of the primary context.
+
+    The id is negative for a pointer that CUDA does not know.
+    """
+    cdef int attributes[2]
+    cdef void *answers[2]
+    cdef int device = -1
+    cdef Handle context = NULL
+    attributes[:] = [POINTER_DEVICE, POINTER_CONTEXT]
+    answers[:] = [&device, &context]
+    if cuPointerGetAttributes(2, attributes, answers, <uint64_t> pointer):
+        return -1, False
+    return device, context is not NULL and device_of(context) != device
+
+
+cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
+    """Note a GPUArray's memory with it, so that it is freed in its context wherever it is dropped.
+
+    And its `dtype`, if both libraries can hold that.
+    """
+    gpudata, root = array.gpudata, array
+    while isinstance(root.base, GPUArray):  # a slice has an address, and what it is a slice of
+        root = root.base
+    kept = getattr(root, "gpudata", None)  # which users take away
+    if isinstance(kept, ADDRESSES):
+        kept = root.base
+    cdef View memory = new_view(MEMORY, None, kept, device_id, 0, 0, 0, None)
+    memory.gpudata = gpudata if isinstance(gpudata, FIXED) else False
+    memory.dtype, memory.pointer = dtype, pointer
+    array.__dict__["_bridge_memory"] = memory
+    if root is not array and isinstance(kept, ALLOCATIONS):
+        learn_memory(root, int(kept), device_id)
+    return memory
+
+
+# cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
+# takes 0.3 us longer for passing its arguments on.  A test compares the results.
+cdef object ndarray = cupy.ndarray
+cdef object new_ndarray = cupy.ndarray.__base__.__new__
+
+
+cpdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id):
+    """Return a CuPy array on memory that `owner` keeps; strides of None are C's."""
+    result = new_ndarray(ndarray)
+    memory = MemoryPointer(UnownedMemory(pointer, nbytes, owner, device_id), 0)
+    result._init(shape, dtype, memory, strides)
+    return result
+
+
+def allocate(malloc, holder, size):
+    """Take memory from CuPy's pool for PyCUDA, in a `holder`: an int that keeps it.
+
+    None where CuPy's current stream is not the default one, or nothing was allocated.
+    """
+    if cupy_current_stream(current_device()).ptr != 0:
+        return None
+    memory = malloc(size)
+    found = holder(memory.ptr)
+    found.memory = memory
+    return found or None

@@ -1,0 +1,246 @@
+# cython: auto_pickle=False
+"""The driver's functions, and the test of the context that every call of the package begins with.
+
+CUDA's status codes pass through the compiled modules as numbers.  `bridge.streams` and
+`bridge.context` turn them into errors that say what to do.
+"""
+
+cimport cython
+
+import threading
+
+import pycuda.driver as drv
+from cupy.cuda import driver
+
+from .errors import ContextError
+
+cdef extern from *:
+    """
+    static __thread int known_device = -1;
+    """
+    int known_device  # of this thread's last `current_device`: see there
+
+cdef extern from "<dlfcn.h>" nogil:
+    void *dlopen(const char *, int)
+    void *dlsym(void *, const char *)
+    int RTLD_NOW
+
+cdef void *libcuda = dlopen("libcuda.so.1", RTLD_NOW)  # PyCUDA has it loaded
+
+
+cdef int find(const char *name, void *function) except -1:
+    """Look a function of the driver up."""
+    cdef int version = drv.get_driver_version()
+    (<void **> function)[0] = NULL if libcuda is NULL else dlsym(libcuda, name)
+    if (<void **> function)[0] is NULL:
+        raise ImportError(
+            f"bridge: libcuda.so.1 has no function {name.decode()}: it is the driver for CUDA "
+            f"{version // 1000}.{version % 1000 // 10}; one for CUDA 12 or later is needed"
+        )
+    return 0
+
+
+find("cuCtxGetCurrent", &cuCtxGetCurrent)
+find("cuCtxSetCurrent", &cuCtxSetCurrent)
+find("cuCtxGetDevice", &cuCtxGetDevice)
+find("cuEventCreate", &cuEventCreate)
+find("cuEventDestroy_v2", &cuEventDestroy)
+find("cuEventRecord", &cuEventRecord)
+find("cuStreamWaitEvent", &cuStreamWaitEvent)
+find("cuStreamIsCapturing", &cuStreamIsCapturing)
+find("cuStreamGetFlags", &cuStreamGetFlags)
+find("cuStreamGetCtx", &cuStreamGetCtx)
+find("cuPointerGetAttributes", &cuPointerGetAttributes)
+find("cuModuleUnload", &cuModuleUnload)
+
+# ---- contexts ------------------------------------------------------------------------------------
+
+homes = [None] * MOST_DEVICES  # the Context object that PyCUDA allocates under, of each device
+pycuda_current = drv.Context.get_current
+pycuda_pop = drv.Context.pop
+# Of `bridge.context`, what is rare and done in Python: accept a context that is met for the first
+# time or raise, for both libraries or for CUDA alone; make a primary context PyCUDA's current one.
+cdef object meet_context, meet_cuda_context
+
+
+def set_up(*functions):
+    """Take the three functions above."""
+    global meet_context, meet_cuda_context, push
+    meet_context, meet_cuda_context, push = functions
+
+
+def set_home(int device_id, context):
+    """Note the Context object of a device's primary context; None if somebody has detached it."""
+    global device_count
+    homes[device_id] = context
+    if context is not None:
+        primaries[device_id] = <Handle> <intptr_t> context.handle
+        device_count = max(device_count, device_id + 1)
+
+
+def home_of(int device_id):
+    """Return the Context object of a device's primary context; None if it was not met."""
+    return homes[device_id]
+
+
+def abandon(bint in_forked_child=False):
+    """Leave all memory to CUDA from now on: the process ends, or was forked."""
+    global abandoned, forked, device_count
+    abandoned = True
+    if in_forked_child:
+        forked, device_count = True, 0
+
+
+cdef Handle cuda_current() noexcept:
+    cdef Handle current = NULL
+    cuCtxGetCurrent(&current)
+    return current
+
+
+cdef int device_of(Handle context) noexcept:
+    """Return the id of the device whose primary context that is; -1 if it is none that was met."""
+    cdef int device_id
+    if context is not NULL:
+        for device_id in range(device_count):
+            if primaries[device_id] == context:
+                return device_id
+    return -1
+
+
+cpdef int device_of_any(intptr_t context) except -2:
+    """Return the id of the device that a context is on, primary or not."""
+    cdef int device_id = device_of(<Handle> context)
+    cdef Handle current = cuda_current()
+    if device_id < 0:
+        cuCtxSetCurrent(<Handle> context)
+        cuCtxGetDevice(&device_id)
+        cuCtxSetCurrent(current)
+    return device_id
+
+
+cpdef int cuda_device() except -1:
+    """Return the id of the device whose primary context CUDA has current on this thread.
+
+    PyCUDA has no part in it: its stack may be empty.  Raises ContextError for any other context.
+    """
+    cdef int device_id = device_of(cuda_current())
+    return device_id if device_id >= 0 else meet_cuda_context()
+
+
+cpdef int current_device() except -1:
+    """Return the id of the device whose primary context both libraries have current here.
+
+    Raises ContextError where they do not share one on this thread.
+    """
+    global known_device
+    cdef int device_id = device_of(cuda_current())
+    if device_id >= 0 and device_id == known_device:
+        # PyCUDA need not be asked again, which takes 0.1 us: a push or pop of its changes CUDA's
+        # current context.  If CuPy has set that back since, PyCUDA says itself what it lacks.
+        return device_id
+    known_device = -1
+    if device_id >= 0:
+        top = pycuda_current()
+        home = homes[device_id]
+        # Equal ones are two objects of PyCUDA's for one context: of pycuda.autoprimaryctx, say.
+        if top is not home and (top is None or top != home):
+            device_id = -1
+    if device_id < 0:
+        device_id = meet_context()
+    known_device = device_id
+    return device_id
+
+
+cdef int enter(int device_id) except -1:
+    """Make a device's primary context PyCUDA's current one, in no Python frame.
+
+    There a signal's handler could raise, and the context would stay or the memory be lost.
+    """
+    home = homes[device_id]
+    if home is not None:
+        home.push()
+    if home is None or pycuda_current() is not home:  # somebody has detached it
+        push(device_id)
+    return 0
+
+
+cdef class Scope:
+    """Entering and leaving a device's primary context: `bridge.primary_context`."""
+
+    cdef readonly object device  # an id, a pycuda.driver.Device, or None: CuPy's current one
+
+    def __init__(self, device=None):
+        self.device = device
+
+    def __enter__(self):
+        cdef Handle current = cuda_current()
+        cdef int here = device_of(current)
+        cdef int wanted = here
+        if self.device is not None:
+            is_id = type(self.device) is int and 0 <= self.device < MOST_DEVICES
+            wanted = self.device if is_id else -1
+        top = context = pycuda_current()
+        # Pushed again only where it is not current already.
+        cdef bint pushed = here < 0 or wanted != here or context is not homes[here]
+        if pushed and 0 <= wanted < device_count:
+            enter(wanted)
+            context = homes[wanted]
+        elif pushed:
+            context = push(self.device)
+        entered_here().append((context, pushed, top, <intptr_t> current))
+        return context
+
+    def __exit__(self, *error):
+        global known_device
+        if forked:
+            return
+        entered = entered_here()
+        context, pushed, top, current = entered.pop() if entered else (None, False, None, 0)
+        if context is None or pycuda_current() is not context:
+            raise ContextError(
+                "primary_context: PyCUDA's current context is not the one that was entered last on "
+                "this thread, so it is left as it is; within the block, pop what is pushed and "
+                "nothing else, and leave blocks in the reverse order of entering them"
+            )
+        if pushed:
+            pycuda_pop()
+            known_device = -1
+        go_back(current, top)
+
+
+cdef object local = threading.local()  # what each thread has entered and not left
+
+
+cdef list entered_here():
+    try:
+        return local.entered
+    except AttributeError:
+        local.entered = []
+        return local.entered
+
+
+cdef int go_back(intptr_t current, top) except -1:
+    """Give CUDA its context back, unless what is on PyCUDA's stack has changed."""
+    if <intptr_t> cuda_current() != current and pycuda_current() is top:
+        cuCtxSetCurrent(<Handle> current)
+    return 0
+
+
+@cython.final
+cdef class LoadedModule:
+    """A module loaded in the current context, and unloaded there wherever it is dropped."""
+
+    cdef readonly intptr_t ptr
+    cdef Handle context
+
+    def __init__(self, bytes image):
+        self.ptr = driver.moduleLoadData(image)
+        self.context = cuda_current()
+
+    def __dealloc__(self):
+        cdef Handle current = cuda_current()
+        if self.ptr and not abandoned:
+            with nogil:  # CUDA may wait for the device
+                cuCtxSetCurrent(self.context)
+                cuModuleUnload(self.ptr)  # fails, and need not be, once a kernel has failed
+                cuCtxSetCurrent(current)

@@ -1,0 +1,330 @@
+"""as_cupy and as_pycuda: one buffer as an array of either library.
+
+Compiled, as the core is: each step of a conversion is a tenth of its time.
+"""
+
+from bridge._core cimport (
+    AS_CUPY, AS_PYCUDA, View, learn_memory, needs_order, new_array, new_view, pointer_home
+)
+from bridge._driver cimport Stream, current_device
+
+from math import prod
+
+import cupy
+from cupy.cuda import UnownedMemory
+from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
+from pycuda.gpuarray import GPUArray
+
+from .interface import check_array, check_device, check_dtype, contiguity, elsewhere, import_array
+from .streams import handle_of, order
+
+cdef object cupy_current_stream = cupy.cuda.get_current_stream
+cdef object ndarray = cupy.ndarray
+cdef object new = object.__new__  # GPUArray's
+
+
+def as_cupy(array, /, *, stream=None):
+    """Return a CuPy array on the memory of `array`.
+
+    Parameters
+    ----------
+    array : pycuda.gpuarray.GPUArray, or any ``__dlpack__`` or ``__cuda_array_interface__``
+        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
+        The stream on which work on `array` may be pending.  None: PyCUDA's default stream for a
+        `GPUArray`, and what the exporter says for any other array.  -1: do not order.
+
+    Returns
+    -------
+    cupy.ndarray
+        A view with the shape, strides (bytes) and dtype of `array`.  For a whole view made by
+        `as_pycuda`, the CuPy array that it was made from.
+
+    Raises
+    ------
+    ContextError
+        If the two libraries share no primary context here, or the memory is not of that context.
+    TypeError
+        If `array` is no device array, or CuPy does not have its dtype.
+    ValueError
+        If its array interface is broken, it has no memory, or CUDA does not know `stream`.
+    BufferError
+        If the exporter refuses, or says that its data is read-only, masked or a copy.
+
+    Examples
+    --------
+    >>> import numpy, bridge, bridge.autoinit
+    >>> from pycuda import gpuarray
+    >>> a = gpuarray.to_gpu(numpy.arange(3.0))
+    >>> x = bridge.as_cupy(a)
+    >>> x[0] = 7
+    >>> float(a.get()[0])
+    7.0
+
+    Notes
+    -----
+    *Ownership:* the view keeps `array` alive.  Both can be freed in any order, on any thread.
+    *Ordering:* work queued on `stream` happens before later work on CuPy's current stream; the
+    host does not wait (rule: `bridge.streams`).
+    *Cost:* a quarter of ``cupy.asarray(array)``, for any size; half of it the first time.
+    """
+    if not isinstance(array, GPUArray):
+        return other_as_cupy(array, stream)
+    cdef int device_id = current_device()
+    cdef View memory = None
+    current = cupy_current_stream(device_id)
+    cdef Stream waiter = current.ptr, awaited = 0
+    source = viewed_by(array)
+    if source is None:
+        memory = memory_of(array, device_id)
+    else:
+        check_array(source, "as_cupy: the array", device_id)
+    if waiter or stream is not None:
+        awaited = handle_of(stream, "as_cupy")
+        order(waiter, awaited, device_id)
+    if source is not None:
+        return source
+    return view_in_cupy(array, memory, awaited, waiter, (stream, current))
+
+
+def as_pycuda(array, /, *, stream=None):
+    """Return a PyCUDA ``GPUArray`` on the memory of `array`.
+
+    Parameters
+    ----------
+    array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
+        A device array of any shape and strides.  A `GPUArray` is returned as it is, or, where a
+        `stream` is given, as a view whose release is ordered after that stream.
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
+        The stream on which PyCUDA will work on the result.  None: PyCUDA's default stream.
+        -1: do not order.
+
+    Returns
+    -------
+    pycuda.gpuarray.GPUArray
+        A view with the shape, strides (bytes) and dtype of `array`; axes of length 1 get the
+        strides that PyCUDA expects.  For a whole view made by `as_cupy`, the `GPUArray` that it
+        was made from, unless its release would have to be ordered.
+
+    Raises
+    ------
+    ContextError, TypeError, BufferError
+        As `as_cupy`.
+    ValueError
+        As `as_cupy`; or if `array` repeats elements, as `cupy.broadcast_to` does.
+
+    Examples
+    --------
+    >>> import cupy, numpy, bridge, bridge.autoinit
+    >>> x = cupy.zeros(3)
+    >>> a = bridge.as_pycuda(x)
+    >>> a.set(numpy.arange(3.0))
+    >>> float(x[2])
+    2.0
+
+    Notes
+    -----
+    *Ownership:* the view keeps `array` alive through ``GPUArray.base``.
+    *Ordering:* work queued on CuPy's current stream happens before later work on `stream`; for
+    another library's array, work on the exporter's stream.  When the view is released, CuPy's
+    stream waits for what is queued on `stream` by then, so that the memory is not reused too
+    early.  The host does not wait (rule: `bridge.streams`).
+    *Cost:* half of ``GPUArray(gpudata=..., base=...)``, for any size.
+    """
+    if not isinstance(array, ndarray):
+        return other_as_pycuda(array, stream)
+    cdef int device_id = current_device()
+    current = cupy_current_stream(device_id)
+    waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
+    return view_in_pycuda(array, current.ptr, waiter, (stream, current), device_id)
+
+
+cdef other_as_cupy(array, stream):
+    cdef int device_id = current_device()
+    waiter = cupy_current_stream(device_id).ptr
+    if not isinstance(array, ndarray):
+        return import_array(array, stream, waiter, device_id, "as_cupy")
+    check_array(array, "as_cupy: the array", device_id)
+    if stream is not None:
+        order(waiter, handle_of(stream, "as_cupy"), device_id)
+    return array
+
+
+cdef other_as_pycuda(array, stream):
+    cdef int device_id = current_device()
+    cdef View memory
+    waiter = handle_of(stream, "as_pycuda")
+    if not isinstance(array, GPUArray):
+        array = import_array(array, None, waiter, device_id, "as_pycuda")
+        return view_in_pycuda(array, 0, 0, None, device_id)
+    memory = memory_of(array, device_id, "as_pycuda")
+    current = cupy_current_stream(device_id)
+    order(waiter, current.ptr, device_id)
+    order(waiter, 0, device_id)
+    if waiter <= 0 or not array.size:
+        return array
+    # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
+    owner = new_view(
+        AS_PYCUDA, array, memory, device_id, array.nbytes, current.ptr, waiter, (stream, current)
+    )
+    return GPUArray(
+        array.shape, array.dtype, array.allocator, owner, memory.pointer, array.strides
+    )
+
+# ---- from PyCUDA to CuPy -------------------------------------------------------------------------
+
+
+cdef View memory_of(array, int device_id, caller="as_cupy"):
+    """Return what is known of a GPUArray's memory, found out if it is new or has changed."""
+    cdef dict attributes = array.__dict__
+    cdef View memory = attributes.get("_bridge_memory")
+    dtype = attributes["dtype"]
+    if (
+        memory is None
+        or memory.dtype is not dtype
+        or memory.gpudata is not attributes.get("gpudata")
+    ):
+        if caller == "as_cupy":
+            check_dtype(dtype, caller)
+        pointer = address_of(array, caller)
+        if pointer and pointer_home(pointer) != (device_id, False):
+            check_device(pointer, f"{caller}: the array", device_id)  # which says what is wrong
+        memory = learn_memory(array, pointer, device_id, dtype if caller == "as_cupy" else None)
+    elif memory.device_id != device_id:
+        raise elsewhere(f"{caller}: the array", memory.device_id, device_id)
+    return memory
+
+
+def address_of(array, caller):
+    """Return the address of a GPUArray's memory: 0, if it has neither memory nor elements."""
+    if array.gpudata is not None:
+        pointer = int(array.gpudata)
+        if not 0 <= pointer < 1 << 64:
+            raise ValueError(f"{caller}: the array's gpudata is {pointer}, which is no address")
+        return pointer
+    if array.size:
+        raise ValueError(
+            f"{caller}: the array has no memory: its gpudata is None, its shape {array.shape}; a "
+            "GPUArray whose gpudata is its memory is accepted"
+        )
+    return 0
+
+
+cdef viewed_by(array):
+    """Return the CuPy array that a GPUArray is a whole view of; or None."""
+    base = array.__dict__["base"]
+    source = (<View> base).source if type(base) is View else None
+    return source if isinstance(source, ndarray) and is_same_view(source, array) else None
+
+
+cdef bint is_same_view(array, gpuarray) except -1:
+    """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
+    one, other = array.dtype, gpuarray.dtype
+    if array.shape != gpuarray.shape or (one is not other and one != other):
+        return False
+    gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
+    if gpudata is None or array.data.ptr != int(gpudata):
+        return not array.size
+    if array.strides == gpuarray.strides or not array.size:
+        return True
+    # Those of axes of length 1 may differ.
+    steps = zip(array.shape, array.strides, gpuarray.strides)
+    return all([n == 1 or one == other for n, one, other in steps])
+
+
+cdef view_in_cupy(array, View memory, Stream owner, Stream user, tuple kept):
+    """Return a CuPy array on a GPUArray's memory, which keeps both."""
+    cdef dict attributes = array.__dict__
+    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
+    nbytes = attributes["nbytes"]
+    view = new_view(AS_CUPY, array, memory, memory.device_id, nbytes, owner, user, kept)
+    if is_usual(shape, strides, dtype.itemsize):
+        strides = None
+    return new_array(shape, dtype, strides, memory.pointer, nbytes, view, memory.device_id)
+
+
+cdef bint is_usual(tuple shape, tuple strides, Py_ssize_t step) except -1:
+    """Tell whether strides are those that CuPy gives the shape; those of short axes may be any."""
+    cdef Py_ssize_t axis, n
+    for axis in range(len(shape) - 1, -1, -1):
+        n = shape[axis]
+        if n < 2 or strides[axis] != step:
+            return False
+        step *= n
+    return True
+
+# ---- from CuPy to PyCUDA -------------------------------------------------------------------------
+
+cdef dict layouts = {}  # what GPUArray's constructor sets, by a CuPy array's layout and device
+cdef enum:
+    MOST_LAYOUTS = 4096
+
+
+cpdef view_in_pycuda(
+    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered=False
+):
+    """Return a GPUArray on a CuPy array's memory, which keeps the array.
+
+    Parameters
+    ----------
+    array : cupy.ndarray
+    awaited, waiter : int
+        Handles of CuPy's current stream, and of the one that PyCUDA will work on.
+    kept : tuple
+        PyCUDA's stream and CuPy's, to be kept alive.
+    device_id : int
+    is_ordered : bool
+        The two streams are in order already.
+    """
+    data, dtype = array.data, array.dtype
+    if data.device_id != device_id:
+        check_array(array, "as_pycuda: the array", device_id)
+    layout = array.shape, array.strides, dtype, device_id
+    attributes = layouts.get(layout)
+    if attributes is None:
+        attributes = learn_layout(layout)
+    if (awaited or waiter) and not is_ordered:
+        order(waiter, awaited, device_id)
+    if type(data.mem) is UnownedMemory and not needs_order(awaited, waiter):
+        owner = data.mem._owner
+        viewed = (<View> owner).source if type(owner) is View else None
+        if isinstance(viewed, GPUArray) and is_same_view(array, viewed):
+            return viewed
+    # The constructor takes 2.5 us, of which two thirds go into conversions of what is exact here
+    # already.
+    attributes = attributes.copy()
+    attributes["base"] = new_view(
+        AS_PYCUDA, array, None, device_id, attributes["nbytes"], awaited, waiter, kept
+    )
+    if attributes["size"]:
+        attributes["gpudata"] = data.ptr
+    result = new(GPUArray)
+    result.__dict__ = attributes
+    return result
+
+
+cdef dict learn_layout(tuple layout):
+    """Return what GPUArray's constructor sets for any CuPy array of a layout.
+
+    Raises TypeError if PyCUDA cannot hold the dtype, ValueError if one element is in several
+    places.
+    """
+    shape, strides, dtype, _ = layout
+    check_dtype(dtype, "as_pycuda")
+    # A step of 0 bytes along an axis of length 1 repeats nothing.
+    if prod(shape) and any([n > 1 and not step for n, step in zip(shape, strides)]):
+        raise ValueError(
+            f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
+            "would read and write past them; pass cupy.ascontiguousarray(a)"
+        )
+    # Of axes of length 1 the strides mean nothing, but PyCUDA wants certain ones.
+    of_c, of_fortran = contiguity(shape, strides, dtype.itemsize)
+    wanted = strides
+    if of_c or of_fortran:
+        wanted = (c_contiguous_strides if of_c else f_contiguous_strides)(dtype.itemsize, shape)
+    attributes = vars(GPUArray(shape, dtype, gpudata=0, strides=wanted))
+    attributes["gpudata"] = None
+    if len(layouts) >= MOST_LAYOUTS:
+        layouts.clear()
+    layouts[layout] = attributes
+    return attributes

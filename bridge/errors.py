@@ -1,0 +1,84 @@
+"""How error messages name a value, and what they say of a missing library."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_MOST = 100  # characters
+
+
+class ContextError(RuntimeError):
+    """No CUDA context, not the primary one, one of another device, or one that a kernel ended."""
+
+    __module__ = "bridge"  # where users find it
+
+
+def kind(value: Any) -> str:
+    """Return the full name of an object's type, e.g. "cupy.ndarray"."""
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    return name.removeprefix("builtins.")
+
+
+def named(value: Any) -> str:
+    """Return a plain value, or a sequence of them, as text; the type of anything else.
+
+    To show an array, the host would have to wait for it.
+    """
+    import numpy as np
+
+    if isinstance(value, type):
+        return f"the class {value.__module__}.{value.__qualname__}"
+    items = value if type(value) in (tuple, list) else (value,)
+    if all(isinstance(item, (*_PLAIN, np.generic)) for item in items):
+        text = repr(value)
+        if isinstance(value, np.generic) and not text.startswith("np."):  # NumPy 1
+            text = f"np.{type(value).__name__}({text})"
+        return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
+    return f"a {kind(value)}"
+
+
+def runs_later(function: Any) -> bool:
+    """Tell whether a function is a coroutine or a generator, whose body runs after the call."""
+    later = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    method = inspect.getattr_static(type(function), "__call__", None)  # of an object
+    return any(tell(function) or tell(method) for tell in later)
+
+
+def import_libraries() -> None:
+    """Import both libraries and the compiled part; raise ImportError that says what is missing."""
+    try:
+        import cupy  # noqa: F401
+        import pycuda.driver  # noqa: F401
+
+        from . import _driver  # noqa: F401
+    except ImportError as error:
+        if advice := _advice(error):
+            raise type(error)(f"bridge: {advice} ({error})", name=error.name) from error
+        raise
+
+
+def _advice(error: ImportError) -> str:
+    if error.name == "cupy":
+        return (
+            "CuPy is not installed: `pip install cupy-cuda12x`, or cupy-cuda13x where PyCUDA is "
+            "built for CUDA 13"
+        )
+    if error.name == "pycuda":
+        return (
+            "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA "
+            "toolkit; tools/build_pycuda.py, in the source of bridge, needs none"
+        )
+    if "'_driver' from" in str(error):
+        return (
+            "its compiled part, bridge._driver, is not built for this Python: `pip install "
+            "pycuda-cupy-bridge`, or in a checkout `pip install -e .`, builds it with a C compiler"
+        )
+    if str(error).startswith("libcuda.so.1"):
+        return (
+            "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a "
+            "GPU, or start the container with its GPUs (`docker run --gpus all`). "
+            "`python -m bridge --config` prints what is installed"
+        )
+    return ""
