@@ -30,9 +30,9 @@ cdef void *libcuda = dlopen("libcuda.so.1", RTLD_NOW)  # PyCUDA has it loaded
 
 cdef int find(const char *name, void *function) except -1:
     """Look a function of the driver up."""
-    cdef int version = drv.get_driver_version()
     (<void **> function)[0] = NULL if libcuda is NULL else dlsym(libcuda, name)
     if (<void **> function)[0] is NULL:
+        version = drv.get_driver_version()
         raise ImportError(
             f"bridge: libcuda.so.1 has no function {name.decode()}: it is the driver for CUDA "
             f"{version // 1000}.{version % 1000 // 10}; one for CUDA 12 or later is needed"
