@@ -7,6 +7,7 @@ from bridge._core cimport (
     AS_CUPY, AS_PYCUDA, View, learn_memory, needs_order, new_array, new_view, pointer_home
 )
 from bridge._driver cimport Stream, current_device
+from bridge.interface cimport check_array, check_device, elsewhere, import_array
 
 from math import prod
 
@@ -15,7 +16,7 @@ from cupy.cuda import UnownedMemory
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray
 
-from .interface import check_array, check_device, check_dtype, contiguity, elsewhere, import_array
+from .interface import check_dtype, contiguity
 from .streams import handle_of, order
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream

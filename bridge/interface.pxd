@@ -1,0 +1,8 @@
+"""What ``arrays.pyx`` uses of the checks."""
+
+from bridge._driver cimport Stream
+
+cpdef int check_device(pointer, subject, int device_id) except -1
+cpdef int check_array(array, subject, int device_id) except -1
+cpdef elsewhere(subject, int found, int device_id)
+cpdef import_array(array, stream, Stream waiter, int device_id, caller)

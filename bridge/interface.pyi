@@ -1,0 +1,15 @@
+"""Types of the checks (``interface.pyx``)."""
+
+from typing import Any
+
+import numpy as np
+
+PLAIN_DTYPES: frozenset[np.dtype[Any]]
+HOLDS_BFLOAT16: bool
+
+def check_dtype(dtype: np.dtype[Any], caller: str) -> None: ...
+def contiguity(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[bool, bool]: ...
+def check_device(pointer: int, subject: str, device_id: int) -> int: ...
+def check_array(array: Any, subject: str, device_id: int) -> int: ...
