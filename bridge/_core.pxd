@@ -25,6 +25,7 @@ cdef View new_view(
     int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
     tuple kept,
 )
+cpdef bint is_capturing(Stream handle) noexcept
 cdef bint needs_order(Stream owner, Stream user) noexcept
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=*)
 cpdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)

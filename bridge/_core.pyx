@@ -14,7 +14,7 @@ from bridge._driver cimport *
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer, UnownedMemory, driver
+from cupy.cuda import MemoryPointer, UnownedMemory
 from pycuda.gpuarray import GPUArray
 
 from .errors import ContextError
@@ -60,7 +60,12 @@ cpdef tuple device_of_stream(Stream handle):
     return status, -1 if status else device_of_any(<intptr_t> context)
 
 
-cdef int fence(Stream waiter, Stream awaited, int device_id, bint default_too=False) noexcept:
+cdef bint is_non_blocking(Stream handle) noexcept:
+    cdef unsigned flags = 0
+    return cuStreamGetFlags(handle, &flags) == 0 and flags & NON_BLOCKING != 0
+
+
+cpdef int fence(Stream waiter, Stream awaited, int device_id, bint default_too=False) noexcept:
     """Make a stream, and perhaps the default one, wait on the device for what another has queued.
 
     Without the interpreter's lock: where a stream's queue is full, CUDA waits for room in it.
@@ -116,11 +121,6 @@ cpdef int order(Stream waiter, Stream awaited, int device_id) noexcept:
     return fence(waiter, awaited, device_id)
 
 
-def fence_at_once(Stream waiter, Stream awaited, int device_id):
-    """Fence two streams, also where CUDA orders them; return CUDA's status."""
-    return fence(waiter, awaited, device_id)
-
-
 @cython.final
 @cython.no_gc  # in a cycle the collector would run a stream's finalizer before the view's release
 cdef class Streams:
@@ -129,15 +129,11 @@ cdef class Streams:
 
 cdef bint needs_order(Stream owner, Stream user) noexcept:
     """Tell whether the owner's pool must be told when a view goes that `user` works on."""
-    cdef unsigned flags = 0
     if user < 0 or owner < 0:
         return False
     # The block may come from the default stream's part of the pool, whatever `owner` is.  While a
     # stream is being captured, CUDA does not tell its flags.
-    return user != 0 or (
-        owner != 0
-        and (is_capturing(owner) or (cuStreamGetFlags(owner, &flags) == 0 and flags & NON_BLOCKING))
-    )
+    return user != 0 or (owner != 0 and (is_capturing(owner) or is_non_blocking(owner)))
 
 # ---- views ---------------------------------------------------------------------------------------
 
@@ -193,8 +189,6 @@ cdef int release(View view) except -1:
             status = order_release(view.streams, view.device_id)
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
                 waiting.append(heir_of(view))
-            elif status == INVALID_HANDLE:  # the streams are kept so that this cannot be
-                driver.check_status(status)
         view.streams = view.memory = view.source = None
     finally:
         if away:
@@ -207,7 +201,6 @@ cdef int order_release(Streams streams, int device_id) except *:
     """Make the owner's stream wait for what the user's has queued by now; return CUDA's status."""
     cdef Stream owner = streams.owner
     cdef Stream user = streams.user
-    cdef unsigned flags = 0
     # While a blocking stream is being captured, a wait of the default one spoils the graph.  Asked
     # are the current stream, and the one that was when this was tried first.
     current = cupy_current_stream(device_id)
@@ -219,20 +212,15 @@ cdef int order_release(Streams streams, int device_id) except *:
         if user != owner and is_capturing(user) and is_capturing(owner):
             fence(owner, user, device_id)  # within the graph
         return CAPTURE_ERRORS
-    if owner == PER_THREAD or user == PER_THREAD:
-        # Here that handle may name another thread's stream.  The default stream stands in: an
-        # event on it covers the work of every thread's, and what waits behind it holds up every
-        # thread's (both seen on an H200, driver 580).
-        return fence(
-            0 if owner == PER_THREAD else owner, 0 if user == PER_THREAD else user, device_id
-        )
-    if owner and user != owner:
-        if not user:
-            cuStreamGetFlags(owner, &flags)
-        if user or flags & NON_BLOCKING:
-            # The default stream as well: the block may be older than its user's switch of streams.
-            return fence(owner, user, device_id, user != 0)
-    return fence(0, user, device_id) if user else 0
+    # Here the per-thread handle may name another thread's stream.  The default stream stands in: an
+    # event on it covers every thread's work (seen on an H200, driver 580).
+    if user == PER_THREAD:
+        user = 0
+    if owner == user:
+        owner = 0
+    # The default stream waits as well: the block may be older than its user's switch of streams,
+    # and every thread's default stream follows it (seen on an H200, driver 580).
+    return fence(owner, user, device_id, owner != 0 and user != 0)
 
 
 cdef View heir_of(View view):

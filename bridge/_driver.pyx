@@ -8,11 +8,13 @@ CUDA's status codes pass through the compiled modules as numbers.  `bridge.strea
 cimport cython
 
 import threading
+from operator import index
 
+import cupy
 import pycuda.driver as drv
 from cupy.cuda import driver
 
-from .errors import ContextError
+from .errors import ContextError, named
 
 cdef extern from *:
     """
@@ -167,10 +169,29 @@ cdef int enter(int device_id) except -1:
 cdef class Scope:
     """Entering and leaving a device's primary context: `bridge.primary_context`."""
 
-    cdef readonly object device  # an id, a pycuda.driver.Device, or None: CuPy's current one
+    # An id, a pycuda.driver.Device, or None for CuPy's current one; looked up on entering, since a
+    # decorator must not start CUDA.
+    cdef readonly object device
 
     def __init__(self, device=None):
+        if isinstance(device, cupy.cuda.Device):
+            device = device.id
+        elif device is not None and not isinstance(device, drv.Device):
+            try:
+                if isinstance(device, bool):
+                    raise TypeError
+                device = index(device)
+            except TypeError:
+                hint = "; as a decorator, write @bridge.primary_context()"
+                raise TypeError(
+                    f"primary_context: device is {named(device)}; an int, a cupy.cuda.Device, a "
+                    f"pycuda.driver.Device or None is accepted{hint if callable(device) else ''}"
+                ) from None
         self.device = device
+
+    def __reduce__(self):
+        """Pickle the device: decorated functions travel between processes."""
+        return type(self), (self.device,)
 
     def __enter__(self):
         cdef Handle current = cuda_current()

@@ -4,7 +4,8 @@ Compiled, as the core is: each step of a conversion is a tenth of its time.
 """
 
 from bridge._core cimport (
-    AS_CUPY, AS_PYCUDA, View, learn_memory, needs_order, new_array, new_view, pointer_home
+    AS_CUPY, AS_PYCUDA, View, is_capturing, learn_memory, needs_order, new_array, new_view,
+    pointer_home,
 )
 from bridge._driver cimport Stream, current_device
 from bridge.interface cimport check_array, check_device, elsewhere, import_array
@@ -261,22 +262,10 @@ cdef enum:
     MOST_LAYOUTS = 4096
 
 
-cpdef view_in_pycuda(
+cdef view_in_pycuda(
     array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered=False
 ):
-    """Return a GPUArray on a CuPy array's memory, which keeps the array.
-
-    Parameters
-    ----------
-    array : cupy.ndarray
-    awaited, waiter : int
-        Handles of CuPy's current stream, and of the one that PyCUDA will work on.
-    kept : tuple
-        PyCUDA's stream and CuPy's, to be kept alive.
-    device_id : int
-    is_ordered : bool
-        The two streams are in order already.
-    """
+    """Return a GPUArray on a CuPy array's memory, which keeps the array and the streams `kept`."""
     data, dtype = array.data, array.dtype
     if data.device_id != device_id:
         check_array(array, "as_pycuda: the array", device_id)
@@ -329,3 +318,49 @@ cdef dict learn_layout(tuple layout):
         layouts.clear()
     layouts[layout] = attributes
     return attributes
+
+# ---- functions of GPUArrays ----------------------------------------------------------------------
+
+
+def call(func, tuple args, dict keywords):
+    """Call a function of GPUArrays with CuPy arrays, as if on CuPy's current stream."""
+    cdef int device_id = current_device()
+    current = cupy_current_stream(device_id)
+    cdef Stream here = current.ptr
+    if is_capturing(here):
+        raise ValueError(
+            f"{getattr(func, '__name__', 'wrap_pycuda')}: CuPy's current stream is being captured "
+            "into a graph, but PyCUDA's default stream, on which the function works, cannot be; "
+            "call it before or after the capture, or launch its kernels with stream="
+        )
+    if here:
+        order(0, here, device_id)
+    try:
+        converted = [convert(value, current, device_id) for value in args]
+        for key, value in keywords.items():
+            keywords[key] = convert(value, current, device_id)
+        return convert(func(*converted, **keywords), None, device_id)
+    finally:
+        if here:
+            order(here, 0, device_id)
+
+
+cdef convert(value, current, int device_id):
+    """Convert a CuPy array, or those in a tuple, list or dict; any other value is itself.
+
+    The stream `current` is in order with PyCUDA's default one.  If it is None, convert GPUArrays.
+    """
+    cdef type wanted = GPUArray if current is None else ndarray
+    if isinstance(value, wanted):
+        if current is None:
+            return as_cupy(value)
+        return view_in_pycuda(value, current.ptr, 0, (None, current), device_id, True)
+    if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
+        return value
+    items = list(value.values() if type(value) is dict else value)
+    if not any([isinstance(item, wanted) for item in items]):
+        return value
+    items = [convert(i, current, device_id) if isinstance(i, wanted) else i for i in items]
+    if type(value) is dict:
+        return dict(zip(value, items))
+    return value._make(items) if hasattr(value, "_make") else type(value)(items)

@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from operator import index
 from typing import Any
 
 import cupy
@@ -29,7 +28,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import _core, _driver
 from ._driver import cuda_device, current_device, device_of_any, home_of
-from .errors import ContextError, named, runs_later
+from .errors import ContextError, runs_later
 
 __all__ = ["ContextError", "cuda_device", "current_device", "primary_context"]
 
@@ -215,26 +214,6 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
     current is not pushed again, so do not pop it within the block.
     *Ordering:* none. *Cost:* PyCUDA's push and pop, unless the context is already current.
     """
-
-    def __init__(self, device: Any = None) -> None:
-        if isinstance(device, cupy.cuda.Device):
-            device = device.id
-        elif device is not None and not isinstance(device, drv.Device):
-            try:
-                if isinstance(device, bool):
-                    raise TypeError
-                device = index(device)
-            except TypeError:
-                hint = "; as a decorator, write @bridge.primary_context()"
-                raise TypeError(
-                    f"primary_context: device is {named(device)}; an int, a cupy.cuda.Device, a "
-                    f"pycuda.driver.Device or None is accepted{hint if callable(device) else ''}"
-                ) from None
-        super().__init__(device)  # looked up on entering: a decorator must not start CUDA
-
-    def __reduce__(self) -> Any:
-        """Pickle the device: decorated functions travel between processes."""
-        return type(self), (self.device,)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return the function, called where the context is current."""

@@ -107,7 +107,7 @@ def order(waiter: int, awaited: int, device_id: int) -> None:
 
 def fence(waiter: int, awaited: int, device_id: int) -> None:
     """Make a stream wait for another, also where CUDA orders the two."""
-    if status := _core.fence_at_once(waiter, awaited, device_id):
+    if status := _core.fence(waiter, awaited, device_id):
         raise _not_ordered(status, waiter, awaited)
 
 

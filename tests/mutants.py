@@ -100,14 +100,14 @@ MUTANTS = {
         "if not status and default_too:", "if False:"
     ),
     "a user needs no order": mutant("return user != 0 or (", "return ("),
-    "a non-blocking owner needs no order": mutant("0 and flags & NON_BLOCKING)", "1)"),
+    "a non-blocking owner needs no order": mutant("or is_non_blocking(owner))", "or False)"),
     "an owner in a capture is like any other": mutant(
-        "(is_capturing(owner) or (cuStreamGetFlags", "(False or (cuStreamGetFlags"
+        "(is_capturing(owner) or is_non", "(False or is_non"
     ),
-    "unordered views are ordered at their end": mutant("if user < 0 or owner < 0:", "if False:"),
-    "nothing stands in for the per-thread stream": mutant(
-        "if owner == PER_THREAD or user == PER_THREAD:", "if False:"
+    "unordered views are ordered at their end": mutant(
+        "if user < 0 or owner < 0:", "if False:", RELEASE + "an_unordered_view_keeps_no_streams"
     ),
+    "nothing stands in for the per-thread stream": mutant("if user == PER_THREAD:", "if False:"),
     "a release in a capture does not wait for its end": mutant(
         "if captured or is_capturing(user) or is_capturing(owner):", "if False:"
     ),
@@ -168,10 +168,10 @@ MUTANTS = {
         "    try:\n        view.memory = view.source = None\n        if view.streams is not None:",
     ),
     "a stream's owner is not told of the user": mutant(
-        "return fence(owner, user, device_id, user != 0)", "return fence(0, user, device_id)"
+        "return fence(owner, user, device_id, owner", "return fence(0, user, device_id, owner"
     ),
     "the default stream's pool is not told of the user": mutant(
-        "return fence(0, user, device_id) if user else 0", "return 0"
+        "device_id, owner != 0 and user != 0)", "device_id, False)"
     ),
 }
 

@@ -933,6 +933,14 @@ def test_pycudas_block_is_ordered_wherever_it_is_released(cupy_kind, drop, latch
     assert (a.get() == 1).all()
 
 
+@pytest.mark.parametrize("stream", [None, -1], ids=["ordered", "unordered"])
+def test_an_unordered_view_keeps_no_streams(stream):
+    with cupy.cuda.Stream(non_blocking=True):
+        views = bridge.as_pycuda(cupy.zeros(3), stream=stream).base
+        views_of_cupy = bridge.as_cupy(gpuarray.GPUArray(3, float), stream=stream).data.mem._owner
+    assert (views.streams is None) == (views_of_cupy.streams is None) == (stream == -1)
+
+
 @pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
 def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
     """The collector may run the finalizer of the CuPy stream before that of the view."""
