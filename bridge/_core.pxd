@@ -28,5 +28,5 @@ cdef View new_view(
 cpdef bint is_capturing(Stream handle) noexcept
 cdef bint needs_order(Stream owner, Stream user) noexcept
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=*)
-cpdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)
+cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)
 cpdef tuple pointer_home(intptr_t pointer)

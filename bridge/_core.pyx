@@ -102,7 +102,7 @@ cpdef int order(Stream waiter, Stream awaited, int device_id) noexcept:
     """
     cdef unsigned flags = 0
     cdef int status
-    if waiting:
+    if waiting and not is_capturing(waiter) and not is_capturing(awaited):
         end_waiting()
     if waiter == awaited or waiter < 0 or awaited < 0:
         return 0
@@ -254,17 +254,10 @@ def keep_at_home(value, int device_id, Stream owner=0, Stream user=0, tuple kept
     return new_view(MEMORY, None, value, device_id, 0, owner, user, kept)
 
 
-def end_waiting(bint all_of_them=False):
-    """Release views that could not be while a stream was being captured.
-
-    Stops at the first that still cannot, unless `all_of_them` are to be tried: each that cannot
-    puts itself back at the end, as another object.
-    """
-    for _ in range(len(waiting)):
-        before = len(waiting)
-        del waiting[:1]
-        if len(waiting) >= before and not all_of_them:
-            return
+def end_waiting():
+    """Release views that could not be while a stream was being captured; some must wait again."""
+    global waiting
+    waiting = []  # with the old list, its views are released
 
 
 def views_alive():
@@ -325,7 +318,7 @@ cdef object ndarray = cupy.ndarray
 cdef object new_ndarray = cupy.ndarray.__base__.__new__
 
 
-cpdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id):
+cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id):
     """Return a CuPy array on memory that `owner` keeps; strides of None are C's."""
     result = new_ndarray(ndarray)
     memory = MemoryPointer(UnownedMemory(pointer, nbytes, owner, device_id), 0)

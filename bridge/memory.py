@@ -223,7 +223,7 @@ def _allocate_again(malloc: Malloc, size: Any, error: Exception, caller: str) ->
             raise ContextError(f"{caller}: {reason}") from error
         raise error
     device_id = cupy.cuda.runtime.getDevice()
-    _core.end_waiting(True)
+    _core.end_waiting()
     with primary_context(device_id):  # CuPy also allocates on threads that have none
         for pool in _pools(device_id):
             if isinstance(pool, drv.DeviceMemoryPool):
@@ -287,7 +287,7 @@ def show_memory() -> None:
 
 
 def _report(device_id: int) -> str:
-    _core.end_waiting(True)
+    _core.end_waiting()
     available, total = map(_text, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
     of_pycuda, of_cupy, waiting = _core.views_alive()

@@ -131,11 +131,6 @@ MUTANTS = {
         "if False:  # CUDA",
         CAPTURES + "a_wait_for_what_is_outside_of_a_capture_is_refused",
     ),
-    "the first that waits for a capture keeps the others": mutant(
-        "if len(waiting) >= before and not all_of_them:",
-        "if len(waiting) >= before:",
-        CAPTURES + "a_view_that_cannot_end_yet_does_not_keep_others",
-    ),
     "the collector ends streams before the views that need them": mutant(
         "@cython.no_gc  # in a cycle",
         "# in a cycle",
