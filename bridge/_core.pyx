@@ -329,11 +329,11 @@ cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int devic
 def allocate(malloc, holder, size):
     """Take memory from CuPy's pool for PyCUDA, in a `holder`: an int that keeps it.
 
-    None where CuPy's current stream is not the default one, or nothing was allocated.
+    None where CuPy's current stream is not the default one.
     """
     if cupy_current_stream(current_device()).ptr != 0:
         return None
     memory = malloc(size)
     found = holder(memory.ptr)
     found.memory = memory
-    return found or None
+    return found

@@ -73,12 +73,13 @@ def as_cupy(array, /, *, stream=None):
     if not isinstance(array, GPUArray):
         return other_as_cupy(array, stream)
     cdef int device_id = current_device()
+    cdef dict attributes = array.__dict__
     cdef View memory = None
     current = cupy_current_stream(device_id)
     cdef Stream waiter = current.ptr, awaited = 0
-    source = viewed_by(array)
+    source = viewed_by(array, attributes["base"])
     if source is None:
-        memory = memory_of(array, device_id)
+        memory = memory_of(array, attributes, device_id, "as_cupy")
     else:
         check_array(source, "as_cupy: the array", device_id)
     if waiter or stream is not None:
@@ -86,7 +87,12 @@ def as_cupy(array, /, *, stream=None):
         order(waiter, awaited, device_id)
     if source is not None:
         return source
-    return view_in_cupy(array, memory, awaited, waiter, (stream, current))
+    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
+    if is_usual(shape, strides, dtype.itemsize):
+        strides = None
+    nbytes, kept = attributes["nbytes"], (stream, current)
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
+    return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 
 
 def as_pycuda(array, /, *, stream=None):
@@ -159,7 +165,7 @@ cdef other_as_pycuda(array, stream):
     if not isinstance(array, GPUArray):
         array = import_array(array, None, waiter, device_id, "as_pycuda")
         return view_in_pycuda(array, 0, 0, None, device_id)
-    memory = memory_of(array, device_id, "as_pycuda")
+    memory = memory_of(array, array.__dict__, device_id, "as_pycuda")
     current = cupy_current_stream(device_id)
     order(waiter, current.ptr, device_id)
     order(waiter, 0, device_id)
@@ -176,9 +182,8 @@ cdef other_as_pycuda(array, stream):
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
-cdef View memory_of(array, int device_id, caller="as_cupy"):
+cdef View memory_of(array, dict attributes, int device_id, caller):
     """Return what is known of a GPUArray's memory, found out if it is new or has changed."""
-    cdef dict attributes = array.__dict__
     cdef View memory = attributes.get("_bridge_memory")
     dtype = attributes["dtype"]
     if (
@@ -212,9 +217,8 @@ def address_of(array, caller):
     return 0
 
 
-cdef viewed_by(array):
+cdef viewed_by(array, base):
     """Return the CuPy array that a GPUArray is a whole view of; or None."""
-    base = array.__dict__["base"]
     source = (<View> base).source if type(base) is View else None
     return source if isinstance(source, ndarray) and is_same_view(source, array) else None
 
@@ -232,17 +236,6 @@ cdef bint is_same_view(array, gpuarray) except -1:
     # Those of axes of length 1 may differ.
     steps = zip(array.shape, array.strides, gpuarray.strides)
     return all([n == 1 or one == other for n, one, other in steps])
-
-
-cdef view_in_cupy(array, View memory, Stream owner, Stream user, tuple kept):
-    """Return a CuPy array on a GPUArray's memory, which keeps both."""
-    cdef dict attributes = array.__dict__
-    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
-    nbytes = attributes["nbytes"]
-    view = new_view(AS_CUPY, array, memory, memory.device_id, nbytes, owner, user, kept)
-    if is_usual(shape, strides, dtype.itemsize):
-        strides = None
-    return new_array(shape, dtype, strides, memory.pointer, nbytes, view, memory.device_id)
 
 
 cdef bint is_usual(tuple shape, tuple strides, Py_ssize_t step) except -1:
@@ -294,11 +287,7 @@ cdef view_in_pycuda(
 
 
 cdef dict learn_layout(tuple layout):
-    """Return what GPUArray's constructor sets for any CuPy array of a layout.
-
-    Raises TypeError if PyCUDA cannot hold the dtype, ValueError if one element is in several
-    places.
-    """
+    """Return what GPUArray's constructor sets for any CuPy array of a layout; or raise."""
     shape, strides, dtype, _ = layout
     check_dtype(dtype, "as_pycuda")
     # A step of 0 bytes along an axis of length 1 repeats nothing.

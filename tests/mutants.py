@@ -68,7 +68,7 @@ MUTANTS = {
         f"no order at the end: {old}": mutant(old, new)
         for old, new in (
             ("array.nbytes, current.ptr, waiter,", "array.nbytes, 0, 0,"),
-            ("nbytes, owner, user, kept)", "nbytes, 0, 0, kept)"),
+            ("nbytes, awaited, waiter, kept)\n    return", "nbytes, 0, 0, kept)\n    return"),
             ('"], awaited, waiter, kept', '"], 0, 0, kept'),
             ("keep_at_home(block, device_id, 0, stream,", "keep_at_home(block, device_id, 0, 0,"),
         )
