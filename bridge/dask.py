@@ -30,20 +30,14 @@ __all__ = ["Plugin"]
 class Plugin(WorkerPlugin):  # type: ignore[misc]
     """Send and receive GPUArrays on all current and future workers of a cluster.
 
-    Each worker imports this module, and each worker process with a GPU ``bridge.autoinit``.  Tasks
-    may then import modules that begin with that, or with ``pycuda.autoinit``, on any thread.
-    Arrays arrive on the current device.
+    Register it with ``client.register_plugin(bridge.dask.Plugin())``.  Each worker then imports
+    this module, and each worker process with a GPU also ``bridge.autoinit``.  So tasks can import
+    modules that begin with that, or with ``pycuda.autoinit``, on any thread.  Arrays arrive on the
+    worker's current device.
 
     Dask drops what a task returns on a thread without a context.  Memory is freed there if the
     array was converted or is from `bridge.pycuda_allocator`, or if the task is decorated with
     ``@bridge.primary_context()``; else PyCUDA loses it.
-
-    Examples
-    --------
-    ::
-
-        client = distributed.Client(cluster)
-        client.register_plugin(bridge.dask.Plugin())
     """
 
     name = "pycuda-cupy-bridge"
@@ -97,18 +91,16 @@ def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
         return as_pycuda(array)
 
 
-def _register(kind: type) -> None:
-    protocol.cuda_serialize.register(kind)(_send_on_device)
-    protocol.cuda_deserialize.register(kind)(_receive)
-    protocol.dask_serialize.register(kind)(_send)
-    protocol.dask_deserialize.register(kind)(_receive)
-
-
-_register(GPUArray)
 sizeof.register(GPUArray)(lambda array: int(array.nbytes))
 # An argument in a graph or an attribute of an object is pickled; PyCUDA's way needs a context.
 copyreg.pickle(GPUArray, lambda array: (_receive, _send(array)))
+_kinds: list[type] = [GPUArray]
 try:
     import distributed.protocol.cupy  # noqa: F401
 except ImportError:  # Dask itself sends CuPy arrays only where RMM or Numba is installed
-    _register(cupy.ndarray)
+    _kinds.append(cupy.ndarray)
+for _kind in _kinds:
+    protocol.cuda_serialize.register(_kind)(_send_on_device)
+    protocol.cuda_deserialize.register(_kind)(_receive)
+    protocol.dask_serialize.register(_kind)(_send)
+    protocol.dask_deserialize.register(_kind)(_receive)

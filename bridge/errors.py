@@ -24,8 +24,8 @@ _ADVICE = {
     ),
     "libcuda.so.1: cannot": (
         "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
-        "or start the container with its GPUs (`docker run --gpus all`). `python -m bridge "
-        "--config` prints what is installed"
+        "or start the container with its GPUs (`docker run --gpus all`); `make demo`, in the "
+        "source of bridge, needs none"
     ),
 }
 
