@@ -49,7 +49,8 @@ help:
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
 demo: $(ready)
-	$(bin)/python -m bridge
+	@$(if $(ctk),,echo 'No GPU found: kernels are emulated on the host, and times say nothing of a GPU.')
+	$(bin)/python $(if $(ctk),,tests/hostcuda) -m bridge
 
 test: lint types wheel pytest
 

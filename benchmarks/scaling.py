@@ -24,7 +24,6 @@ import numpy as np
 from benchmarks import batches, scaling_tables, waves
 from benchmarks.measure import Timing
 from benchmarks.report import machine
-from bridge.report import count_gpus
 
 
 class Plan(NamedTuple):
@@ -269,9 +268,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller, and fewer rounds")
     parser.add_argument("--output", type=Path, default=Path(__file__).with_name("results"))
     options = parser.parse_args()
-    there = count_gpus()
-    if there < 1:
-        parser.error("CUDA sees no GPU")
+    there = cupy.cuda.runtime.getDeviceCount()
     gpus = sorted({1, *(options.gpus or [n for n in (2, 4, 8) if n <= there])})
     if gpus[0] < 1 or gpus[-1] > there:
         parser.error(f"--gpus: {gpus[-1]}; CUDA sees {there}")

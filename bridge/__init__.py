@@ -1,6 +1,6 @@
 """PyCUDA and CuPy on one GPU buffer: views both ways, one context, ordered streams.
 
-Importing this package touches no GPU and imports neither library: each public name is resolved
+Importing this package touches no GPU and imports neither library: each public name is imported
 when it is first used (PEP 562).  Only ``import bridge.autoinit`` makes a context.
 """
 
@@ -10,6 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_NAMES = {
+    "arrays": ("as_cupy", "as_pycuda"),
+    "compiler": ("SourceModule",),
+    "context": ("ContextError", "primary_context"),
+    "kernels": ("launch",),
+    "memory": ("cupy_allocator", "pycuda_allocator", "show_memory"),
+    "report": ("show_config",),
+    "streams": ("as_cupy_stream", "use_stream", "wait_stream"),
+    "wrapping": ("wrap_pycuda",),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
@@ -28,23 +42,7 @@ if TYPE_CHECKING:
         wait_stream as wait_stream,
     )
     from .wrapping import wrap_pycuda as wrap_pycuda
-
-_NAMES = {
-    "arrays": ("as_cupy", "as_pycuda"),
-    "compiler": ("SourceModule",),
-    "context": ("ContextError", "primary_context"),
-    "kernels": ("launch",),
-    "memory": ("cupy_allocator", "pycuda_allocator", "show_memory"),
-    "report": ("show_config",),
-    "streams": ("as_cupy_stream", "use_stream", "wait_stream"),
-    "wrapping": ("wrap_pycuda",),
-}
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = sorted(_HOME)
-
-
-if not TYPE_CHECKING:  # to which a name that is not above is an error
+else:  # type checkers would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

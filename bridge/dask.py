@@ -1,18 +1,14 @@
 """Dask: GPUArrays travel between workers.
 
-Importing this module registers how a `GPUArray` is sent and pickled; `Plugin` does so on every
-worker of a cluster.  It needs ``distributed`` (``pip install 'pycuda-cupy-bridge[dask]'``).
-
-Sources: the documentation of ``distributed``, "Serialization" (families ``dask`` and ``cuda``) and
-"Worker Plugins"; ``dask.sizeof``.
+Importing this module registers how a `GPUArray` is serialized; `Plugin` does so on every worker of
+a cluster.  It needs ``distributed`` (``pip install 'pycuda-cupy-bridge[dask]'``).  See the pages
+"Serialization" (families ``dask`` and ``cuda``) and "Plugins" of its documentation.
 """
 
 from __future__ import annotations
 
 import copyreg
 import pickle
-import threading
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -30,36 +26,26 @@ from .context import ContextError, primary_context
 
 __all__ = ["Plugin"]
 
-_HERE = uuid.uuid4().hex  # names this process
-
 
 class Plugin(WorkerPlugin):  # type: ignore[misc]
-    """Have every worker of a cluster send and receive GPUArrays.
+    """Send and receive GPUArrays on all current and future workers of a cluster.
 
-    Each worker imports this module, also one that joins or restarts later.  A worker that has a
-    GPU and runs on the main thread of its process also imports ``bridge.autoinit``: tasks may then
-    import modules that begin with that, or with ``pycuda.autoinit``, on other threads.
+    Register it with ``client.register_plugin(bridge.dask.Plugin())``.  Each worker then imports
+    this module, and each worker process with a GPU also ``bridge.autoinit``.  So tasks can import
+    modules that begin with that, or with ``pycuda.autoinit``, on any thread.  Arrays arrive on the
+    worker's current device.
 
     Dask drops what a task returns on a thread without a context.  Memory is freed there if the
     array was converted or is from `bridge.pycuda_allocator`, or if the task is decorated with
     ``@bridge.primary_context()``; else PyCUDA loses it.
-
-    Examples
-    --------
-    ::
-
-        client = distributed.Client(cluster)
-        client.register_plugin(bridge.dask.Plugin())
     """
 
     name = "pycuda-cupy-bridge"
 
     def setup(self, worker: Any) -> None:
-        """Begin, on a worker."""
-        if threading.current_thread() is threading.main_thread():
-            # On CuPy's device, where tasks run.  A later import says why this one has failed.
-            with suppress(ContextError, drv.Error), primary_context():
-                from . import autoinit  # noqa: F401
+        """Import ``bridge.autoinit`` where it can be imported; a later import says why not."""
+        with suppress(ContextError, drv.Error), primary_context():  # on CuPy's device, as tasks are
+            from . import autoinit  # noqa: F401
 
 
 def _send_on_device(array: Any) -> tuple[dict[str, Any], list[Any]]:
@@ -69,57 +55,52 @@ def _send_on_device(array: Any) -> tuple[dict[str, Any], list[Any]]:
         pointer = address_of(array, "dask")
         with primary_context(pointer_home(pointer)[0] if array.size else None):
             array = as_cupy(array)
-    with array.device:
-        if not array.flags.forc:
+    if not array.flags.forc:
+        with array.device:
             array = cupy.ascontiguousarray(array)
-        header = {
-            "is_pycuda": is_pycuda,
-            "shape": array.shape,
-            "strides": array.strides,
-            "dtype": pickle.dumps(array.dtype),
-            "home": (_HERE, array.device.id),
-        }
-        # Not `view`, which refuses arrays in Fortran order, and those of no dimensions.
-        return header, [cupy.ndarray(array.nbytes, np.uint8, array.data)]
+    header = {
+        "is_pycuda": is_pycuda,
+        "shape": array.shape,
+        "strides": array.strides,
+        "dtype": pickle.dumps(array.dtype),
+    }
+    # Not `view`, which refuses arrays in Fortran order, and those of no dimensions.
+    return header, [cupy.ndarray(array.nbytes, np.uint8, array.data)]
 
 
 def _send(array: Any) -> tuple[dict[str, Any], list[Any]]:
     header, (data,) = _send_on_device(array)
-    return header, [memoryview(data.get())]
+    frame = bytearray(data.nbytes)  # which can be pickled, unlike a memoryview
+    data.get(out=np.frombuffer(frame, np.uint8))
+    return header, [frame]
 
 
 def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
     (frame,) = frames
-    process, device_id = header["home"]
-    # What this process has spilled comes back to its device, what was sent to the current one.
-    with primary_context(device_id if process == _HERE else None):
-        is_on_host = not hasattr(frame, "__cuda_array_interface__")
-        data = cupy.asarray(np.frombuffer(frame, np.uint8) if is_on_host else frame).data
-        if is_on_host:  # the array may be used on a thread with a default stream of its own
-            cupy.cuda.get_current_stream().synchronize()
-        dtype, strides = pickle.loads(header["dtype"]), tuple(header["strides"])
-        array = cupy.ndarray(tuple(header["shape"]), dtype, data, strides)
-        return as_pycuda(array) if header["is_pycuda"] else array
+    if hasattr(frame, "__cuda_array_interface__"):
+        data = cupy.asarray(frame)
+    else:
+        data = cupy.asarray(np.frombuffer(frame, np.uint8))
+        # The array may be used on a thread with a default stream of its own.
+        cupy.cuda.get_current_stream().synchronize()
+    dtype = pickle.loads(header["dtype"])
+    array = cupy.ndarray(header["shape"], dtype, data.data, header["strides"])
+    if not header["is_pycuda"]:
+        return array
+    with primary_context(data.device):
+        return as_pycuda(array)
 
 
-def _pickled(array: Any) -> Any:
-    """Pickle as PyCUDA does, but on any thread."""
-    header, (data,) = _send(array)
-    header["home"] = None, None
-    return _receive, (header, [bytearray(data)])
-
-
-def _register(kind: type) -> None:
-    protocol.cuda_serialize.register(kind)(_send_on_device)
-    protocol.cuda_deserialize.register(kind)(_receive)
-    protocol.dask_serialize.register(kind)(_send)
-    protocol.dask_deserialize.register(kind)(_receive)
-
-
-_register(GPUArray)
 sizeof.register(GPUArray)(lambda array: int(array.nbytes))
-copyreg.pickle(GPUArray, _pickled)  # an argument in a graph, an attribute of an object
+# An argument in a graph or an attribute of an object is pickled; PyCUDA's way needs a context.
+copyreg.pickle(GPUArray, lambda array: (_receive, _send(array)))
+_kinds: list[type] = [GPUArray]
 try:
     import distributed.protocol.cupy  # noqa: F401
 except ImportError:  # Dask itself sends CuPy arrays only where RMM or Numba is installed
-    _register(cupy.ndarray)
+    _kinds.append(cupy.ndarray)
+for _kind in _kinds:
+    protocol.cuda_serialize.register(_kind)(_send_on_device)
+    protocol.cuda_deserialize.register(_kind)(_receive)
+    protocol.dask_serialize.register(_kind)(_send)
+    protocol.dask_deserialize.register(_kind)(_receive)

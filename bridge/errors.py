@@ -5,8 +5,29 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+import numpy as np
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MOST = 100  # characters
+_ADVICE = {
+    "No module named 'cupy'": (
+        "CuPy is not installed: `pip install cupy-cuda12x`, or cupy-cuda13x where PyCUDA is built "
+        "for CUDA 13"
+    ),
+    "No module named 'pycuda'": (
+        "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA toolkit; "
+        "tools/build_pycuda.py, in the source of bridge, needs none"
+    ),
+    "'_driver' from": (
+        "its compiled part, bridge._driver, is not built for this Python: `pip install "
+        "pycuda-cupy-bridge`, or in a checkout `pip install -e .`, builds it with a C compiler"
+    ),
+    "libcuda.so.1: cannot": (
+        "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
+        "or start the container with its GPUs (`docker run --gpus all`); `make demo`, in the "
+        "source of bridge, needs none"
+    ),
+}
 
 
 class ContextError(RuntimeError):
@@ -26,17 +47,13 @@ def named(value: Any) -> str:
 
     To show an array, the host would have to wait for it.
     """
-    import numpy as np
-
     if isinstance(value, type):
         return f"the class {value.__module__}.{value.__qualname__}"
     items = value if type(value) in (tuple, list) else (value,)
-    if all(isinstance(item, (*_PLAIN, np.generic)) for item in items):
-        text = repr(value)
-        if isinstance(value, np.generic) and not text.startswith("np."):  # NumPy 1
-            text = f"np.{type(value).__name__}({text})"
-        return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
-    return f"a {kind(value)}"
+    if not all(isinstance(item, _PLAIN) for item in items):
+        return f"a {kind(value)}"
+    text = f"the {kind(value)} {value}" if isinstance(value, np.generic) else repr(value)
+    return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
 
 
 def runs_later(function: Any) -> bool:
@@ -54,31 +71,7 @@ def import_libraries() -> None:
 
         from . import _driver  # noqa: F401
     except ImportError as error:
-        if advice := _advice(error):
-            raise type(error)(f"bridge: {advice} ({error})", name=error.name) from error
+        for sign, advice in _ADVICE.items():
+            if sign in str(error):
+                raise type(error)(f"bridge: {advice} ({error})", name=error.name) from error
         raise
-
-
-def _advice(error: ImportError) -> str:
-    if error.name == "cupy":
-        return (
-            "CuPy is not installed: `pip install cupy-cuda12x`, or cupy-cuda13x where PyCUDA is "
-            "built for CUDA 13"
-        )
-    if error.name == "pycuda":
-        return (
-            "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA "
-            "toolkit; tools/build_pycuda.py, in the source of bridge, needs none"
-        )
-    if "'_driver' from" in str(error):
-        return (
-            "its compiled part, bridge._driver, is not built for this Python: `pip install "
-            "pycuda-cupy-bridge`, or in a checkout `pip install -e .`, builds it with a C compiler"
-        )
-    if str(error).startswith("libcuda.so.1"):
-        return (
-            "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a "
-            "GPU, or start the container with its GPUs (`docker run --gpus all`). "
-            "`python -m bridge --config` prints what is installed"
-        )
-    return ""

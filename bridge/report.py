@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 import re
 import shutil
@@ -12,7 +11,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from timeit import repeat
-from typing import Any
 
 import bridge
 
@@ -24,7 +22,7 @@ _SOURCE = "__global__ void add(float *y, const float *x) { y[0] += x[0]; }"
 
 
 def show_config() -> None:
-    """Print versions, devices, contexts, compilers and known conflicts.
+    """Print versions, devices, this thread's context and known conflicts.
 
     Imports CuPy and PyCUDA and initialises CUDA, but makes no context.  Prints errors instead of
     raising them.  ``python -m bridge`` also checks that the installation works.
@@ -71,7 +69,6 @@ def _rows() -> Iterator[tuple[str, str]]:
 
 
 def _cuda_versions() -> dict[str, tuple[int, int]]:
-    """Return the CUDA version of each part."""
     import cupy
     import pycuda.driver as drv
     from cupy.cuda import driver, nvrtc
@@ -82,81 +79,52 @@ def _cuda_versions() -> dict[str, tuple[int, int]]:
         "NVRTC": nvrtc.getVersion(),
         "driver": divmod(drv.get_driver_version() // 10, 100),
     }
-    header = Path(cupy.cuda.get_cuda_path() or "", "include", "cuda.h")
-    text = header.read_text(errors="replace") if header.is_file() else ""
-    if defined := re.search(r"#define CUDA_VERSION (\d+)", text):
-        found["headers"] = divmod(int(defined[1]) // 10, 100)
+    with suppress(OSError):  # no toolkit, or one without headers
+        header = Path(cupy.cuda.get_cuda_path() or "/", "include", "cuda.h")
+        if defined := re.search(r"#define CUDA_VERSION (\d+)", header.read_text(errors="replace")):
+            found["headers"] = divmod(int(defined[1]) // 10, 100)
     return found
 
 
 def conflicts(versions: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     """Yield a sentence for each two parts whose CUDA versions do not fit."""
-    major = {part: version[0] for part, version in versions.items()}
-    for part in ("NVRTC", "headers"):
-        if major.get(part, major["CuPy"]) != major["CuPy"]:
-            yield (
-                f"CuPy is built for CUDA {major['CuPy']} but finds {part} of CUDA {major[part]}; "
-                f"unset CUDA_PATH, or set it to a toolkit of CUDA {major['CuPy']}"
-            )
-    if major["PyCUDA"] > major["driver"]:
+    cupy, pycuda, driver = (versions[part][0] for part in ("CuPy", "PyCUDA", "driver"))
+    headers = versions.get("headers", versions["CuPy"])[0]
+    if headers != cupy:
         yield (
-            f"PyCUDA is built for CUDA {major['PyCUDA']}, the driver offers CUDA "
-            f"{major['driver']}; rebuild PyCUDA or update the driver"
+            f"CuPy is built for CUDA {cupy} but finds headers of CUDA {headers}; unset CUDA_PATH, "
+            f"or set it to a toolkit of CUDA {cupy}"
+        )
+    if pycuda > driver:
+        yield (
+            f"PyCUDA is built for CUDA {pycuda}, the driver offers CUDA {driver}; rebuild PyCUDA "
+            "or update the driver"
         )
 
 
-def count_gpus() -> int:
-    """Return the number of GPUs; 0 also where there is no driver."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int()
-    driver.cuInit(0)
-    driver.cuDeviceGetCount(ctypes.byref(count))
-    return count.value
-
-
-def check() -> int:
-    """Share arrays, print what each library sees and the cost; return 1 if a check failed."""
+def check() -> None:
+    """Share arrays, print what both libraries see and the time; raise where something is wrong."""
     import cupy
     import numpy as np
     from pycuda import gpuarray
 
-    import bridge.autoinit
-
+    add = bridge.SourceModule(_SOURCE).get_function("add")
     a, x = gpuarray.GPUArray((6, 2), np.float32), cupy.empty((6, 2), np.float32)
-    arrays = {
-        "a GPUArray seen by CuPy": a,
-        "a CuPy array seen by PyCUDA": x,
-        "a strided view": a[::2],
-    }
-    failed = 0
-    for title, array in arrays.items():
-        try:
-            print(f"ok      {title}\n{_share(array)}")
-        except Exception as error:
-            print(f"FAILED  {title}\n        {type(error).__name__}: {error}")
-            failed += 1
-    if failed:
-        print(f"\n{failed} checks failed")
-        return 1
+    for title, array in (
+        ("a GPUArray seen by CuPy", a),
+        ("a CuPy array seen by PyCUDA", x),
+        ("a strided view", a[::2]),
+    ):
+        in_pycuda, in_cupy = bridge.as_pycuda(array), bridge.as_cupy(array)
+        pointers = f"PyCUDA 0x{int(in_pycuda.gpudata):x}, CuPy 0x{in_cupy.data.ptr:x}"
+        in_cupy[...] = 2
+        in_pycuda.set(3 * in_pycuda.get())
+        add(in_pycuda, in_cupy, block=(1, 1, 1), strided=True)
+        found = in_cupy.get().ravel().tolist()
+        if found != [12] + [6] * (array.size - 1):
+            raise ValueError(f"{title} ({pointers}): 12 and then 6 were written, {found} is read")
+        print(f"ok    {title}\n      {pointers}; writes of both libraries and of a kernel seen")
     for convert, array in ((bridge.as_cupy, a), (bridge.as_pycuda, x), (cupy.asarray, a)):
         time = min(repeat(partial(convert, array), number=1000)) * 1000
-        print(f"time    {convert.__name__} {time:.2f} us")
+        print(f"time  {convert.__name__} {time:.2f} us")
     print("\nall checks passed")
-    return 0
-
-
-def _share(array: Any) -> str:
-    """Write and read an array through views of both libraries; return what was seen."""
-    a, x = bridge.as_pycuda(array), bridge.as_cupy(array)
-    pointers = f"PyCUDA 0x{int(a.gpudata):x}, CuPy 0x{x.data.ptr:x}"
-    if int(a.gpudata) != x.data.ptr:
-        raise ValueError(f"pointers differ: {pointers}")
-    x[...] = 2
-    a.set(3 * a.get())
-    bridge.SourceModule(_SOURCE).get_function("add")(a, x, block=(1, 1, 1), strided=True)
-    if x.get().ravel().tolist() != [12] + [6] * (x.size - 1):
-        raise ValueError(f"12 and then 6 were written, this is read:\n{x}")
-    return f"        {pointers}; writes of both libraries and of a kernel seen"

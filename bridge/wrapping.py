@@ -24,17 +24,16 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Returns
     -------
     callable
-        Takes and returns a `cupy.ndarray` wherever `func` takes and returns a `GPUArray`; also in
-        a tuple, list or dict.  Other values pass unchanged.  An array that `func` returns as it
-        got it comes back as the same array.
+        Takes and returns a `cupy.ndarray` for each `GPUArray` of `func`, also in a tuple, list or
+        dict.  Other values pass unchanged.  An array that passes through is the same array.
 
     Raises
     ------
     TypeError
         If `func` cannot be called, or is a coroutine or a generator, whose body runs later.
     ContextError, TypeError, ValueError
-        On calling, as `as_pycuda` and `as_cupy`.  ValueError also if CuPy's current stream is
-        being captured into a graph.
+        On calling, as `as_pycuda` and `as_cupy`.  ValueError also while CuPy's current stream is
+        captured into a graph.
 
     Examples
     --------
@@ -45,10 +44,9 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     Notes
     -----
-    *Ownership:* a result keeps its `GPUArray` alive, which keeps the memory; as with `as_cupy`.
-    *Ordering:* `func` runs as if on CuPy's current stream: its work on PyCUDA's default stream
-    happens after what was queued there and before what is queued later (rule: `bridge.streams`).
-    Work on other streams of PyCUDA's is not ordered.
+    *Ownership:* as with `as_cupy`, a result keeps its `GPUArray` alive.
+    *Ordering:* work of `func` on PyCUDA's default stream runs after what CuPy's current stream has
+    queued, and before its later work (rule: `bridge.streams`).  Other streams are not ordered.
     *Cost:* a conversion per array.  A thread without a PyCUDA context gets one for the call.
     """
     if not callable(func):

@@ -13,8 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from gpus import count_gpus  # noqa: E402
+
 import bridge  # noqa: E402
-from bridge.report import count_gpus  # noqa: E402
 
 if not count_gpus():  # autodoc imports both libraries, which want a CUDA driver
     import hostcuda

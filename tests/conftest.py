@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from bridge.report import count_gpus
+from gpus import count_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
 GPUS = 0 if "hostcuda" in sys.modules else count_gpus()  # which counts the host driver's, too

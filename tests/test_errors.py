@@ -463,7 +463,7 @@ f(x, 8.0, v, block=32)
 f(a, x, v, block=32)
     TypeError: pass int(a.get()), for which the host waits, or let it take a pointer
 f(x, np.int64(8), v, block=32)
-    TypeError: but the kernel takes int32 by value; pass numpy.int32(...)
+    TypeError: is the numpy.int64 8, but the kernel takes int32 by value; pass numpy.int32(...)
 f(x, 1 << 31, v, block=32)
     OverflowError: fill: argument 1 (`int n`) is 2147483648, which does not fit into int32
 f(x, n, 1e300, block=32)

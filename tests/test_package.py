@@ -160,8 +160,11 @@ def test_show_config_names_versions_and_devices(capsys):
 
 
 MISSING = {
-    "cupy": ("", "bridge: CuPy is not installed: `pip install cupy-cuda12x`"),
-    "pycuda": ("", "bridge: PyCUDA is not installed: `pip install pycuda` builds it"),
+    "cupy": ("No module named 'cupy'", "bridge: CuPy is not installed: `pip install cupy-cuda12x`"),
+    "pycuda": (
+        "No module named 'pycuda'",
+        "bridge: PyCUDA is not installed: `pip install pycuda` builds it",
+    ),
     "pycuda._driver": (
         "libcuda.so.1: cannot open shared object file: No such file or directory",
         "bridge: libcuda.so.1 is missing, so there is no NVIDIA driver here",
@@ -178,7 +181,7 @@ def test_a_missing_library_is_named_with_what_to_do(missing, use):
     class Missing:
         def find_spec(name, path, target=None):
             if name == {missing!r}:
-                raise ImportError({found!r}) if {found!r} else ModuleNotFoundError(name=name)
+                raise ImportError({found!r}, name=name)
     sys.meta_path.insert(0, Missing)
     try:
         {use}
@@ -189,8 +192,7 @@ def test_a_missing_library_is_named_with_what_to_do(missing, use):
     """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
-    name = "ImportError None" if found else f"ModuleNotFoundError {missing}"
-    assert done.stdout.startswith(f"{name} {said}"), done.stdout
+    assert done.stdout.startswith(f"ImportError {missing} {said}"), done.stdout
     assert found in done.stdout
 
 
@@ -275,7 +277,6 @@ FITTING = {"PyCUDA": (12, 9), "CuPy": (12, 9), "NVRTC": (12, 6), "driver": (13, 
         ({}, []),
         ({"headers": (12, 0)}, []),
         ({"headers": (11, 8)}, ["CuPy is built for CUDA 12 but finds headers of CUDA 11"]),
-        ({"NVRTC": (13, 0)}, ["CuPy is built for CUDA 12 but finds NVRTC of CUDA 13"]),
         ({"PyCUDA": (14, 0)}, ["PyCUDA is built for CUDA 14, the driver offers CUDA 13"]),
     ],
 )
@@ -292,12 +293,13 @@ def test_the_headers_that_cupy_finds_are_looked_at(monkeypatch, tmp_path, capsys
     assert ", headers 11.8\n" in capsys.readouterr().out
 
 
-def run_main(*arguments, cwd=ROOT):
+def run_main(*arguments):
+    on_host = [] if ON_GPU else ["tests/hostcuda"]
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "bridge", *arguments],
+        [sys.executable, "-W", "error", *on_host, "-m", "bridge", *arguments],
         capture_output=True,
         text=True,
-        cwd=cwd,
+        cwd=ROOT,
         timeout=300,
     )
 
@@ -305,14 +307,14 @@ def run_main(*arguments, cwd=ROOT):
 def test_python_m_bridge_does_the_main_job():
     done = run_main()
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.startswith("bridge" if ON_GPU else "No GPU found")
+    assert done.stdout.startswith("bridge")
     assert done.stdout.endswith("all checks passed\n")
     assert done.stdout.count("\nok ") >= 3
 
 
 SPOILT = {
-    "a copy": ("bridge.as_cupy = lambda a: cupy.asarray(a).copy()", "pointers differ"),
-    "a write that is lost": ("cupy.ndarray.__setitem__ = lambda *_: None", "this is read"),
+    "a copy": ("bridge.as_cupy = lambda a: cupy.asarray(a).copy()", "ValueError: a GPUArray seen"),
+    "a write that is lost": ("cupy.ndarray.__setitem__ = lambda *_: None", "6 were written"),
     "an error": ("bridge.as_pycuda = None", "TypeError: 'NoneType' object is not callable"),
 }
 
@@ -321,15 +323,14 @@ SPOILT = {
 def test_python_m_bridge_fails_when_a_check_fails(change, said, python):
     done = python(
         f"""
-        import sys, cupy, bridge, bridge.autoinit, bridge.report
+        import sys, cupy, bridge, bridge.autoinit, bridge.__main__
         {change}
-        sys.exit(bridge.report.check())
+        sys.exit(bridge.__main__.main([]))
         """
     )
-    assert done.returncode == 1
-    assert "FAILED  a GPUArray seen by CuPy" in done.stdout
-    assert said in done.stdout
-    assert done.stdout.endswith("3 checks failed\n")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert said in done.stdout.partition("\nFAILED: ")[2]
+    assert "all checks passed" not in done.stdout
 
 
 def test_python_m_bridge_has_help():
@@ -338,16 +339,26 @@ def test_python_m_bridge_has_help():
     assert "--config" in done.stdout
 
 
-def test_without_a_gpu_and_a_checkout_the_self_check_says_so(tmp_path):
-    script = (
-        "import bridge.__main__ as m; from pathlib import Path\n"
-        "m.count_gpus = lambda: 0\n"
-        "m.TESTS = Path('/nowhere/tests')\n"
-        "raise SystemExit(m.main([]))"
+def test_python_m_bridge_says_that_there_is_no_gpu():
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 1
-    assert done.stdout.startswith("No GPU found, so there is nothing to bridge")
+    assert (done.returncode, done.stderr) == (1, "")
+    why = "ContextError: CUDA finds no GPU" if ON_GPU else "ImportError: bridge: libcuda.so.1 is"
+    assert f"\nFAILED: {why}" in done.stdout
+
+
+def test_a_script_runs_on_the_host_driver(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, pycuda.driver as drv\ndrv.init()\nprint(sys.argv[1:], __name__)")
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "hostcuda", script, "-m"], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("['-m'] __main__\n", "")
 
 
 def test_what_the_page_on_trust_names_is_there():
