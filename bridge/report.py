@@ -89,12 +89,13 @@ def _cuda_versions() -> dict[str, tuple[int, int]]:
 def conflicts(versions: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     """Yield a sentence for each two parts whose CUDA versions do not fit."""
     cupy, pycuda, driver = (versions[part][0] for part in ("CuPy", "PyCUDA", "driver"))
-    headers = versions.get("headers", versions["CuPy"])[0]
-    if headers != cupy:
-        yield (
-            f"CuPy is built for CUDA {cupy} but finds headers of CUDA {headers}; unset CUDA_PATH, "
-            f"or set it to a toolkit of CUDA {cupy}"
-        )
+    for part in ("NVRTC", "headers"):
+        found = versions.get(part, versions["CuPy"])[0]
+        if found != cupy:
+            yield (
+                f"CuPy is built for CUDA {cupy} but finds {part} of CUDA {found}; unset CUDA_PATH, "
+                f"or set it to a toolkit of CUDA {cupy}"
+            )
     if pycuda > driver:
         yield (
             f"PyCUDA is built for CUDA {pycuda}, the driver offers CUDA {driver}; rebuild PyCUDA "

@@ -239,7 +239,7 @@ as_cupy(Interface(mask=x))
 as_cupy(Interface(data=(x.data.ptr, True)))
     BufferError: is marked read-only; neither library can keep it from being written to
 as_cupy(Interface(shape=[N]))
-    TypeError: __cuda_array_interface__ has shape [8]; a tuple of ints from 0 to 2**63 - 1 is accepted
+    TypeError: has shape [8]; a tuple of ints from 0 to 2**63 - 1 is accepted
 as_cupy(Interface(shape=(-N,)))
     ValueError: has shape (-8,); a tuple of ints from 0 to 2**63 - 1 is accepted
 as_cupy(Interface(strides=[4]))

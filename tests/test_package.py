@@ -277,6 +277,7 @@ FITTING = {"PyCUDA": (12, 9), "CuPy": (12, 9), "NVRTC": (12, 6), "driver": (13, 
         ({}, []),
         ({"headers": (12, 0)}, []),
         ({"headers": (11, 8)}, ["CuPy is built for CUDA 12 but finds headers of CUDA 11"]),
+        ({"NVRTC": (13, 0)}, ["CuPy is built for CUDA 12 but finds NVRTC of CUDA 13"]),
         ({"PyCUDA": (14, 0)}, ["PyCUDA is built for CUDA 14, the driver offers CUDA 13"]),
     ],
 )
