@@ -323,23 +323,23 @@ primary_context(cupy.cuda.Device(99)).__enter__()
 primary_context().__exit__(None, None, None)
     ContextError: primary_context: PyCUDA's current context is not the one that was entered last
 on_a_thread(lambda: as_cupy(a))
-    ContextError: PyCUDA has no context on this thread. On the main thread, `import bridge.autoinit`
+    ContextError: PyCUDA has no context on this thread; on the main thread, `import bridge.autoinit`
 on_a_thread(lambda: as_pycuda(x))
-    ContextError: on any other thread, work under `with bridge.primary_context():`
+    ContextError: on any thread, work under `with bridge.primary_context():`
 on_a_thread(lambda: wait_stream(stream, None))
-    ContextError: PyCUDA has no context on this thread.
+    ContextError: PyCUDA has no context on this thread; on the main thread
 on_a_thread(lambda: f(a, n, v, block=32))
-    ContextError: PyCUDA has no context on this thread.
+    ContextError: PyCUDA has no context on this thread; on the main thread
 under_a_second_context(lambda: as_cupy(a))
     ContextError: is not the primary context that CuPy uses, so work of the two libraries would
 under_a_second_context(lambda: launch(plain, x, n, v, grid=1, block=32))
-    ContextError: (use `import bridge.autoinit`, or work under `with bridge.primary_context():`)
+    ContextError: on the main thread, `import bridge.autoinit` in place of pycuda.autoinit
 under_a_second_context(lambda: f(x, n, v, block=32))
-    ContextError: is not the primary one of device 0, in which CuPy works
+    ContextError: is not the primary context that CuPy uses
 under_a_second_context(lambda: SourceModule(SOURCE))
-    ContextError: is not the primary one of device 0, in which CuPy works
+    ContextError: is not the primary context that CuPy uses
 under_a_second_context(show_memory)
-    ContextError: in which CuPy works; work under `with bridge.primary_context():`
+    ContextError: on any thread, work under `with bridge.primary_context():`
 
 # Allocators.
 pycuda_allocator("pool")
@@ -849,7 +849,7 @@ AUTOINIT = {
         "import pycuda.autoinit\n"
         "say('error', lambda: as_cupy(gpuarray.to_gpu(np.arange(3))))\n"
         "assert drv.Context.get_current() == pycuda.autoinit.context\n",
-        "replace `import pycuda.autoinit` by `import bridge.autoinit`, or work under",
+        "`import bridge.autoinit` in place of pycuda.autoinit; on any thread, work under",
     ),
 }
 
