@@ -271,11 +271,10 @@ def _finish() -> None:
             for function in tools.context_dependent_memoized_functions:
                 # PyCUDA's kernels: it warns of those that are unloaded elsewhere.
                 function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
-            # A block that returns to a pool later aborts the process.  With several devices, a
-            # pool does not tell whose it is.
-            for found in gc.get_objects() if len(_known) == 1 else ():
-                if type(found) is drv.DeviceMemoryPool:
-                    found.stop_holding()
+            if len(_known) == 1:  # with several devices, a pool does not tell whose it is
+                for found in gc.get_objects():
+                    if type(found) is drv.DeviceMemoryPool:
+                        found.stop_holding()  # a block that returns later aborts the process
     last = None
     while (top := pycuda_current()) in map(home_of, _known):
         drv.Context.pop()
