@@ -35,16 +35,15 @@ _this = sys.modules[__name__]
 
 if sys.modules.get("pycuda.autoinit", _this).__name__ == "pycuda.autoinit":
     raise ContextError(
-        "`import pycuda.autoinit` ran before `import bridge.autoinit` and made a second "
-        "context beside the primary one that CuPy uses. Replace `import pycuda.autoinit` by "
-        "`import bridge.autoinit`, or import bridge.autoinit first: later imports of "
-        "pycuda.autoinit then share its context"
+        "`import pycuda.autoinit` ran before `import bridge.autoinit` and made a second context "
+        "beside the primary one that CuPy uses. Import bridge.autoinit in its place, or before it: "
+        "pycuda.autoinit then shares its context"
     )
 if threading.current_thread() is not threading.main_thread():
     raise ContextError(
-        "bridge.autoinit was first imported on another thread than the main one, where its "
-        "context would abort the process at exit. Import it on the main thread, and work "
-        "under `with bridge.primary_context():` on others"
+        "bridge.autoinit was first imported on another thread than the main one, where its context "
+        "would abort the process at exit. Import it on the main thread, and work under "
+        "`with bridge.primary_context():` on others"
     )
 start_cuda()
 # `bridge.context` pops it at exit.
