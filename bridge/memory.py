@@ -195,11 +195,7 @@ def _trying_twice(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
             try:
                 return allocate(size)
             except Exception as error:
-                if not _is_out_of_memory(error):
-                    start_cuda()  # says so if this is a forked child
-                    if reason := failure():
-                        raise ContextError(f"{caller}: {reason}") from error
-                    raise
+                _raise_unless_out_of_memory(error, caller)
                 if is_last:
                     raise OutOfMemoryError(
                         f"{caller}: {size:,} bytes cannot be allocated, also after the memory that "
@@ -227,9 +223,15 @@ def _bytes(size: Any, caller: str) -> int:
     return number
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    is_of_either = isinstance(error, MemoryError | drv.MemoryError)
-    return is_of_either or getattr(error, "status", 0) == _OUT_OF_MEMORY
+def _raise_unless_out_of_memory(error: Any, caller: str) -> None:
+    if isinstance(error, MemoryError | drv.MemoryError):
+        return
+    if getattr(error, "status", 0) == _OUT_OF_MEMORY:  # of CuPy without a pool
+        return
+    start_cuda()  # says so if this is a forked child
+    if reason := failure():
+        raise ContextError(f"{caller}: {reason}") from error
+    raise error
 
 
 def _release_unused() -> None:
