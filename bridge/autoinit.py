@@ -27,23 +27,23 @@ import cupy
 import pycuda
 from pycuda.tools import make_default_context
 
-from .context import ContextError, autoinit_ran, push, start_cuda
+from .context import ContextError, push, start_cuda
 
 __all__ = ["context", "device"]
 
+_this = sys.modules[__name__]
 
-if autoinit_ran():
+if sys.modules.get("pycuda.autoinit", _this).__name__ == "pycuda.autoinit":
     raise ContextError(
-        "`import pycuda.autoinit` ran before `import bridge.autoinit` and made a second "
-        "context beside the primary one that CuPy uses. Replace `import pycuda.autoinit` by "
-        "`import bridge.autoinit`, or import bridge.autoinit first: later imports of "
-        "pycuda.autoinit then share its context"
+        "`import pycuda.autoinit` ran before `import bridge.autoinit` and made a second context "
+        "beside the primary one that CuPy uses. Import bridge.autoinit in its place, or before it: "
+        "pycuda.autoinit then shares its context"
     )
 if threading.current_thread() is not threading.main_thread():
     raise ContextError(
-        "bridge.autoinit was first imported on another thread than the main one, where its "
-        "context would abort the process at exit. Import it on the main thread, and work "
-        "under `with bridge.primary_context():` on others"
+        "bridge.autoinit was first imported on another thread than the main one, where its context "
+        "would abort the process at exit. Import it on the main thread, and work under "
+        "`with bridge.primary_context():` on others"
     )
 start_cuda()
 # `bridge.context` pops it at exit.
@@ -52,5 +52,5 @@ device = context.get_device()
 
 for _name in ("autoinit", "autoprimaryctx"):
     # Both are needed: `import pycuda.autoinit` reads the first, `pycuda.autoinit` the second.
-    sys.modules.setdefault(f"pycuda.{_name}", sys.modules[__name__])
+    sys.modules.setdefault(f"pycuda.{_name}", _this)
     setattr(pycuda, _name, sys.modules[f"pycuda.{_name}"])

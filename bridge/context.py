@@ -38,11 +38,15 @@ _PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at 
 
 _lock = threading.RLock()
 _known: set[int] = set()  # devices whose primary context the bridge has met
-_forked = False
 
 # CUDA's errors after a kernel has failed.  (CUDA Driver API, CUresult: "the process must be
 # terminated".)
 _FATAL = frozenset((700, 702, 710, *range(714, 720)))
+
+_ADVICE = (
+    "on the main thread, `import bridge.autoinit` in place of pycuda.autoinit; on any thread, work "
+    "under `with bridge.primary_context():`"
+)
 
 
 def failure() -> str:
@@ -60,27 +64,24 @@ def failure() -> str:
 
 
 def start_cuda() -> None:
-    """Make CUDA ready, or say that it cannot be: without a GPU, or in a forked child."""
+    """Make CUDA ready, or say why it cannot be: there is no GPU, or this is a forked child."""
     try:
-        if not _forked:
-            drv.init()
-            return
+        drv.init()
     except drv.Error as error:
         if "no CUDA-capable device" in str(error):
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
             raise ContextError(
                 f"CUDA finds no GPU ({error}): `nvidia-smi` lists those of the machine; "
-                f"CUDA_VISIBLE_DEVICES hides some ({'not set' if hidden is None else repr(hidden)} "
-                "here), and a container has those that it is started with (`docker run --gpus all`)"
+                f"CUDA_VISIBLE_DEVICES hides some ({hidden!r} here), and a container has those "
+                "that it is started with (`docker run --gpus all`)"
             ) from error
-        # Where the parent has used CUDA without the bridge, only this error tells.
-        if "initialization error" not in str(error):
-            raise
-    raise ContextError(
-        "CUDA does not survive fork(): this process was forked from one that had already used "
-        "the GPU. Start worker processes with the 'spawn' or 'forkserver' method, e.g. "
-        "multiprocessing.get_context('spawn')"
-    )
+        if "initialization error" in str(error):
+            raise ContextError(
+                "CUDA does not survive fork(): this process was forked from one that had already "
+                "used the GPU. Start worker processes with the 'spawn' or 'forkserver' method, "
+                "e.g. multiprocessing.get_context('spawn')"
+            ) from error
+        raise
 
 
 def _meet_cuda_context() -> int:
@@ -90,11 +91,7 @@ def _meet_cuda_context() -> int:
     if not _cuda_current():
         cupy.cuda.Device(device_id).use()  # as CuPy's first allocation would
     if _retain(device_id).handle != _cuda_current():
-        raise ContextError(
-            f"CUDA's current context (0x{_cuda_current():x}) is not the primary one of device "
-            f"{device_id}, in which CuPy works; work under `with bridge.primary_context():`, or "
-            "`import bridge.autoinit` in place of pycuda.autoinit"
-        )
+        raise _not_primary(_cuda_current())
     return device_id
 
 
@@ -103,46 +100,37 @@ def _meet_context() -> int:
     start_cuda()
     top = pycuda_current()
     if top is None:
-        raise ContextError(
-            "PyCUDA has no context on this thread. On the main thread, `import bridge.autoinit` "
-            "(instead of pycuda.autoinit) before using PyCUDA; on any other thread, work under "
-            "`with bridge.primary_context():`"
-        )
-    device_id = device_of_any(top.handle)
-    if _retain(device_id) != top:
-        use = "replace `import pycuda.autoinit` by" if autoinit_ran() else "use"
-        raise ContextError(
-            f"PyCUDA's current context (0x{top.handle:x}) is not the primary context that CuPy "
-            f"uses, so work of the two libraries would not be ordered ({use} `import "
-            "bridge.autoinit`, or work under `with bridge.primary_context():`)"
-        )
-    current = _cuda_current()
-    if current != top.handle:
-        other = cupy.cuda.runtime.getDevice()
-        where = f"on device {other}" if other != device_id else f"0x{current:x}, not that one"
-        raise ContextError(
-            f"PyCUDA's current context is on device {device_id}, CuPy's current one is {where}. "
-            f"Work with both on one device, e.g. under `with bridge.primary_context({other}):`, or "
-            f"go back with `cupy.cuda.Device({device_id}).use()` if it was another library that "
-            "switched (JAX does when it starts)"
-        )
-    return device_id
+        raise ContextError(f"PyCUDA has no context on this thread; {_ADVICE}")
+    device_id = _meet_cuda_context()
+    if top == home_of(device_id):
+        return device_id
+    of_pycuda = device_of_any(top.handle)
+    if of_pycuda == device_id:
+        raise _not_primary(top.handle)
+    raise ContextError(
+        f"PyCUDA's current context is on device {of_pycuda}, CuPy's current one is on device "
+        f"{device_id}. Work with both on one device, e.g. under `with bridge.primary_context("
+        f"{device_id}):`, or go back with `cupy.cuda.Device({of_pycuda}).use()` if it was another "
+        "library that switched (JAX does when it starts)"
+    )
 
 
-def autoinit_ran() -> bool:
-    """Tell whether PyCUDA's own ``pycuda.autoinit`` (not this package's) was imported."""
-    return getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit"
+def _not_primary(context: int) -> ContextError:
+    return ContextError(
+        f"the current context (0x{context:x}) is not the primary context that CuPy uses, so work "
+        f"of the two libraries would not be ordered; {_ADVICE}"
+    )
 
 
-def _retain(device_id: int, dead: Any = None) -> Any:
-    """Return the ``Context`` object of a device's primary context; not the detached one `dead`."""
+def _retain(device_id: int) -> Any:
+    """Return the ``Context`` object of a device's primary context."""
     with _lock:
         context = home_of(device_id)
         if context is None:
+            device = drv.Device(device_id)
             automatic: Any = sys.modules.get("pycuda.autoprimaryctx")
             context = getattr(automatic, "context", None)  # PyCUDA may have allocated under it
-            device = drv.Device(device_id)
-            if context is None or context is dead or automatic.device != device:
+            if context is None or automatic.device != device:
                 context = device.retain_primary_context()
             _driver.set_home(device_id, context)
             _known.add(device_id)
@@ -154,24 +142,22 @@ def push(device: Any) -> Any:
 
     `device` is an id, a ``pycuda.driver.Device``, or None for CuPy's current device.
     """
-    if not _known or _forked:
-        start_cuda()
+    start_cuda()
+    count = drv.Device.count()
     if device is None:
         device = cupy.cuda.runtime.getDevice()
-    if device not in _known:
-        count = drv.Device.count()
-        if isinstance(device, drv.Device):
-            device = next(i for i in range(count) if drv.Device(i) == device)
-        if not 0 <= device < count:
-            raise ValueError(
-                f"primary_context: there is no device {device}; this process sees {count} "
-                f"device{'s' * (count != 1)}, numbered from 0"
-            )
+    elif isinstance(device, drv.Device):
+        device = next(i for i in range(count) if drv.Device(i) == device)
+    if not 0 <= device < count:
+        raise ValueError(
+            f"primary_context: there is no device {device}; this process sees {count} "
+            f"device{'s' * (count != 1)}, numbered from 0"
+        )
     context = _retain(device)
     context.push()
     if pycuda_current() is not context:  # somebody has detached it
-        _driver.set_home(device, None)
-        context = _retain(device, dead=context)
+        context = drv.Device(device).retain_primary_context()
+        _driver.set_home(device, context)
         context.push()
     return context
 
@@ -247,11 +233,9 @@ def keep(result: Any) -> None:
 
 
 def _forget_after_fork() -> None:
-    global _forked
-    # A child of a process that has not used CUDA may use it.
-    if _known or pycuda_current() is not None:
-        _forked = True
+    if _known:  # a child of a process that has not used CUDA may use it
         _driver.abandon(True)
+        atexit.unregister(_finish)
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -261,18 +245,15 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 def _finish() -> None:
     """Empty PyCUDA's pools and stack, or it aborts the process."""
     _driver.abandon()
-    if _forked:
-        return
     for device_id in _known:
         with suppress(drv.Error, ContextError), primary_context(device_id) as primary:
             for function in tools.context_dependent_memoized_functions:
                 # PyCUDA's kernels: it warns of those that are unloaded elsewhere.
                 function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
-            # A block that returns to a pool later aborts the process.  With several devices, a
-            # pool does not tell whose it is.
-            for found in gc.get_objects() if len(_known) == 1 else ():
-                if type(found) is drv.DeviceMemoryPool:
-                    found.stop_holding()
+            if len(_known) == 1:  # with several devices, a pool does not tell whose it is
+                for found in gc.get_objects():
+                    if type(found) is drv.DeviceMemoryPool:
+                        found.stop_holding()  # a block that returns later aborts the process
     last = None
     while (top := pycuda_current()) in map(home_of, _known):
         drv.Context.pop()

@@ -178,7 +178,7 @@ class Function:
         """Launch in order, with arguments that a layout takes; return two events if it is timed."""
         device_id = _cuda_device()
         here = _current_stream(device_id).ptr
-        there = here if stream is None else handle_of(stream, self.name, "stream", False)
+        there = here if stream is None else handle_of(stream, self.name, may_be_unordered=False)
         buffer = layout.take()
         try:
             answer = layout.pack(buffer[0], args, device_id)

@@ -91,7 +91,7 @@ def launch(
             f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
             "give a pycuda.driver.Stream, or none"
         )
-    there = handle_of(target, "launch", "stream", False)
+    there = handle_of(target, "launch")
     grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
     shared = shared_bytes(shared, "launch")
     handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")

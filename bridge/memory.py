@@ -24,15 +24,14 @@ from .errors import named
 from .streams import fence, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
-_NULL = cupy.cuda.Stream.null
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
 
 Malloc = Callable[[int], Any]
 
-# CuPy's pools have no weak references: the allocators here stand for them.
-_cupy_mallocs: WeakKeyDictionary[Malloc, Malloc] = WeakKeyDictionary()
-# PyCUDA's pools that were used, and their devices.
+# The pools that allocators take from.  CuPy's have no weak references, so they are kept as long as
+# their allocators.  PyCUDA's have one device each, which is known when they were used.
+_cupy_pools: WeakKeyDictionary[Malloc, Any] = WeakKeyDictionary()
 _pycuda_pools: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
@@ -49,7 +48,7 @@ class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # t
 class Allocation(int):
     """An address in device memory, the ``gpudata`` of a `GPUArray`; `memory` keeps the memory."""
 
-    memory: Any  # a cupy.cuda.MemoryPointer
+    memory: Any = None  # a cupy.cuda.MemoryPointer
 
     @property
     def gpudata(self) -> int:
@@ -76,9 +75,9 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     -------
     callable
         Takes a number of bytes, returns ``gpudata``.  Where memory runs out, it frees the unused
-        memory of both libraries' pools and tries again.  Raises ContextError as `as_pycuda`,
-        TypeError or ValueError for an impossible size, and else an error that either library's
-        ``except`` catches and that says what each pool holds.
+        memory of both libraries' pools and tries again.  Then it raises an error that either
+        library's ``except`` catches and that says what each pool holds.  Raises TypeError or
+        ValueError for an impossible size, and ContextError as `as_pycuda`.
 
     Raises
     ------
@@ -101,52 +100,35 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     tracked, except on a view, ``as_pycuda(a, stream=s)``. *Cost:* half as much again as the pool.
     """
     malloc = _malloc_of(pool, "pycuda_allocator")
-    malloc_on_null = functools.partial(_allocate_on_null, malloc)
+    allocate = functools.partial(take, malloc, Allocation)
 
-    def allocate(size: int) -> Any:
+    def allocate_on_null(size: int) -> Any:
+        current = _current_stream()
         try:
-            return take(malloc, Allocation, size) or malloc_on_null(size)
-        except Exception as error:
-            return _allocate_again(malloc_on_null, size, error, "pycuda_allocator")
+            cupy.cuda.Stream.null.use()
+            return allocate(size) or Allocation(0)  # of no bytes
+        finally:
+            current.use()  # `with null:` would go back past a stream that was set by `use`
 
-    _cupy_mallocs[allocate] = malloc
-    return allocate
-
-
-def _allocate_on_null(malloc: Malloc, size: int) -> Allocation:
-    """Allocate under CuPy's null stream, whatever its current one is."""
-    size = _bytes(size, "pycuda_allocator")
-    current = _current_stream()
-    try:
-        _NULL.use()
-        memory = malloc(size)
-    finally:
-        current.use()  # `with null:` would go back past a stream that was set by `use`
-    allocation = Allocation(memory.ptr)
-    allocation.memory = memory
-    return allocation
+    return _trying_again(allocate, allocate_on_null, malloc, "pycuda_allocator")
 
 
 def cupy_allocator(pool: Any = None, /) -> Malloc:
     """Return an allocator for CuPy that takes memory from PyCUDA's pool.
 
-    Pass it to ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.
-
-    Parameters
-    ----------
-    pool : pycuda.tools.DeviceMemoryPool, cupy.cuda.MemoryPool or MemoryAsyncPool, optional
-        CuPy's current allocator if omitted.
+    Pass it to ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.  `pool` is any that
+    `pycuda_allocator` takes.
 
     Returns
     -------
     callable
-        Takes a number of bytes, returns a ``cupy.cuda.MemoryPointer``.  Releases and raises as
-        that of `pycuda_allocator`; also ContextError if `pool` is on another device.
+        Takes a number of bytes, returns a ``cupy.cuda.MemoryPointer``.  Tries twice and raises as
+        that of `pycuda_allocator`; also ContextError if a PyCUDA pool is on another device.
 
     Raises
     ------
     TypeError
-        If `pool` is none of these pools.
+        If `pool` is no such pool.
 
     Examples
     --------
@@ -167,23 +149,17 @@ def cupy_allocator(pool: Any = None, /) -> Malloc:
     """
     malloc = _malloc_of(pool, "cupy_allocator")
 
-    def allocate(size: int) -> Any:
-        try:
-            memory = malloc(size)
-        except Exception as error:
-            memory = _allocate_again(malloc, size, error, "cupy_allocator")
-        if not memory.ptr:
-            _bytes(size, "cupy_allocator")  # CuPy's pools take a negative size for 0
-        return memory
+    def usual(size: int) -> Any:
+        memory = malloc(size)
+        return memory if memory.ptr else None  # as of sizes that are too large for CuPy's pools
 
-    _cupy_mallocs[allocate] = malloc
-    return allocate
+    return _trying_again(usual, malloc, malloc, "cupy_allocator")
 
 
 def _malloc_of(pool: Any, caller: str) -> Malloc:
     """Return a function that allocates from the pool for CuPy's current stream."""
     if isinstance(pool, drv.DeviceMemoryPool):
-        return functools.partial(_allocate_from_pycuda, pool, caller)
+        return lambda size: _allocate_from_pycuda(pool, size, caller)
     if pool is not None and not isinstance(pool, _CUPY_POOLS):
         raise TypeError(
             f"{caller}: pool is {named(pool)}; a cupy.cuda.MemoryPool or "
@@ -193,9 +169,9 @@ def _malloc_of(pool: Any, caller: str) -> Malloc:
     return malloc
 
 
-def _allocate_from_pycuda(pool: Any, caller: str, size: int) -> Any:
+def _allocate_from_pycuda(pool: Any, size: int, caller: str) -> Any:
     device_id = current_device()
-    block = pool.allocate(index(size))  # PyCUDA takes no NumPy integers
+    block = pool.allocate(size)
     pointer = int(block)
     found, _ = pointer_home(pointer)
     if found != device_id:
@@ -214,36 +190,36 @@ def _allocate_from_pycuda(pool: Any, caller: str, size: int) -> Any:
     return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
 
 
-def _allocate_again(malloc: Malloc, size: Any, error: Exception, caller: str) -> Any:
-    """Release the pools' unused memory and try once more; or say what is wrong."""
-    size = _bytes(size, caller)
-    if not _is_out_of_memory(error):
-        start_cuda()  # says so if this is a forked child
-        if reason := failure():
-            raise ContextError(f"{caller}: {reason}") from error
-        raise error
-    device_id = cupy.cuda.runtime.getDevice()
-    _core.end_waiting()
-    with primary_context(device_id):  # CuPy also allocates on threads that have none
-        for pool in _pools(device_id):
-            if isinstance(pool, drv.DeviceMemoryPool):
-                pool.free_held()
-            else:
-                pool.free_all_blocks()
-    try:
-        return malloc(size)
-    except Exception as again:
-        if not _is_out_of_memory(again):
-            raise
-        raise OutOfMemoryError(
-            f"{caller}: {size:,} bytes cannot be allocated, also after the memory that no array "
-            f"uses was released.\n{_report(device_id)}\nDrop arrays, or work in smaller pieces."
-        ) from again
+def _trying_again(usual: Malloc, allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
+    """Return an allocator that tries the usual way first, and looks into a failure by `allocate`.
 
+    Where memory runs out, it releases unused memory and tries again.
+    """
 
-def _is_out_of_memory(error: Exception) -> bool:
-    is_of_either = isinstance(error, MemoryError | drv.MemoryError)
-    return is_of_either or getattr(error, "status", 0) == _OUT_OF_MEMORY
+    def allocator(size: Any) -> Any:
+        try:
+            if memory := usual(size):
+                return memory
+        except Exception:  # it arises again, and is explained there
+            pass
+        size = _bytes(size, caller)
+        for is_last in (False, True):
+            try:
+                return allocate(size)
+            except Exception as error:
+                _raise_unless_out_of_memory(error, caller)
+                if is_last:
+                    raise OutOfMemoryError(
+                        f"{caller}: {size:,} bytes cannot be allocated, also after the memory that "
+                        f"no array uses was released.\n{_report()}\n"
+                        "Drop arrays, or work in smaller pieces."
+                    ) from error
+            _release_unused()
+
+    pool = getattr(malloc, "__self__", None)
+    if isinstance(pool, _CUPY_POOLS):
+        _cupy_pools[allocator] = pool
+    return allocator
 
 
 def _bytes(size: Any, caller: str) -> int:
@@ -255,16 +231,37 @@ def _bytes(size: Any, caller: str) -> int:
             f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
         ) from None
     if not 0 <= number < 1 << 63:
-        raise ValueError(f"{caller}: size is {number}; 0 to 2**63 - 1 bytes are accepted") from None
+        raise ValueError(f"{caller}: size is {number}; 0 to 2**63 - 1 bytes are accepted")
     return number
 
 
-def _pools(device_id: int) -> list[Any]:
-    """Return CuPy's default pool, and those that allocators here take from on a device."""
-    found = [getattr(malloc, "__self__", None) for malloc in _cupy_mallocs.values()]
-    found = [pool for pool in found if isinstance(pool, _CUPY_POOLS)]
+def _raise_unless_out_of_memory(error: Any, caller: str) -> None:
+    if isinstance(error, MemoryError | drv.MemoryError):
+        return
+    if getattr(error, "status", 0) == _OUT_OF_MEMORY:  # of CuPy without a pool
+        return
+    start_cuda()  # says so if this is a forked child
+    if reason := failure():
+        raise ContextError(f"{caller}: {reason}") from error
+    raise error
+
+
+def _release_unused() -> None:
+    _core.end_waiting()
+    with primary_context():  # CuPy also allocates on threads that have none
+        for pool in _pools():
+            if isinstance(pool, drv.DeviceMemoryPool):
+                pool.free_held()
+            else:
+                pool.free_all_blocks()
+
+
+def _pools() -> list[Any]:
+    """Return CuPy's default pool, and those that allocators take from on CuPy's device."""
+    device_id = cupy.cuda.runtime.getDevice()
+    found = [cupy.get_default_memory_pool(), *_cupy_pools.values()]
     found += [pool for pool, home in _pycuda_pools.items() if home == device_id]
-    return list(dict.fromkeys([cupy.get_default_memory_pool(), *found]))
+    return list(dict.fromkeys(found))
 
 
 def show_memory() -> None:
@@ -280,20 +277,21 @@ def show_memory() -> None:
     Shows CuPy's default pool, PyCUDA pools that an allocator has taken from, and any other CuPy
     pool as long as its allocator exists. *Ownership:* none. *Ordering:* none. *Cost:* 0.1 ms.
     """
-    device_id = cuda_device()
+    cuda_device()  # or an error for another context than a primary one
     if reason := failure():
         raise ContextError(f"show_memory: {reason}")
-    print(_report(device_id))
+    print(_report())
 
 
-def _report(device_id: int) -> str:
+def _report() -> str:
     _core.end_waiting()
+    device_id = cupy.cuda.runtime.getDevice()
     available, total = map(_text, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
     of_pycuda, of_cupy, waiting = _core.views_alive()
     rows = [
         ("pool", "used", "unused", "held"),
-        *map(_row, _pools(device_id)),
+        *map(_row, _pools()),
         ("view", "alive", "", "of"),
         ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
         ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),

@@ -43,26 +43,29 @@ _STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 _INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
 _OUTSIDE_OF_CAPTURE = -1  # the core's
+_ACCEPTED = (
+    "None, a pycuda.driver.Stream, a cupy.cuda.Stream or an object whose __cuda_stream__() returns "
+    "(0, handle) is accepted; in conversions, -1 means 'do not order'"
+)
 
 
-def handle_of(
-    stream: Any, caller: str, argument: str = "stream", may_be_unordered: bool = True
-) -> int:
+def handle_of(stream: Any, caller: str, may_be_unordered: bool = True) -> int:
     """Return the handle of a stream on the current device; -1 for the integer -1."""
-    if type(stream) is int and stream == UNORDERED and may_be_unordered:
+    if may_be_unordered and type(stream) is int and stream == UNORDERED:
         return UNORDERED
-    handle = _any_handle_of(stream, caller, argument, may_be_unordered)
+    handle = _handle_anywhere(stream, f"{caller}: stream")
     _, found = _core.device_of_stream(handle)
     if found >= 0 and found != (device_id := _driver.cuda_device()):
         raise ContextError(
-            f"{caller}: {argument} is on device {found}, but device {device_id} is current; "
-            f"work under `with bridge.primary_context({found}):`, or order the two devices' "
-            "streams by bridge.wait_stream"
+            f"{caller}: stream is on device {found}, but device {device_id} is current; work under "
+            f"`with bridge.primary_context({found}):`, or order the two devices' streams by "
+            "bridge.wait_stream"
         )
     return handle
 
 
-def _any_handle_of(stream: Any, caller: str, argument: str, may_be_unordered: bool = False) -> int:
+def _handle_anywhere(stream: Any, subject: str) -> int:
+    """Return the handle of a stream on any device; 0 for the default one."""
     if stream is None:
         return 0
     if isinstance(stream, drv.Stream):
@@ -70,32 +73,21 @@ def _any_handle_of(stream: Any, caller: str, argument: str, may_be_unordered: bo
     if isinstance(stream, _STREAMS):
         handle = int(stream.ptr)
     elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
-        handle = _protocol_handle(stream, caller, argument)
+        handle = _protocol_handle(stream, subject)
     else:
-        got, hint = named(stream), ""
-        if type(stream) is int and stream == UNORDERED:
-            got += ", which means 'do not order' and is no stream"
-        elif type(stream) is int:
-            hint = "; give a raw handle as an object whose __cuda_stream__() returns (0, handle)"
-        raise TypeError(
-            f"{caller}: {argument} is {got}; None, {'-1, ' if may_be_unordered else ''}a "
-            "pycuda.driver.Stream, a cupy.cuda.Stream or an object with __cuda_stream__ is "
-            f"accepted{hint}"
-        )
+        raise TypeError(f"{subject} is {named(stream)}; {_ACCEPTED}")
     return 0 if handle == _LEGACY else handle
 
 
-def _protocol_handle(stream: Any, caller: str, argument: str) -> int:
+def _protocol_handle(stream: Any, subject: str) -> int:
     answer = stream.__cuda_stream__()
     try:
         version, handle = map(index, answer)
     except (TypeError, ValueError):
         version, handle = -1, -1
     if version != 0 or handle >> 63:  # negative, or wider than any handle
-        raise TypeError(
-            f"{caller}: {argument} is a {kind(stream)} whose __cuda_stream__() returns {answer!r}; "
-            "(0, handle) is accepted, for version 0 of the protocol"
-        )
+        got = f"a {kind(stream)} whose __cuda_stream__() returns {answer!r}"
+        raise TypeError(f"{subject} is {got}; {_ACCEPTED}")
     return handle
 
 
@@ -115,20 +107,18 @@ def _not_ordered(status: int, waiter: int, awaited: int) -> Exception:
     """Return the error that explains a status of the core."""
     if status == _OUTSIDE_OF_CAPTURE:
         return ValueError(
-            f"stream 0x{waiter:x} is being captured into a graph, and cannot wait for stream "
-            f"0x{awaited:x}, which is not; a stream of the same capture is accepted.  Order before "
-            "the capture begins, or the stream that the graph is launched on"
+            f"stream 0x{waiter:x} cannot wait for stream 0x{awaited:x}, since only one of them is "
+            "being captured into a graph; order them before the capture begins, or order the "
+            "stream that the graph is launched on"
         )
     if reason := failure():
         return ContextError(reason)
     error: Exception = driver.CUDADriverError(status)
     if status != _INVALID_HANDLE:
         return error
-    given = [handle for handle in (waiter, awaited) if handle]
-    if len(given) > 1:  # which one?
-        unknown = [h for h in given if _core.device_of_stream(h)[0] == _INVALID_HANDLE]
-        given = unknown or given
-    found = " or ".join(f"0x{handle:x}" for handle in given)
+    both = waiter, awaited
+    unknown = [handle for handle in both if _core.device_of_stream(handle)[0]] or both
+    found = " or ".join(f"0x{handle:x}" for handle in unknown)
     return ValueError(
         f"stream {found} is unknown to CUDA; one of a device's primary context that has not been "
         f"destroyed is accepted ({error})"
@@ -160,20 +150,17 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     nothing where CUDA orders the two streams.
     """
     device_id = current_device()
-    first = _any_handle_of(waiter, "wait_stream", "waiter")
-    second = _any_handle_of(awaited, "wait_stream", "awaited")
-    if not (first and second) and is_capturing(first or second):
-        raise ValueError(
-            f"wait_stream: stream 0x{first or second:x} is being captured into a graph, in which "
-            "the default stream has no part; order the stream that the graph is launched on"
-        )
+    first = _handle_anywhere(waiter, "wait_stream: waiter")
+    second = _handle_anywhere(awaited, "wait_stream: awaited")
+    # CUDA would spoil the graph.  The default stream has no part in a capture.
+    leaves_capture = is_capturing(first) and not is_capturing(second)
+    if leaves_capture or (first == 0 and is_capturing(second)):
+        raise _not_ordered(_OUTSIDE_OF_CAPTURE, first, second)
     found = (_core.device_of_stream(handle)[1] for handle in (first, second))
     here, there = (device_id if device < 0 else device for device in found)
     if here == there == device_id:
         order(first, second, device_id)
         return
-    if is_capturing(first) and not is_capturing(second):
-        raise _not_ordered(_OUTSIDE_OF_CAPTURE, first, second)
     try:
         with primary_context(there):  # an event is recorded on its own device only
             event = cupy.cuda.Event(disable_timing=True)
@@ -237,21 +224,8 @@ def use_stream(stream: Any, /) -> Any:
     """Run CuPy on a given stream: ``with use_stream(s):``.
 
     With a PyCUDA stream, launches on it (``f(..., stream=s)``) and CuPy's operations run in order
-    without fences, and can be captured into one CUDA graph.
-
-    Parameters
-    ----------
-    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
-
-    Returns
-    -------
-    context manager
-        The CuPy stream that `as_cupy_stream` returns.
-
-    Raises
-    ------
-    ContextError, TypeError
-        As `as_cupy_stream`.
+    without fences, and can be captured into one CUDA graph.  Takes, returns and raises what
+    `as_cupy_stream` does: a CuPy stream is a context manager.
 
     Notes
     -----

@@ -219,15 +219,15 @@ as_cupy(of_dtype("M8[s]"))
 as_cupy(without_memory())
     ValueError: as_cupy: the array has no memory: its gpudata is None, its shape (8,)
 as_cupy(a, stream=7)
-    TypeError: give a raw handle as an object whose __cuda_stream__() returns (0, handle)
+    TypeError: an object whose __cuda_stream__() returns (0, handle) is accepted; in conversions, -1
 as_cupy(a, stream=True)
-    TypeError: as_cupy: stream is True; None, -1, a pycuda.driver.Stream, a cupy.cuda.Stream
+    TypeError: as_cupy: stream is True; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 as_cupy(a, stream=drv.Stream)
     TypeError: as_cupy: stream is the class pycuda._driver.Stream
 as_cupy(x, stream=drv.Event())
-    TypeError: as_cupy: stream is a pycuda._driver.Event; None, -1, a pycuda.driver.Stream
+    TypeError: as_cupy: stream is a pycuda._driver.Event; None, a pycuda.driver.Stream
 as_cupy(a, stream=Stream((1, 5)))
-    TypeError: returns (1, 5); (0, handle) is accepted, for version 0 of the protocol
+    TypeError: is a test_errors.Stream whose __cuda_stream__() returns (1, 5); None, a pycuda.driver
 as_cupy(SimpleNamespace(__cuda_array_interface__=[1]))
     TypeError: as_cupy: the argument's __cuda_array_interface__ is a list; a dict is accepted
 as_cupy(Interface(typestr=...))
@@ -273,31 +273,31 @@ as_pycuda(Interface(strides=(0,)))
 as_pycuda(without_memory())
     ValueError: a GPUArray whose gpudata is its memory is accepted
 as_pycuda(x, stream="null")
-    TypeError: as_pycuda: stream is 'null'; None, -1, a pycuda.driver.Stream
+    TypeError: as_pycuda: stream is 'null'; None, a pycuda.driver.Stream
 
 # Streams.
 wait_stream(-1, None)
-    TypeError: wait_stream: waiter is -1, which means 'do not order' and is no stream
+    TypeError: wait_stream: waiter is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 wait_stream(None, -1)
-    TypeError: wait_stream: awaited is -1, which means 'do not order' and is no stream
+    TypeError: wait_stream: awaited is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 wait_stream(stream, 5)
     TypeError: wait_stream: awaited is 5; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 wait_stream(Stream((0, -5)), None)
     TypeError: waiter is a test_errors.Stream whose __cuda_stream__() returns (0, -5)
 wait_stream(None, Stream((0, 1 << 64)))
-    TypeError: whose __cuda_stream__() returns (0, 18446744073709551616); (0, handle) is
+    TypeError: whose __cuda_stream__() returns (0, 18446744073709551616); None, a
 wait_stream(stream)
     TypeError: wait_stream() missing 1 required positional argument: 'awaited'
 as_cupy_stream(-1)
-    TypeError: as_cupy_stream: stream is -1, which means 'do not order' and is no stream
+    TypeError: as_cupy_stream: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 as_cupy_stream(0.0)
     TypeError: as_cupy_stream: stream is 0.0; None, a pycuda.driver.Stream
 as_cupy_stream(cupy.cuda.Stream)
     TypeError: as_cupy_stream: stream is the class cupy.cuda.stream.Stream
 use_stream(-1)
-    TypeError: use_stream: stream is -1, which means 'do not order' and is no stream
+    TypeError: use_stream: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 use_stream(x)
-    TypeError: a cupy.cuda.Stream or an object with __cuda_stream__ is accepted
+    TypeError: a cupy.cuda.Stream or an object whose __cuda_stream__() returns (0, handle)
 use_stream(Stream("00"))
     TypeError: use_stream: stream is a test_errors.Stream whose __cuda_stream__() returns '00'
 
@@ -321,23 +321,23 @@ primary_context(cupy.cuda.Device(99)).__enter__()
 primary_context().__exit__(None, None, None)
     ContextError: primary_context: PyCUDA's current context is not the one that was entered last
 on_a_thread(lambda: as_cupy(a))
-    ContextError: PyCUDA has no context on this thread. On the main thread, `import bridge.autoinit`
+    ContextError: PyCUDA has no context on this thread; on the main thread, `import bridge.autoinit`
 on_a_thread(lambda: as_pycuda(x))
-    ContextError: on any other thread, work under `with bridge.primary_context():`
+    ContextError: on any thread, work under `with bridge.primary_context():`
 on_a_thread(lambda: wait_stream(stream, None))
-    ContextError: PyCUDA has no context on this thread.
+    ContextError: PyCUDA has no context on this thread; on the main thread
 on_a_thread(lambda: f(a, n, v, block=32))
-    ContextError: PyCUDA has no context on this thread.
+    ContextError: PyCUDA has no context on this thread; on the main thread
 under_a_second_context(lambda: as_cupy(a))
     ContextError: is not the primary context that CuPy uses, so work of the two libraries would
 under_a_second_context(lambda: launch(plain, x, n, v, grid=1, block=32))
-    ContextError: (use `import bridge.autoinit`, or work under `with bridge.primary_context():`)
+    ContextError: on the main thread, `import bridge.autoinit` in place of pycuda.autoinit
 under_a_second_context(lambda: f(x, n, v, block=32))
-    ContextError: is not the primary one of device 0, in which CuPy works
+    ContextError: is not the primary context that CuPy uses
 under_a_second_context(lambda: SourceModule(SOURCE))
-    ContextError: is not the primary one of device 0, in which CuPy works
+    ContextError: is not the primary context that CuPy uses
 under_a_second_context(show_memory)
-    ContextError: in which CuPy works; work under `with bridge.primary_context():`
+    ContextError: on any thread, work under `with bridge.primary_context():`
 
 # Allocators.
 pycuda_allocator("pool")
@@ -541,7 +541,7 @@ f(x, n, v, block=32, shared=None)
 f(x, n, v, block=32, stream=7)
     TypeError: fill: stream is 7; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, stream=-1)
-    TypeError: fill: stream is -1, which means 'do not order' and is no stream
+    TypeError: fill: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, texrefs=[object()])
     NotImplementedError: fill: texrefs: texture and surface references are gone since CUDA 12
 f(x, n, v, block=32, blocks=1)
@@ -847,7 +847,7 @@ AUTOINIT = {
         "import pycuda.autoinit\n"
         "say('error', lambda: as_cupy(gpuarray.to_gpu(np.arange(3))))\n"
         "assert drv.Context.get_current() == pycuda.autoinit.context\n",
-        "replace `import pycuda.autoinit` by `import bridge.autoinit`, or work under",
+        "`import bridge.autoinit` in place of pycuda.autoinit; on any thread, work under",
     ),
 }
 

@@ -500,6 +500,14 @@ def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
             make()
 
 
+@pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
+def test_cupy_without_a_pool_runs_out_of_memory_alike(make):
+    with cupy.cuda.using_allocator(None):
+        allocate = make()
+    with pytest.raises(OutOfMemoryError, match="CuPy's default MemoryPool"):
+        allocate(1 << 50)
+
+
 def test_a_forked_child_is_told_so(python):
     done = python(
         """

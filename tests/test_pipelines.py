@@ -303,7 +303,7 @@ def test_a_wait_for_what_is_outside_of_a_capture_is_refused():
     inside, outside = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
     a, x = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.zeros(N, np.int32)
     cupy.cuda.Device().synchronize()
-    refused = f"stream 0x{inside.ptr:x} is being captured into a graph, and cannot wait for stream"
+    refused = f"stream 0x{inside.ptr:x} cannot wait for stream 0x.*, since only one of them is"
     with captured(inside):
         with pytest.raises(ValueError, match=refused):
             bridge.wait_stream(inside, outside)
@@ -311,10 +311,11 @@ def test_a_wait_for_what_is_outside_of_a_capture_is_refused():
             bridge.as_cupy(a, stream=outside)
         with pytest.raises(ValueError, match=refused), bridge.use_stream(outside):
             bridge.as_pycuda(x, stream=inside)
-        refused = f"stream 0x{inside.ptr:x} is .*, in which the default stream has no part"
-        for pair in ((None, inside), (inside, None)):
-            with pytest.raises(ValueError, match=refused):
-                bridge.wait_stream(*pair)
+        with pytest.raises(ValueError, match=refused):
+            bridge.wait_stream(inside, None)
+        refused = f"stream 0x0 cannot wait for stream 0x{inside.ptr:x}, since only one of them is"
+        with pytest.raises(ValueError, match=refused):
+            bridge.wait_stream(None, inside)
         bridge.wait_stream(inside, inside)
 
 

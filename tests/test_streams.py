@@ -282,17 +282,9 @@ def test_what_is_no_stream_is_refused(call, stream):
         call(stream)
 
 
-@pytest.mark.parametrize(("number", "is_unordered"), [(-1, True), (-2, False), (1, False)])
-def test_what_minus_one_means_is_said_of_no_other_number(number, is_unordered):
-    with pytest.raises(TypeError) as error:
-        bridge.as_cupy_stream(number)
-    assert ("which means 'do not order'" in str(error.value)) == is_unordered
-
-
 @pytest.mark.parametrize("status", [1, 304, 401, 906])
 def test_an_error_of_another_kind_is_no_unknown_stream(status):
     assert type(streams._not_ordered(status, 0, 5)) is cupy.cuda.driver.CUDADriverError
-    assert "stream 0x5 is unknown to CUDA" in str(streams._not_ordered(400, 0, 5))
 
 
 @pytest.mark.parametrize(
@@ -302,20 +294,18 @@ def test_a_broken_cuda_stream_protocol_is_refused(answer):
     stream = Foreign(0, 0)
     stream.answer = answer
     with pytest.raises(
-        TypeError, match=r"__cuda_stream__\(\) returns .*; \(0, handle\) is accepted"
+        TypeError, match=r"a test_streams.Foreign whose __cuda_stream__\(\) returns .*; None, "
     ):
         bridge.as_cupy_stream(stream)
 
 
 def test_minus_one_is_no_stream_to_use():
-    with pytest.raises(
-        TypeError, match="use_stream: stream is -1, which means 'do not order' and is"
-    ):
+    with pytest.raises(TypeError, match="use_stream: stream is -1; .* -1 means 'do not order'"):
         bridge.use_stream(-1)
 
 
 def test_minus_one_cannot_wait():
-    with pytest.raises(TypeError, match="wait_stream: awaited is -1, which means 'do not order'"):
+    with pytest.raises(TypeError, match="wait_stream: awaited is -1; None, "):
         bridge.wait_stream(None, -1)
 
 
