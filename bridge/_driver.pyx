@@ -72,12 +72,11 @@ def set_up(*functions):
 
 
 def set_home(int device_id, context):
-    """Note the Context object of a device's primary context; None if somebody has detached it."""
+    """Note the Context object of a device's primary context."""
     global device_count
     homes[device_id] = context
-    if context is not None:
-        primaries[device_id] = <Handle> <intptr_t> context.handle
-        device_count = max(device_count, device_id + 1)
+    primaries[device_id] = <Handle> <intptr_t> context.handle
+    device_count = max(device_count, device_id + 1)
 
 
 def home_of(int device_id):
