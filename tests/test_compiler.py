@@ -99,7 +99,7 @@ def test_an_option_that_means_nothing(text, message):
 
 
 def test_a_str_is_no_list_of_options():
-    with pytest.raises(TypeError, match="options is the str '-O3 -G'; a list is accepted"):
+    with pytest.raises(TypeError, match="options is '-O3 -G'; a list of str is accepted"):
         bridge.SourceModule(SET, options="-O3 -G")
 
 
@@ -217,7 +217,7 @@ def compiled(tmp_path_factory):
 
     def attempt(source, keywords):
         default = dict(nvcc="", options=[], keep=False, no_extern_c=False, arch=None, code=None,
-                       cache_dir=False, include_dirs=None) | keywords
+                       cache_dir=False, include_dirs=[]) | keywords
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
             try:
