@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import pycuda.driver as drv
@@ -36,57 +36,30 @@ _ALWAYS = (
     "--device-int128",
 )
 
-# nvcc's options with a value, without dashes -> NVRTC's.
+# nvcc's options with a value: those that NVRTC spells otherwise, or that are read here.
 _WITH_VALUE = {
-    "D": "-D",
-    "define-macro": "-D",
-    "U": "-U",
-    "undefine-macro": "-U",
-    "I": "-I",
-    "include-path": "-I",
-    "isystem": "-I",
-    "system-include": "-I",
-    "include": "-include=",
-    "pre-include": "-include=",
-    "std": "-std=",
-    "maxrregcount": "-maxrregcount=",
-    "Xptxas": "--ptxas-options=",
-    "ptxas-options": "--ptxas-options=",
-    "arch": "arch",
-    "gpu-architecture": "arch",
-    "code": "code",
-    "gpu-code": "code",
-    "gencode": "code",
-    "generate-code": "code",
-    **dict.fromkeys(("default-stream", "optimize", "machine"), ""),
+    "-D": "-D",
+    "-U": "-U",
+    **dict.fromkeys(("-std", "--std"), "-std="),
+    **dict.fromkeys(("-Xptxas", "--ptxas-options"), "--ptxas-options="),
+    **dict.fromkeys(("-I", "--include-path", "-isystem", "--system-include"), "folder"),
+    **dict.fromkeys(("-arch", "--gpu-architecture"), "arch"),
+    **dict.fromkeys(("-code", "--gpu-code", "-gencode", "--generate-code"), "code"),
 }
 # Options for what NVRTC does anyway, or for host code.
 _NEEDLESS = re.compile(
-    r"-O=?\d?|-g|--debug|-m64|(--expt|-expt)-relaxed-constexpr|-Wno-deprecated-gpu-targets"
-    r"|(--expt|-expt|-|)-extended-lambda|--?cubin|--?allow-unsupported-compiler"
+    r"-O\d?|-g|-m64|--?expt-relaxed-constexpr|(--expt|-expt|-)-extended-lambda"
+    r"|-Wno-deprecated-gpu-targets|--?allow-unsupported-compiler"
 )
-# NVRTC itself reports other options that it does not know.
-_MEANINGLESS = {
-    r"(-Xcompiler|--compiler-options|-ccbin|--compiler-bindir|--?Werror)(=.*)?|-fPIC|-m32": (
-        "it is for nvcc's host compiler"
-    ),
-    r"-l(?!ineinfo).*|-L.*|(-Xlinker|--linker-options|-Xnvlink|--?cudart)(=.*)?|--?dlink|--?lib"
-    r"|-dc|--device-c|-rdc=true|--relocatable-device-code=true": (
-        "it is for a linker; pycuda.compiler.DynamicSourceModule links with nvcc"
-    ),
-}
+# The linker's would be accepted by NVRTC, for code that cannot be loaded.
+_REFUSED = re.compile(
+    r"(-Xcompiler|--compiler-options)(=.*)?"
+    r"|(-rdc|--relocatable-device-code)(=true)?|-d[cw]|--device-[cw]|-dlto|--dlink-time-opt"
+)
 
 
-class Options(NamedTuple):
-    """What a list of nvcc's options means for NVRTC."""
-
-    arch: str | None  # "sm_90", or "compute_90" for PTX
-    folders: tuple[str, ...]  # of headers
-    rest: tuple[str, ...]
-
-
-def translate(options: Iterable[str]) -> Options:
-    """Translate nvcc's options into NVRTC's, or raise ValueError."""
+def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]:
+    """Return what nvcc's options ask for: architecture, folders of headers, NVRTC's options."""
     arch: list[str] = []
     code: list[str] = []
     folders, rest = [], []
@@ -95,39 +68,40 @@ def translate(options: Iterable[str]) -> Options:
         name, separator, value = option.partition("=")
         if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
             name, separator, value = option[:2], "=", option[2:].removeprefix("=")
-        kind = _WITH_VALUE.get(name.lstrip("-"))
-        if kind is not None:
-            value = (value if separator else next(pending, "")).strip()
-            if not value:
+        kind = _WITH_VALUE.get(name)
+        if kind is None:
+            if _REFUSED.fullmatch(option):
                 raise ValueError(
-                    f"SourceModule: the option {name} has no value; give it one, in the same item "
-                    "of the list or in the next"
+                    f"SourceModule: the option {option} means nothing to NVRTC: it is for nvcc's "
+                    "host compiler or linker; leave it out, or compile with backend='nvcc' or "
+                    "pycuda.compiler.DynamicSourceModule"
                 )
-            if kind == "-I":
-                folders.append(value)
-            elif kind == "arch":
-                arch += [value] if value != "native" else []
-            elif kind == "code":  # -gencode arch=compute_90,code=sm_90 names it last
-                code += re.findall(r"(?:sm|compute)_\w+", value.rpartition("code=")[2]) or [value]
-            elif kind == "--ptxas-options=":
-                rest += [kind + part for part in re.split(r"[,\s]+", value)]
-            elif kind:
-                rest.append(kind + value)
-        elif not _NEEDLESS.fullmatch(option):
-            for pattern, reason in _MEANINGLESS.items():
-                if re.fullmatch(pattern, option):
-                    raise ValueError(
-                        f"SourceModule: the option {option} means nothing to NVRTC: {reason}; "
-                        "leave it out, or compile with backend='nvcc'"
-                    )
-            rest.append(option)
+            if not _NEEDLESS.fullmatch(option):
+                rest.append(option)
+            continue
+        value = (value if separator else next(pending, "")).strip()
+        if not value:
+            raise ValueError(
+                f"SourceModule: the option {name} has no value; give it one, in the same item "
+                "of the list or in the next"
+            )
+        if kind == "folder":
+            folders.append(value)
+        elif kind == "arch":
+            arch += [value] if value != "native" else []
+        elif kind == "code":  # -gencode arch=compute_90,code=sm_90 names it last
+            code += re.findall(r"(?:sm|compute)_\w+", value.rpartition("code=")[2]) or [value]
+        elif kind == "--ptxas-options=":
+            rest += [kind + part for part in re.split(r"[,\s]+", value)]
+        else:
+            rest.append(kind + value)
     wanted = set(code or arch)
     if len(wanted) > 1:
         raise ValueError(
             f"SourceModule: code for {' and '.join(sorted(wanted))} is asked for; NVRTC compiles "
             "for one architecture: name one, or none for the current device's"
         )
-    return Options(wanted.pop() if wanted else None, tuple(folders), tuple(rest))
+    return wanted.pop() if wanted else None, folders, rest
 
 
 def compile(

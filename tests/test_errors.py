@@ -395,7 +395,7 @@ SourceModule(SOURCE, options=3)
 SourceModule(SOURCE, options=["-O", 3])
     TypeError: options[1] is 3; a list of str is accepted, e.g. ['-lineinfo']
 SourceModule(SOURCE, options=["-Xcompiler", "-fPIC"])
-    ValueError: it is for nvcc's host compiler; leave it out, or compile with backend='nvcc'
+    ValueError: for nvcc's host compiler or linker; leave it out, or compile with backend='nvcc'
 SourceModule(SOURCE, options=["-D"])
     ValueError: SourceModule: the option -D has no value; give it one
 SourceModule(SOURCE, options=["-arch=sm_80", "-arch=sm_90"])
