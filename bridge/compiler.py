@@ -109,6 +109,8 @@ class SourceModule:
 
     Notes
     -----
+    If you name folders of headers (`include_dirs`, ``-I``), the source is compiled each time, so
+    that a changed header is always seen.  Other code is cached.
     A module is pickled and copied as its source and options.  The copy is compiled or read from
     the cache at its first use, and its variables have their initial values.
     *Ownership:* functions and globals keep their module alive.
@@ -288,9 +290,8 @@ def compile(request: Request, default_arch: str) -> bytes:
     source = f'#line 1 "kernel.cu"\n{request.source}'  # the lines stay the user's
     if not request.no_extern_c:
         source = f'extern "C" {{\n{source}\n}}\n'
-    folders = [*request.include_dirs, pycuda.compiler._find_pycuda_include_path()]
     cache = None if keep else nvrtc.cache_folder(request.cache_dir)
-    image, remarks = nvrtc.compile(source, options, folders, cache, default_arch)
+    image, remarks = nvrtc.compile(source, options, request.include_dirs, cache, default_arch)
     if keep:
         folder = Path(tempfile.mkdtemp())
         (folder / "kernel.cu").write_text(source, encoding="utf-8")

@@ -5,18 +5,20 @@ NVRTC has no headers of the host: ``include/`` replaces the ones that kernels us
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
 import re
+import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import cupy
+import pycuda
+import pycuda.compiler
 import pycuda.driver as drv
 from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
@@ -121,8 +123,8 @@ def compile(
     arch, own, rest = translate(options)
     arch = arch or default_arch
     folders = [*own, *folders]
-    key = _key(source, (arch, *rest), folders) if cache else None
-    path = cache / f"{key}.cubin" if cache and key else None
+    # A header there may change at any time, or shadow one that a vendor's header includes.
+    path = _place(cache, source, (arch, *rest)) if cache and not folders else None
     if path and (kept := _load(path)) is not None:
         return kept, ""
     searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
@@ -145,14 +147,14 @@ def _headers() -> dict[str, bytes]:
 
 @functools.cache
 def _vendor_folders() -> tuple[str, ...]:
-    """Return the folders of CuPy's headers (CCCL) and of the CUDA headers that CuPy finds."""
+    """Return the folders of PyCUDA's headers, CuPy's (CCCL) and those of CUDA that CuPy finds."""
     found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
     for folder in tuple(found):
         # pip's packages for CUDA 12 have a folder each, and CuPy names only the runtime's.
         curand = Path(folder).parents[1] / "curand" / "include"
         if (curand / "curand_kernel.h").exists():
             found.append(str(curand))
-    return tuple(found)
+    return pycuda.compiler._find_pycuda_include_path(), *found
 
 
 def _run(source: str, options: tuple[str, ...], folders: Sequence[str]) -> tuple[bytes, str]:
@@ -213,54 +215,31 @@ def _explain(options: tuple[str, ...], log: str) -> Exception:
     return error
 
 
-# Comments; a header's name in quotes is not one.
-_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\")", re.DOTALL)
-_DIRECTIVE = re.compile(r"^\s*#\s*((?:include|include_next|import|embed)\b.*)$", re.MULTILINE)
-_INCLUDE = re.compile(r"include\s*(?:\"([^\"]+)\"|<([^>]+)>)\s*")
-_ODDITIES = ("__has_include", "%:", "??=")  # and other spellings of #
+# What may read a file.  Group 1: the name, in a plain #include of a header that lies in a folder
+# given to NVRTC.  Not there: an absolute path, a macro, an odd spelling.
+_READS = re.compile(
+    r"(?:#|%:)\s*(?:/\*|embed|import|include(?:\s*[\"<](\w[\w+-]*(?:[./][\w+-]+)*)[\">])?)"
+    r"|__has_include|\?\?[=/]"
+)
 
 
-def _key(source: str, options: tuple[str | None, ...], folders: Sequence[str]) -> str | None:
-    """Name the result of a compilation; None where only a preprocessor could tell the headers."""
+def _place(cache: Path, source: str, options: Sequence[str]) -> Path | None:
+    """Return the path of the code in the cache; None if a file of the user's may be read."""
+    if any(word in option for option in options for word in ("include", "-I", "pch")):
+        return None
     digest = hashlib.sha256(repr((_version(), options, source)).encode())
-    first = [f'#include "{o[9:]}"' for o in options if o and o.startswith("-include=")]
-    home = Path.cwd() if first else None
-    for name, content in _included("\n".join([*first, source]), home, folders, set()):
-        if content is None:
-            return None
-        digest.update(f"\0{name}\0".encode() + content)
-    return digest.hexdigest()
-
-
-def _included(
-    text: str, home: Path | None, folders: Sequence[str], seen: set[Path]
-) -> Iterator[tuple[str, bytes | None]]:
-    """Yield each header that a text includes, and its contents or what stands for them."""
-    text = re.sub(r"\\\r?\n", "", text)
-    if any(oddity in text for oddity in _ODDITIES):
-        yield "", None
-    for directive in _DIRECTIVE.findall(_NOISE.sub(lambda m: m[1] or " ", text)):
-        found = _INCLUDE.fullmatch(directive)
-        if not found:  # by a macro's name, for example
-            yield "", None
+    for found in _READS.finditer(re.sub(r"\\\r?\n", "", source)):
+        name = found[1]
+        if name in _headers():  # which are part of `_version`
             continue
-        name = found[1] or found[2]
-        places = [home] if home and found[1] else []
-        if path := _find(name, [*places, *map(Path, folders)]):
-            if path not in seen:
-                seen.add(path)
-                content = path.read_bytes()
-                yield str(path), content
-                yield from _included(content.decode(errors="replace"), path.parent, folders, seen)
-        elif name not in _headers():  # which are part of `_version`
-            # The vendors' headers change all at once, when another version is installed.
-            path = _find(name, map(Path, _vendor_folders()))
-            status = path.stat() if path else None
-            yield name, f"{path} {status and (status.st_size, status.st_mtime_ns)}".encode()
-
-
-def _find(name: str, folders: Iterable[Path]) -> Path | None:
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+        paths = [Path(folder, name) for folder in _vendor_folders() if name]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            return None
+        # The headers that it includes change with it, when another version is installed.
+        status = path.stat()
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\0".encode())
+    return cache / f"{digest.hexdigest()}.cubin"
 
 
 # NVRTC 13.0 fails if two first compilations run at once ("failed to open libnvrtc-builtins").
@@ -276,9 +255,9 @@ def _version() -> str:
         ptx = nvrtc.getPTX(program).decode()
     finally:
         nvrtc.destroyProgram(program)
-    build = "".join(line for line in ptx.splitlines() if line.startswith("//"))
-    headers = hashlib.sha256(repr(_headers()).encode()).hexdigest()
-    return f"{nvrtc.getVersion()} {build} {_ALWAYS} {headers} {cupy.__version__}"
+    build = [line for line in ptx.splitlines() if line.startswith("//")]
+    headers = _headers(), _vendor_folders(), cupy.__version__, pycuda.VERSION_TEXT
+    return repr((nvrtc.getVersion(), build, _ALWAYS, headers))
 
 
 _DIGEST_BYTES = 32
@@ -286,27 +265,28 @@ _DIGEST_BYTES = 32
 
 def _load(path: Path) -> bytes | None:
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = path.expanduser().read_bytes()
+    except (OSError, RuntimeError):
         return None
     digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     return code if digest == hashlib.sha256(code).digest() else None
 
 
 def _save(path: Path, code: bytes) -> None:
-    # Under another name first: other processes may read or write it.
-    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
+        path = path.expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
-        own.write_bytes(hashlib.sha256(code).digest() + code)
-        own.replace(path)
-    except OSError as error:
+        # Elsewhere first: other processes may read or write it.
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            new = Path(folder, path.name)
+            new.write_bytes(hashlib.sha256(code).digest() + code)
+            new.replace(path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
         warnings.warn(
-            f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=7
+            f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
+            "CUPY_CACHE_DIR or cache_dir",
+            stacklevel=7,
         )
-    finally:
-        with contextlib.suppress(OSError):  # it is not there any more, usually
-            own.unlink()
 
 
 def cache_folder(cache_dir: Any) -> Path | None:
@@ -317,15 +297,7 @@ def cache_folder(cache_dir: Any) -> Path | None:
         return Path(cache_dir) if cache_dir else None
     if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
         return None
-    try:
-        return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    except RuntimeError as error:  # a user without a home, as in a container
-        warnings.warn(
-            f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
-            "CUPY_CACHE_DIR or cache_dir",
-            stacklevel=6,
-        )
-        return None
+    return Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache")
 
 
 def architecture(device_id: int) -> str:
