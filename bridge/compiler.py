@@ -146,10 +146,10 @@ class SourceModule:
         options = _strings(options, "options", "-lineinfo")
         include_dirs = () if include_dirs is None else include_dirs
         include_dirs = _strings(include_dirs, "include_dirs", "include")
-        accepted = "a str such as 'sm_90', or None for the current device's, is accepted"
+        accepted = "a str such as 'sm_90', or None for the current device's,"
         _check("SourceModule: arch", arch, str | None, accepted)
         _check("SourceModule: code", code, str | None, accepted)
-        accepted = "a folder's path, None for CuPy's cache or False for none is accepted"
+        accepted = "a folder's path, None for CuPy's cache or False for none"
         _check("SourceModule: cache_dir", cache_dir or None, str | os.PathLike | None, accepted)
         source = str(source)  # of cgen's objects, for example
         self._request = Request(
@@ -215,9 +215,7 @@ class SourceModule:
         pycuda.driver.LogicError
             If there is none of that name.
         """
-        _check(
-            "SourceModule.get_function: name", name, str, "the kernel's name, a str, is accepted"
-        )
+        _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, name)
         function._inspect()  # now, so that a wrong name raises here
         return function
@@ -230,9 +228,7 @@ class SourceModule:
         pycuda.driver.LogicError
             If there is none of that name.
         """
-        _check(
-            "SourceModule.get_global: name", name, str, "the variable's name, a str, is accepted"
-        )
+        _check("SourceModule.get_global: name", name, str, "the variable's name, a str,")
         module = self._module(context.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
@@ -259,12 +255,12 @@ class SourceModule:
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:
     if not isinstance(value, kind):
-        raise TypeError(f"{what} is {named(value)}; {accepted}")
+        raise TypeError(f"{what} is {named(value)}; {accepted} is accepted")
 
 
 def _strings(value: Any, name: str, example: str) -> list[str]:
     """Return a list of str and paths as str; raise TypeError for anything else."""
-    accepted = f"a list of str is accepted, e.g. [{example!r}]"
+    accepted = f"a list of str, e.g. [{example!r}],"
     _check(f"SourceModule: {name}", value, list | tuple, accepted)
     for index, item in enumerate(value):
         _check(f"SourceModule: {name}[{index}]", item, str | os.PathLike, accepted)

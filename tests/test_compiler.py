@@ -99,7 +99,7 @@ def test_an_option_that_means_nothing(text, message):
 
 
 def test_a_str_is_no_list_of_options():
-    with pytest.raises(TypeError, match="options is '-O3 -G'; a list of str is accepted"):
+    with pytest.raises(TypeError, match="options is '-O3 -G'; a list of str"):
         bridge.SourceModule(SET, options="-O3 -G")
 
 
