@@ -6,7 +6,7 @@ import ctypes
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     arch: str | None
     code: str | None
     cache_dir: Any
-    include_dirs: Sequence[str] | None
+    include_dirs: list[str]
 
 
 class Global(tuple[int, int]):
@@ -109,8 +109,10 @@ class SourceModule:
 
     Notes
     -----
-    A module is pickled and copied as its source and options.  The copy is compiled at its first
-    use, or read from the cache, and its variables have their initial values.
+    If you name folders of headers (`include_dirs`, ``-I``), the source is compiled each time, so
+    that a changed header is always seen.  Other code is cached.
+    A module is pickled and copied as its source and options.  The copy is compiled or read from
+    the cache at its first use, and its variables have their initial values.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* kernels run as if on CuPy's current stream (rule: `bridge.streams`).
     *Cost:* tens of milliseconds for a small new kernel, a few for one in the cache.
@@ -134,25 +136,21 @@ class SourceModule:
             raise ValueError(
                 f"SourceModule: backend is {backend!r}; 'nvrtc' and 'nvcc' are accepted"
             )
-        if source is None or isinstance(source, bytes | bytearray | int | float | os.PathLike):
+        if isinstance(source, bytes | bytearray | int | float | os.PathLike | None):
             raise TypeError(
                 f"SourceModule: source is {named(source)}; CUDA C in a str is accepted; give the "
                 "file's text, e.g. path.read_text()"
             )
-        options = _list_of(options, "options", "-lineinfo", str)
-        include_dirs = _list_of(include_dirs, "include_dirs", "include", (str, os.PathLike))
-        for name, value in (("arch", arch), ("code", code)):
-            if value is not None and not isinstance(value, str):
-                raise TypeError(
-                    f"SourceModule: {name} is {named(value)}; a str such as 'sm_90', or None for "
-                    "the current device's, is accepted"
-                )
-        if cache_dir and (cache_dir is True or not isinstance(cache_dir, str | os.PathLike)):
-            raise TypeError(
-                f"SourceModule: cache_dir is {named(cache_dir)}; a folder's path, None for CuPy's "
-                "cache or False for none is accepted"
-            )
-        options = list(pycuda.compiler.DEFAULT_NVCC_FLAGS) if options is None else options
+        if options is None:
+            options = pycuda.compiler.DEFAULT_NVCC_FLAGS
+        options = _strings(options, "options", "-lineinfo")
+        include_dirs = () if include_dirs is None else include_dirs
+        include_dirs = _strings(include_dirs, "include_dirs", "include")
+        accepted = "a str such as 'sm_90', or None for the current device's,"
+        _check("SourceModule: arch", arch, str | None, accepted)
+        _check("SourceModule: code", code, str | None, accepted)
+        accepted = "a folder's path, None for CuPy's cache or False for none"
+        _check("SourceModule: cache_dir", cache_dir or None, str | os.PathLike | None, accepted)
         source = str(source)  # of cgen's objects, for example
         self._request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
@@ -217,25 +215,20 @@ class SourceModule:
         pycuda.driver.LogicError
             If there is none of that name.
         """
-        _check_name(name, "get_function", "kernel")
+        _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, name)
         function._inspect()  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:
-        """Return a ``__constant__`` or ``__device__`` variable on the current device.
-
-        Returns
-        -------
-        Global
-            ``(pointer, size in bytes)``, and a device array of bytes for `as_cupy`.
+        """Return a ``__constant__`` or ``__device__`` variable on the current device, as `Global`.
 
         Raises
         ------
         pycuda.driver.LogicError
             If there is none of that name.
         """
-        _check_name(name, "get_global", "variable")
+        _check("SourceModule.get_global: name", name, str, "the variable's name, a str,")
         module = self._module(context.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
@@ -260,19 +253,18 @@ class SourceModule:
         raise no_texture_references(f"SourceModule.get_surfref({name!r})")
 
 
-def _list_of(value: Any, name: str, example: str, kinds: Any) -> list[Any] | None:
-    """Return a list of the kinds, or None; raise TypeError for anything else."""
-    if value is None:
-        return None
-    hint = f"; a list is accepted, e.g. [{example!r}]"
-    if isinstance(value, str | bytes | os.PathLike) or not isinstance(value, Iterable):
-        got = f"the str {value!r}" if isinstance(value, str) else named(value)
-        raise TypeError(f"SourceModule: {name} is {got}{hint}")
-    items = list(value)
-    for index, item in enumerate(items):
-        if not isinstance(item, kinds):
-            raise TypeError(f"SourceModule: {name}[{index}] is {named(item)}, no str{hint}")
-    return items
+def _check(what: str, value: Any, kind: Any, accepted: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{what} is {named(value)}; {accepted} is accepted")
+
+
+def _strings(value: Any, name: str, example: str) -> list[str]:
+    """Return a list of str and paths as str; raise TypeError for anything else."""
+    accepted = f"a list of str, e.g. [{example!r}],"
+    _check(f"SourceModule: {name}", value, list | tuple, accepted)
+    for index, item in enumerate(value):
+        _check(f"SourceModule: {name}[{index}]", item, str | os.PathLike, accepted)
+    return [os.fspath(item) for item in value]
 
 
 def _refused(caller: str, reason: str) -> Any:
@@ -280,13 +272,6 @@ def _refused(caller: str, reason: str) -> Any:
     failure = context.failure()
     kind = drv.LaunchError if failure else drv.LogicError
     return kind(f"{caller}: {failure or reason}")
-
-
-def _check_name(name: Any, caller: str, what: str) -> None:
-    if not isinstance(name, str):
-        raise TypeError(
-            f"SourceModule.{caller}: name is {named(name)}; the {what}'s name, a str, is accepted"
-        )
 
 
 def compile(request: Request, default_arch: str) -> bytes:
@@ -301,9 +286,8 @@ def compile(request: Request, default_arch: str) -> bytes:
     source = f'#line 1 "kernel.cu"\n{request.source}'  # the lines stay the user's
     if not request.no_extern_c:
         source = f'extern "C" {{\n{source}\n}}\n'
-    folders = [*(request.include_dirs or []), pycuda.compiler._find_pycuda_include_path()]
     cache = None if keep else nvrtc.cache_folder(request.cache_dir)
-    image, remarks = nvrtc.compile(source, options, folders, cache, default_arch)
+    image, remarks = nvrtc.compile(source, options, request.include_dirs, cache, default_arch)
     if keep:
         folder = Path(tempfile.mkdtemp())
         (folder / "kernel.cu").write_text(source, encoding="utf-8")

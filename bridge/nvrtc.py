@@ -5,18 +5,20 @@ NVRTC has no headers of the host: ``include/`` replaces the ones that kernels us
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
 import re
+import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
+import pycuda
+import pycuda.compiler
 import pycuda.driver as drv
 from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
@@ -36,57 +38,30 @@ _ALWAYS = (
     "--device-int128",
 )
 
-# nvcc's options with a value, without dashes -> NVRTC's.
+# nvcc's options with a value: those that NVRTC spells otherwise, or that are read here.
 _WITH_VALUE = {
-    "D": "-D",
-    "define-macro": "-D",
-    "U": "-U",
-    "undefine-macro": "-U",
-    "I": "-I",
-    "include-path": "-I",
-    "isystem": "-I",
-    "system-include": "-I",
-    "include": "-include=",
-    "pre-include": "-include=",
-    "std": "-std=",
-    "maxrregcount": "-maxrregcount=",
-    "Xptxas": "--ptxas-options=",
-    "ptxas-options": "--ptxas-options=",
-    "arch": "arch",
-    "gpu-architecture": "arch",
-    "code": "code",
-    "gpu-code": "code",
-    "gencode": "code",
-    "generate-code": "code",
-    **dict.fromkeys(("default-stream", "optimize", "machine"), ""),
+    "-D": "-D",
+    "-U": "-U",
+    **dict.fromkeys(("-std", "--std"), "-std="),
+    **dict.fromkeys(("-Xptxas", "--ptxas-options"), "--ptxas-options="),
+    **dict.fromkeys(("-I", "--include-path", "-isystem", "--system-include"), "folder"),
+    **dict.fromkeys(("-arch", "--gpu-architecture"), "arch"),
+    **dict.fromkeys(("-code", "--gpu-code", "-gencode", "--generate-code"), "code"),
 }
 # Options for what NVRTC does anyway, or for host code.
 _NEEDLESS = re.compile(
-    r"-O=?\d?|-g|--debug|-m64|(--expt|-expt)-relaxed-constexpr|-Wno-deprecated-gpu-targets"
-    r"|(--expt|-expt|-|)-extended-lambda|--?cubin|--?allow-unsupported-compiler"
+    r"-O\d?|-g|-m64|--?expt-relaxed-constexpr|(--expt|-expt|-)-extended-lambda"
+    r"|-Wno-deprecated-gpu-targets|--?allow-unsupported-compiler"
 )
-# NVRTC itself reports other options that it does not know.
-_MEANINGLESS = {
-    r"(-Xcompiler|--compiler-options|-ccbin|--compiler-bindir|--?Werror)(=.*)?|-fPIC|-m32": (
-        "it is for nvcc's host compiler"
-    ),
-    r"-l(?!ineinfo).*|-L.*|(-Xlinker|--linker-options|-Xnvlink|--?cudart)(=.*)?|--?dlink|--?lib"
-    r"|-dc|--device-c|-rdc=true|--relocatable-device-code=true": (
-        "it is for a linker; pycuda.compiler.DynamicSourceModule links with nvcc"
-    ),
-}
+# The linker's would be accepted by NVRTC, for code that cannot be loaded.
+_REFUSED = re.compile(
+    r"(-Xcompiler|--compiler-options)(=.*)?"
+    r"|(-rdc|--relocatable-device-code)(=true)?|-d[cw]|--device-[cw]|-dlto|--dlink-time-opt"
+)
 
 
-class Options(NamedTuple):
-    """What a list of nvcc's options means for NVRTC."""
-
-    arch: str | None  # "sm_90", or "compute_90" for PTX
-    folders: tuple[str, ...]  # of headers
-    rest: tuple[str, ...]
-
-
-def translate(options: Iterable[str]) -> Options:
-    """Translate nvcc's options into NVRTC's, or raise ValueError."""
+def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]:
+    """Return what nvcc's options ask for: architecture, folders of headers, NVRTC's options."""
     arch: list[str] = []
     code: list[str] = []
     folders, rest = [], []
@@ -95,39 +70,40 @@ def translate(options: Iterable[str]) -> Options:
         name, separator, value = option.partition("=")
         if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
             name, separator, value = option[:2], "=", option[2:].removeprefix("=")
-        kind = _WITH_VALUE.get(name.lstrip("-"))
-        if kind is not None:
-            value = (value if separator else next(pending, "")).strip()
-            if not value:
+        kind = _WITH_VALUE.get(name)
+        if kind is None:
+            if _REFUSED.fullmatch(option):
                 raise ValueError(
-                    f"SourceModule: the option {name} has no value; give it one, in the same item "
-                    "of the list or in the next"
+                    f"SourceModule: the option {option} means nothing to NVRTC: it is for nvcc's "
+                    "host compiler or linker; leave it out, or compile with backend='nvcc' or "
+                    "pycuda.compiler.DynamicSourceModule"
                 )
-            if kind == "-I":
-                folders.append(value)
-            elif kind == "arch":
-                arch += [value] if value != "native" else []
-            elif kind == "code":  # -gencode arch=compute_90,code=sm_90 names it last
-                code += re.findall(r"(?:sm|compute)_\w+", value.rpartition("code=")[2]) or [value]
-            elif kind == "--ptxas-options=":
-                rest += [kind + part for part in re.split(r"[,\s]+", value)]
-            elif kind:
-                rest.append(kind + value)
-        elif not _NEEDLESS.fullmatch(option):
-            for pattern, reason in _MEANINGLESS.items():
-                if re.fullmatch(pattern, option):
-                    raise ValueError(
-                        f"SourceModule: the option {option} means nothing to NVRTC: {reason}; "
-                        "leave it out, or compile with backend='nvcc'"
-                    )
-            rest.append(option)
+            if not _NEEDLESS.fullmatch(option):
+                rest.append(option)
+            continue
+        value = (value if separator else next(pending, "")).strip()
+        if not value:
+            raise ValueError(
+                f"SourceModule: the option {name} has no value; give it one, in the same item "
+                "of the list or in the next"
+            )
+        if kind == "folder":
+            folders.append(value)
+        elif kind == "arch":
+            arch += [value] if value != "native" else []
+        elif kind == "code":  # -gencode arch=compute_90,code=sm_90 names it last
+            code += re.findall(r"(?:sm|compute)_\w+", value.rpartition("code=")[2]) or [value]
+        elif kind == "--ptxas-options=":
+            rest += [kind + part for part in re.split(r"[,\s]+", value)]
+        else:
+            rest.append(kind + value)
     wanted = set(code or arch)
     if len(wanted) > 1:
         raise ValueError(
             f"SourceModule: code for {' and '.join(sorted(wanted))} is asked for; NVRTC compiles "
             "for one architecture: name one, or none for the current device's"
         )
-    return Options(wanted.pop() if wanted else None, tuple(folders), tuple(rest))
+    return wanted.pop() if wanted else None, folders, rest
 
 
 def compile(
@@ -147,8 +123,8 @@ def compile(
     arch, own, rest = translate(options)
     arch = arch or default_arch
     folders = [*own, *folders]
-    key = _key(source, (arch, *rest), folders) if cache else None
-    path = cache / f"{key}.cubin" if cache and key else None
+    # A header there may change at any time, or shadow one that a vendor's header includes.
+    path = _place(cache, source, (arch, *rest)) if cache and not folders else None
     if path and (kept := _load(path)) is not None:
         return kept, ""
     searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
@@ -171,14 +147,14 @@ def _headers() -> dict[str, bytes]:
 
 @functools.cache
 def _vendor_folders() -> tuple[str, ...]:
-    """Return the folders of CuPy's headers (CCCL) and of the CUDA headers that CuPy finds."""
+    """Return the folders of PyCUDA's headers, CuPy's (CCCL) and those of CUDA that CuPy finds."""
     found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
     for folder in tuple(found):
         # pip's packages for CUDA 12 have a folder each, and CuPy names only the runtime's.
         curand = Path(folder).parents[1] / "curand" / "include"
         if (curand / "curand_kernel.h").exists():
             found.append(str(curand))
-    return tuple(found)
+    return pycuda.compiler._find_pycuda_include_path(), *found
 
 
 def _run(source: str, options: tuple[str, ...], folders: Sequence[str]) -> tuple[bytes, str]:
@@ -239,54 +215,31 @@ def _explain(options: tuple[str, ...], log: str) -> Exception:
     return error
 
 
-# Comments; a header's name in quotes is not one.
-_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\")", re.DOTALL)
-_DIRECTIVE = re.compile(r"^\s*#\s*((?:include|include_next|import|embed)\b.*)$", re.MULTILINE)
-_INCLUDE = re.compile(r"include\s*(?:\"([^\"]+)\"|<([^>]+)>)\s*")
-_ODDITIES = ("__has_include", "%:", "??=")  # and other spellings of #
+# What may read a file.  Group 1: the name, in a plain #include of a header that lies in a folder
+# given to NVRTC.  Not there: an absolute path, a macro, an odd spelling.
+_READS = re.compile(
+    r"(?:#|%:)\s*(?:/\*|embed|import|include(?:\s*[\"<](\w[\w+-]*(?:[./][\w+-]+)*)[\">])?)"
+    r"|__has_include|\?\?[=/]"
+)
 
 
-def _key(source: str, options: tuple[str | None, ...], folders: Sequence[str]) -> str | None:
-    """Name the result of a compilation; None where only a preprocessor could tell the headers."""
+def _place(cache: Path, source: str, options: Sequence[str]) -> Path | None:
+    """Return the path of the code in the cache; None if a file of the user's may be read."""
+    if any(word in option for option in options for word in ("include", "-I", "pch")):
+        return None
     digest = hashlib.sha256(repr((_version(), options, source)).encode())
-    first = [f'#include "{o[9:]}"' for o in options if o and o.startswith("-include=")]
-    home = Path.cwd() if first else None
-    for name, content in _included("\n".join([*first, source]), home, folders, set()):
-        if content is None:
-            return None
-        digest.update(f"\0{name}\0".encode() + content)
-    return digest.hexdigest()
-
-
-def _included(
-    text: str, home: Path | None, folders: Sequence[str], seen: set[Path]
-) -> Iterator[tuple[str, bytes | None]]:
-    """Yield each header that a text includes, and its contents or what stands for them."""
-    text = re.sub(r"\\\r?\n", "", text)
-    if any(oddity in text for oddity in _ODDITIES):
-        yield "", None
-    for directive in _DIRECTIVE.findall(_NOISE.sub(lambda m: m[1] or " ", text)):
-        found = _INCLUDE.fullmatch(directive)
-        if not found:  # by a macro's name, for example
-            yield "", None
+    for found in _READS.finditer(re.sub(r"\\\r?\n", "", source)):
+        name = found[1]
+        if name in _headers():  # which are part of `_version`
             continue
-        name = found[1] or found[2]
-        places = [home] if home and found[1] else []
-        if path := _find(name, [*places, *map(Path, folders)]):
-            if path not in seen:
-                seen.add(path)
-                content = path.read_bytes()
-                yield str(path), content
-                yield from _included(content.decode(errors="replace"), path.parent, folders, seen)
-        elif name not in _headers():  # which are part of `_version`
-            # The vendors' headers change all at once, when another version is installed.
-            path = _find(name, map(Path, _vendor_folders()))
-            status = path.stat() if path else None
-            yield name, f"{path} {status and (status.st_size, status.st_mtime_ns)}".encode()
-
-
-def _find(name: str, folders: Iterable[Path]) -> Path | None:
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+        paths = [Path(folder, name) for folder in _vendor_folders() if name]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            return None
+        # The headers that it includes change with it, when another version is installed.
+        status = path.stat()
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\0".encode())
+    return cache / f"{digest.hexdigest()}.cubin"
 
 
 # NVRTC 13.0 fails if two first compilations run at once ("failed to open libnvrtc-builtins").
@@ -302,9 +255,9 @@ def _version() -> str:
         ptx = nvrtc.getPTX(program).decode()
     finally:
         nvrtc.destroyProgram(program)
-    build = "".join(line for line in ptx.splitlines() if line.startswith("//"))
-    headers = hashlib.sha256(repr(_headers()).encode()).hexdigest()
-    return f"{nvrtc.getVersion()} {build} {_ALWAYS} {headers} {cupy.__version__}"
+    build = [line for line in ptx.splitlines() if line.startswith("//")]
+    headers = _headers(), _vendor_folders(), cupy.__version__, pycuda.VERSION_TEXT
+    return repr((nvrtc.getVersion(), build, _ALWAYS, headers))
 
 
 _DIGEST_BYTES = 32
@@ -312,27 +265,28 @@ _DIGEST_BYTES = 32
 
 def _load(path: Path) -> bytes | None:
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = path.expanduser().read_bytes()
+    except (OSError, RuntimeError):
         return None
     digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     return code if digest == hashlib.sha256(code).digest() else None
 
 
 def _save(path: Path, code: bytes) -> None:
-    # Under another name first: other processes may read or write it.
-    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
+        path = path.expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
-        own.write_bytes(hashlib.sha256(code).digest() + code)
-        own.replace(path)
-    except OSError as error:
+        # Elsewhere first: other processes may read or write it.
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            new = Path(folder, path.name)
+            new.write_bytes(hashlib.sha256(code).digest() + code)
+            new.replace(path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
         warnings.warn(
-            f"SourceModule: compiled code is not kept for next time: {error}", stacklevel=7
+            f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
+            "CUPY_CACHE_DIR or cache_dir",
+            stacklevel=7,
         )
-    finally:
-        with contextlib.suppress(OSError):  # it is not there any more, usually
-            own.unlink()
 
 
 def cache_folder(cache_dir: Any) -> Path | None:
@@ -343,15 +297,7 @@ def cache_folder(cache_dir: Any) -> Path | None:
         return Path(cache_dir) if cache_dir else None
     if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
         return None
-    try:
-        return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    except RuntimeError as error:  # a user without a home, as in a container
-        warnings.warn(
-            f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
-            "CUPY_CACHE_DIR or cache_dir",
-            stacklevel=6,
-        )
-        return None
+    return Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache")
 
 
 def architecture(device_id: int) -> str:

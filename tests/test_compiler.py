@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import threading
+from pathlib import Path
 
 import cupy
 import numpy as np
@@ -22,9 +24,7 @@ SET = "__global__ void set(float *x) { x[0] = VALUE; }"
 # --- options ---------------------------------------------------------------------------------
 
 TRANSLATED = {
-    "--optimize 3": [],
     "-Wno-deprecated-gpu-targets": [],
-    "-default-stream per-thread": [],
     "-arch=native": [],
     "-O3": [],
     "-O": [],
@@ -32,14 +32,14 @@ TRANSLATED = {
     "--expt-relaxed-constexpr": [],
     "-DN=3": ["-DN=3"],
     "-D N=3": ["-DN=3"],
-    "--define-macro=N": ["-DN"],
+    "--define-macro=N": ["--define-macro=N"],
     "-UN": ["-UN"],
     "-std=c++14": ["-std=c++14"],
     "--std c++14": ["-std=c++14"],
     "--use_fast_math": ["--use_fast_math"],
     "-use_fast_math": ["-use_fast_math"],
     "-maxrregcount=32": ["-maxrregcount=32"],
-    "--maxrregcount 32": ["-maxrregcount=32"],
+    "--maxrregcount 32": ["--maxrregcount", "32"],
     "-lineinfo": ["-lineinfo"],
     "-G": ["-G"],
     "-g -G": ["-G"],
@@ -53,14 +53,14 @@ TRANSLATED = {
 
 @pytest.mark.parametrize("text", TRANSLATED)
 def test_an_option_of_nvccs(text):
-    assert nvrtc.translate(text.split()) == (None, (), tuple(TRANSLATED[text]))
+    assert nvrtc.translate(text.split()) == (None, [], TRANSLATED[text])
 
 
 @pytest.mark.parametrize(
     "text", ["-I/one -I /two", "--include-path=/one --include-path /two", "-I=/one -isystem /two"]
 )
 def test_folders(text):
-    assert nvrtc.translate(text.split()).folders == ("/one", "/two")
+    assert nvrtc.translate(text.split())[1] == ["/one", "/two"]
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_folders(text):
     ],
 )
 def test_architectures(text, arch):
-    assert nvrtc.translate(text.split()).arch == arch
+    assert nvrtc.translate(text.split())[0] == arch
 
 
 REFUSED = {
-    "-Xcompiler -fPIC": "-Xcompiler means nothing to NVRTC: it is for nvcc's host compiler; leave",
-    "--compiler-options=-O3": "--compiler-options=-O3 means nothing to NVRTC: it is for nvcc's",
-    "-ccbin=g++": "means nothing to NVRTC: it is for nvcc's host compiler",
-    "-lcudadevrt": "-lcudadevrt means nothing to NVRTC: it is for a linker; pycuda.compiler.Dyn",
-    "-rdc=true": "means nothing to NVRTC: it is for a linker",
-    "-L/usr/lib": "means nothing to NVRTC: it is for a linker",
+    **{
+        option: f"{option} means nothing to NVRTC: it is for nvcc's host compiler or linker; leave"
+        for option in ("-Xcompiler=-Wall", "--compiler-options=-O3", "-rdc=true", "-dc", "-dlto")
+    },
+    "-Xcompiler -fPIC": "the option -Xcompiler means nothing to NVRTC",
+    "-rdc true": "the option -rdc means nothing to NVRTC",
     "-D": "the option -D has no value",
     "-arch": "the option -arch has no value",
     "-arch=sm_80 -arch=sm_90": "code for sm_80 and sm_90 is asked for; NVRTC compiles for one",
@@ -99,7 +99,7 @@ def test_an_option_that_means_nothing(text, message):
 
 
 def test_a_str_is_no_list_of_options():
-    with pytest.raises(TypeError, match="options is the str '-O3 -G'; a list is accepted"):
+    with pytest.raises(TypeError, match="options is '-O3 -G'; a list of str"):
         bridge.SourceModule(SET, options="-O3 -G")
 
 
@@ -192,6 +192,14 @@ ERRORS = {
         )
         for option in ("--ptx", "-o", "--keep", "-c")
     },
+    **{
+        f"an option for the host's compiler or the linker, {option}": (
+            KERNEL % 1,
+            {"options": [option]},
+            [f"unrecognized option {option} found; leave out what is not for it, or compile with"],
+        )
+        for option in ("-ccbin=g++", "-Werror=all-warnings", "-m32", "-lcudadevrt", "-L/usr/lib")
+    },
     "a wrong value": (KERNEL % 1, {"options": ["-std=c++98"]}, ["NVRTC refuses the options"]),
 }
 if CUPY_13:  # its header defines them itself, and needs it not
@@ -217,7 +225,7 @@ def compiled(tmp_path_factory):
 
     def attempt(source, keywords):
         default = dict(nvcc="", options=[], keep=False, no_extern_c=False, arch=None, code=None,
-                       cache_dir=False, include_dirs=None) | keywords
+                       cache_dir=False, include_dirs=[]) | keywords
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
             try:
@@ -277,10 +285,9 @@ def test_pycudas_default_options_are_taken(monkeypatch):
 def test_positions_of_the_arguments_are_pycudas(tmp_path):
     (tmp_path / "value.h").write_text("#define VALUE 5\n")
     source = f'#include "value.h"\nextern "C" {SET}'
-    module = bridge.SourceModule(
-        source, "nvcc", [], False, True, None, None, str(tmp_path), [str(tmp_path)]
-    )
-    assert value_of(module) == 5
+    positions = ["nvcc", [], False, True, None, None, str(tmp_path)]
+    assert value_of(bridge.SourceModule(source, *positions, [str(tmp_path)])) == 5
+    bridge.SourceModule('extern "C" __global__ void f() { }', *positions)
     assert list(tmp_path.glob("*.cubin"))
 
 
@@ -418,81 +425,169 @@ def test_damaged_code_is_compiled_again(tmp_path, damage):
     assert len(path.read_bytes()) == len(whole)
 
 
-@pytest.mark.parametrize("where", ["include_dirs", "-I"])
-def test_a_header_that_changed_is_compiled_again(tmp_path, where):
-    """Two levels deep, and the second found beside the first."""
+@pytest.fixture
+def headers(tmp_path):
+    """A folder for headers of a program's own."""
     folder = tmp_path / "headers"
     (folder / "inner").mkdir(parents=True)
-    (folder / "inner" / "outer.h").write_text('#include "value.h"\n')
+    return folder
+
+
+def values_of(headers, source, name="value.h", **keywords):
+    """Compile twice; in between the header changes."""
     values = []
-    for value in (1, 2, 1):
-        (folder / "inner" / "value.h").write_text(f"#define VALUE {value}\n")
-        source = f"#include <inner/outer.h>\n{SET}"
-        found = {"include_dirs": [str(folder)]} if where == "include_dirs" else {}
-        options = [] if found else [f"-I{folder}"]
-        module = bridge.SourceModule(source, options=options, cache_dir=str(tmp_path), **found)
+    for value in (1, 2):
+        (headers / name).write_text(f"#define VALUE {value}\n")
+        cache = headers.parent
+        module = bridge.SourceModule(f"{source}\n{SET}", cache_dir=str(cache), **keywords)
         values.append(value_of(module))
-    assert values == [1, 2, 1]
-    assert len(list(tmp_path.glob("*.cubin"))) == 2
+    return values
 
 
-def test_a_header_that_comes_first_now_is_compiled_again(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    (second / "value.h").write_text("#define VALUE 2\n")
-    values = []
+FOLDERS = {
+    "include_dirs": lambda folder: {"include_dirs": [folder]},
+    "-I": lambda folder: {"options": [f"-I{folder}"]},
+    "-I and": lambda folder: {"options": ["-I", str(folder)]},
+    "--include-path": lambda folder: {"options": [f"--include-path={folder}"]},
+    "-isystem": lambda folder: {"options": ["-isystem", str(folder)]},
+}
+
+
+@pytest.mark.parametrize("folders", FOLDERS.values(), ids=FOLDERS)
+def test_a_changed_header_is_seen(headers, folders):
+    assert values_of(headers, '#include "value.h"', **folders(headers)) == [1, 2]
+
+
+def test_a_changed_header_is_seen_that_another_header_includes(headers):
+    (headers / "inner" / "outer.h").write_text('#include "value.h"\n')
+    source = "#include <inner/outer.h>"
+    assert values_of(headers, source, "inner/value.h", include_dirs=[headers]) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["limits.h", "curand.h"])
+def test_a_changed_header_is_seen_that_has_the_name_of_anothers(headers, name):
+    assert values_of(headers, f"#include <{name}>", name, include_dirs=[headers]) == [1, 2]
+
+
+def test_a_changed_header_is_seen_that_a_vendors_includes(headers, monkeypatch):
+    (headers / "inner" / "vendor.h").write_text("#include <value.h>\n")
+    monkeypatch.setattr(nvrtc, "_vendor_folders", lambda: (str(headers / "inner"),))
+    assert values_of(headers, "#include <vendor.h>", include_dirs=[headers]) == [1, 2]
+
+
+def test_a_changed_header_is_seen_by_default_flags(headers, monkeypatch):
+    monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", [f"-I{headers}"])
+    assert values_of(headers, '#include "value.h"') == [1, 2]
+
+
+def test_a_new_header_that_comes_first_is_seen(headers):
+    (headers / "inner" / "value.h").write_text("#define VALUE 2\n")
+    folders = [headers, headers / "inner"]
+    source = f"#include <value.h>\n{SET}"
+    modules = []
     for _ in range(2):
-        module = bridge.SourceModule(
-            f"#include <value.h>\n{SET}",
-            cache_dir=str(tmp_path),
-            include_dirs=[str(first), str(second)],
-        )
-        values.append(value_of(module))
-        (first / "value.h").write_text("#define VALUE 1\n")
-    assert values == [2, 1]
+        cache = str(headers.parent)
+        modules.append(bridge.SourceModule(source, cache_dir=cache, include_dirs=folders))
+        (headers / "value.h").write_text("#define VALUE 1\n")
+    assert [value_of(module) for module in modules] == [2, 1]
 
 
-def test_a_header_named_by_a_macro_is_not_cached(tmp_path):
-    (tmp_path / "value.h").write_text("#define VALUE 1\n")
-    source = f"#define NAME <value.h>\n#include NAME\n{SET}"
-    assert compile_in(tmp_path, source=source, options=[], include_dirs=[str(tmp_path)]) == {}
+def test_a_new_header_is_seen_that_the_source_asks_for(headers):
+    source = f"""
+    #if __has_include("value.h")
+    #include "value.h"
+    #else
+    #define VALUE 3
+    #endif
+    {SET}
+    """
+    keywords = {"cache_dir": str(headers.parent), "include_dirs": [headers]}
+    assert value_of(bridge.SourceModule(source, **keywords)) == 3
+    (headers / "value.h").write_text("#define VALUE 4\n")
+    assert value_of(bridge.SourceModule(source, **keywords)) == 4
 
 
 INCLUDES = {
-    "a comment before": '#include /* here */ "value.h"',
-    "a comment behind": '#include "value.h" // here',
-    "a comment inside": '# /* here */ include "value.h"',
-    "a spliced line": '#include \\\n "value.h"',
-    "a spliced word": '#inc\\\nlude "value.h"',
-    "a digraph": '%:include "value.h"',
-    "a macro": '#define NAME "value.h"\n#include NAME',
-    "a macro without a space": '#define NAME "value.h"\n#include/**/NAME',
-    "if it is there": '#if __has_include("value.h")\n#include "value.h"\n#endif',
+    "plain": '#include "PATH"',
+    "a comment before": '#include /* here */ "PATH"',
+    "a comment behind": '#include "PATH" // here',
+    "a comment inside": '# /* here */ include "PATH"',
+    "a comment of two lines": '# /*\n*/ include "PATH"',
+    "a comment in front": '/* here */ #include "PATH"',
+    "a spliced line": '#include \\\n "PATH"',
+    "a spliced word": '#inc\\\nlude "PATH"',
+    "a spliced word, CRLF": '#inc\\\r\nlude "PATH"',
+    "a digraph": '%:include "PATH"',
+    "include_next": '#include_next "PATH"',
+    "a macro": '#define NAME "PATH"\n#include NAME',
+    "a macro without a space": '#define NAME "PATH"\n#include/**/NAME',
+    "if it is there": '#if __has_include("PATH")\n#include "PATH"\n#endif',
 }
 
 
 @pytest.mark.parametrize("line", INCLUDES.values(), ids=INCLUDES)
-def test_a_header_that_changed_is_found_however_it_is_included(tmp_path, line):
-    values = []
-    for value in (1, 2):
-        (tmp_path / "value.h").write_text(f"#define VALUE {value}\n")
-        module = bridge.SourceModule(
-            f"{line}\n{SET}", cache_dir=str(tmp_path), include_dirs=[str(tmp_path)]
-        )
-        values.append(value_of(module))
-    assert values == [1, 2]
+def test_a_changed_header_is_seen_by_its_path(headers, line):
+    line = line.replace("PATH", str(headers / "value.h"))
+    assert values_of(headers, line) == [1, 2]
 
 
-def test_a_header_before_the_source_that_changed_is_compiled_again(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for value in (1, 2):
-        (tmp_path / "value.h").write_text(f"#define VALUE {value}\n")
-        names = set(nvrtc._key(SET, ("-include=value.h",), []) for _ in range(2))
-        assert len(names) == 1
-        if value == 1:
-            first = names
-    assert first != names
+@pytest.mark.parametrize("include", ['"{}"', "<{}>"])
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_a_changed_header_is_seen_that_another_includes_by_its_path(headers, include, relative):
+    path = headers / "outer.h"
+    path.write_text('#include "value.h"\n')
+    if relative:
+        path = os.path.relpath(path, nvrtc._vendor_folders()[0])
+    assert values_of(headers, f"#include {include.format(path)}") == [1, 2]
+
+
+MAY_READ = {
+    "-include": (SET, ["-include", "value.h"]),
+    "-include=": (SET, ["-include=value.h"]),
+    "--pre-include": (SET, ["--pre-include=value.h"]),
+    "a folder for the front end": (SET, ["-Xcudafe=-I/folder"]),
+    "precompiled": (SET, ["--use-pch=value.pch"]),
+    "a macro's name": ("#include NAME", ["-DNAME=<value.h>"]),
+    "__has_include": ("#if __has_include(<curand_kernel.h>)\n#endif", []),
+    "a trigraph": ('??=include "/value.h"', []),
+    "a spliced trigraph": ('#inc??/\nlude "/value.h"', []),
+    "import": ('#import "/value.h"', []),
+    "embed": ('#embed "/value.h"', []),
+}
+
+
+@pytest.mark.parametrize(("source", "options"), MAY_READ.values(), ids=MAY_READ)
+def test_what_may_read_a_file_is_not_cached(source, options):
+    assert nvrtc._place(Path("cache"), source, options) is None
+
+
+CACHED = {
+    "none": "",
+    "of this package": "#include <stdint.h>\n  #  include <math.h>  // pow",
+    "PyCUDA's": "#include <pycuda-complex.hpp>",
+    "CuPy's": '#include "cupy/complex.cuh"',
+    "CUDA's": "#include <cuda_fp16.h>\n#include <cub/block/block_reduce.cuh>",
+    "what is none": "// We include #3.\n#define PASTE(a, b) a ## b\n#pragma unroll",
+}
+
+
+@pytest.mark.parametrize("source", CACHED.values(), ids=CACHED)
+def test_headers_with_which_code_is_cached(source):
+    first = nvrtc._place(Path("cache"), source, [])
+    assert first is not None
+    assert nvrtc._place(Path("cache"), source, []) == first
+
+
+def test_another_version_of_a_vendors_header_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvrtc, "_vendor_folders", lambda: (str(tmp_path / "0"), str(tmp_path)))
+    places = [nvrtc._place(tmp_path, "#include <cuda_fp16.h>", [])]
+    for name in ("cuda_fp16.h", "cuda_fp16.h", "0/cuda_fp16.h"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with (tmp_path / name).open("a") as file:
+            file.write("//\n")
+        places.append(nvrtc._place(tmp_path, "#include <cuda_fp16.h>", []))
+    assert places[0] is None
+    assert len(set(places)) == 4
 
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path):

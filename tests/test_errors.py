@@ -389,13 +389,13 @@ SourceModule(SOURCE, backend="clang")
 SourceModule(SOURCE, nvcc="/nowhere/nvcc", backend="nvcc")
     FileNotFoundError: nvcc is '/nowhere/nvcc', which cannot be run
 SourceModule(SOURCE, options="-O3 -G")
-    TypeError: SourceModule: options is the str '-O3 -G'; a list is accepted, e.g. ['-lineinfo']
+    TypeError: SourceModule: options is '-O3 -G'; a list of str, e.g. ['-lineinfo'], is accepted
 SourceModule(SOURCE, options=3)
-    TypeError: SourceModule: options is 3; a list is accepted, e.g. ['-lineinfo']
+    TypeError: SourceModule: options is 3; a list of str, e.g. ['-lineinfo'], is accepted
 SourceModule(SOURCE, options=["-O", 3])
-    TypeError: SourceModule: options[1] is 3, no str; a list is accepted, e.g. ['-lineinfo']
+    TypeError: options[1] is 3; a list of str, e.g. ['-lineinfo'], is accepted
 SourceModule(SOURCE, options=["-Xcompiler", "-fPIC"])
-    ValueError: it is for nvcc's host compiler; leave it out, or compile with backend='nvcc'
+    ValueError: for nvcc's host compiler or linker; leave it out, or compile with backend='nvcc'
 SourceModule(SOURCE, options=["-D"])
     ValueError: SourceModule: the option -D has no value; give it one
 SourceModule(SOURCE, options=["-arch=sm_80", "-arch=sm_90"])
@@ -405,9 +405,9 @@ SourceModule(SOURCE, arch=90)
 SourceModule(SOURCE, code=90)
     TypeError: SourceModule: code is 90; a str such as 'sm_90', or None for the current device's
 SourceModule(SOURCE, include_dirs="include")
-    TypeError: SourceModule: include_dirs is the str 'include'; a list is accepted
+    TypeError: SourceModule: include_dirs is 'include'; a list of str, e.g. ['include'], is accepted
 SourceModule(SOURCE, include_dirs=Path("include"))
-    TypeError: Path; a list is accepted, e.g. ['include']
+    TypeError: Path; a list of str, e.g. ['include'], is accepted
 SourceModule(SOURCE, cache_dir=True)
     TypeError: a folder's path, None for CuPy's cache or False for none is accepted
 module.get_function("fil")

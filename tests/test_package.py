@@ -255,10 +255,10 @@ def test_the_cache_can_do_without_a_home(monkeypatch, python):
         os.environ.pop("CUPY_CACHE_DIR", None)
         warnings.simplefilter("always")
 
-        def nowhere(cls):
+        def nowhere(path):
             raise RuntimeError("Could not determine home directory.")
 
-        pathlib.Path.home = classmethod(nowhere)
+        pathlib.Path.expanduser = nowhere
         bridge.SourceModule("__global__ void f() { }").get_function("f")
         """
     )
