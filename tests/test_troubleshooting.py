@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib.util
 import json
@@ -35,13 +34,10 @@ def pattern(message):
 def strings_of_the_package():
     """Return every text of the package's sources, with "..." for what is filled in."""
     found = []
-    for path in (ROOT / "bridge").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.JoinedStr):
-                parts = (getattr(part, "value", None) for part in node.values)
-                found.append("".join(part if isinstance(part, str) else "..." for part in parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(node.value)
+    for path in (ROOT / "bridge").glob("*.p*"):
+        for literals in re.findall(r'(?:f?"[^"\n]*"\s*)+', path.read_text()):
+            text = "".join(re.findall(r'"([^"\n]*)"', literals))
+            found.append(re.sub(r"\{.*?\}", "...", text))
     return found
 
 
