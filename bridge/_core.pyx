@@ -212,14 +212,14 @@ cdef int order_release(Streams streams, int device_id) except *:
         if user != owner and is_capturing(user) and is_capturing(owner):
             fence(owner, user, device_id)  # within the graph
         return CAPTURE_ERRORS
-    # Here the per-thread handle may name another thread's stream.  The default stream stands in: an
-    # event on it covers every thread's work (seen on an H200, driver 580).
+    # Here the per-thread handle may name another thread's stream, at whose end this thread would
+    # wait.  The default stream stands in: an event on it covers every thread's work, and what waits
+    # behind it holds up every thread's (seen on an H200, driver 580).
     if user == PER_THREAD:
         user = 0
-    if owner == user:
+    if owner == PER_THREAD or owner == user:
         owner = 0
-    # The default stream waits as well: the block may be older than its user's switch of streams,
-    # and every thread's default stream follows it (seen on an H200, driver 580).
+    # The default stream waits as well: the block may be older than its user's switch of streams.
     return fence(owner, user, device_id, owner != 0 and user != 0)
 
 

@@ -54,7 +54,8 @@ def cluster() -> SpecCluster:
         }
         for device in devices
     }
-    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "port": 0}}
+    ports = {"dashboard": False, "dashboard_address": ":0", "port": 0}
+    scheduler = {"cls": Scheduler, "options": ports}
     return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.WARNING)
 
 

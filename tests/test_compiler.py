@@ -518,7 +518,6 @@ INCLUDES = {
     "a spliced word": '#inc\\\nlude "PATH"',
     "a spliced word, CRLF": '#inc\\\r\nlude "PATH"',
     "a digraph": '%:include "PATH"',
-    "include_next": '#include_next "PATH"',
     "a macro": '#define NAME "PATH"\n#include NAME',
     "a macro without a space": '#define NAME "PATH"\n#include/**/NAME',
     "if it is there": '#if __has_include("PATH")\n#include "PATH"\n#endif',
