@@ -57,7 +57,7 @@ cpdef tuple device_of_stream(Stream handle):
     status = cuStreamIsCapturing(handle, &state)
     if not status:  # the next call crashes for a stream that is gone (H200, driver 580)
         status = cuStreamGetCtx(handle, &context)
-    return status, -1 if status else device_of_any(<intptr_t> context)
+    return status, (-1 if status else device_of_any(<intptr_t> context))
 
 
 cdef bint is_non_blocking(Stream handle) noexcept:
@@ -169,8 +169,11 @@ cdef class View:
 
 
 cdef inline bint is_held(PyObject *value) noexcept:
-    """Tell whether something else keeps an object, so that to drop it frees nothing."""
-    return Py_REFCNT(value) > 1  # as of None
+    """Tell whether something else keeps an object, so that to drop it frees nothing.
+
+    None always counts as held.
+    """
+    return Py_REFCNT(value) > 1
 
 
 cdef int release(View view) except -1:
@@ -192,8 +195,7 @@ cdef int release(View view) except -1:
         view.streams = view.memory = view.source = None
     finally:
         if away:
-            pycuda_pop()
-            go_back(<intptr_t> current, top)
+            leave(<intptr_t> current, top)
     return 0
 
 
@@ -201,8 +203,8 @@ cdef int order_release(Streams streams, int device_id) except *:
     """Make the owner's stream wait for what the user's has queued by now; return CUDA's status."""
     cdef Stream owner = streams.owner
     cdef Stream user = streams.user
-    # While a blocking stream is being captured, a wait of the default one spoils the graph.  Asked
-    # are the current stream, and the one that was when this was tried first.
+    # While a blocking stream is being captured, a wait of the default one spoils the graph.  CUDA is
+    # asked of CuPy's current stream, and of the one that was current at the first attempt.
     current = cupy_current_stream(device_id)
     captured = is_capturing(current.ptr)
     if len(streams.kept) > 2:
@@ -246,7 +248,7 @@ cdef View new_view(
     return view
 
 
-def keep_at_home(value, int device_id, Stream owner=0, Stream user=0, tuple kept=None):
+def keep_at_home(value, int device_id, Stream owner, Stream user, tuple kept):
     """Return what keeps something that is freed where its device's context is current.
 
     A block of PyCUDA's pool, say; before that, it orders `owner` after `user`.
@@ -271,9 +273,9 @@ def views_alive():
 
 # ---- memory --------------------------------------------------------------------------------------
 
-cdef tuple ADDRESSES = (int, np.integer)
 cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
-cdef tuple FIXED = (*ADDRESSES, *ALLOCATIONS, type(None))  # what cannot be given another address
+# What cannot be given another address.
+cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
 
 cpdef tuple pointer_home(intptr_t pointer):
@@ -301,14 +303,16 @@ cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
     while isinstance(root.base, GPUArray):  # a slice has an address, and what it is a slice of
         root = root.base
     kept = getattr(root, "gpudata", None)  # which users take away
-    if isinstance(kept, ADDRESSES):
+    if type(kept) is int or isinstance(kept, np.integer):  # `pycuda_allocator` gives a kind of int
         kept = root.base
     cdef View memory = new_view(MEMORY, None, kept, device_id, 0, 0, 0, None)
     memory.gpudata = gpudata if isinstance(gpudata, FIXED) else False
     memory.dtype, memory.pointer = dtype, pointer
     array.__dict__["_bridge_memory"] = memory
     if root is not array and isinstance(kept, ALLOCATIONS):
-        learn_memory(root, int(kept), device_id)
+        known = root.__dict__.get("_bridge_memory")
+        if known is None or (<View> known).gpudata is not kept:
+            learn_memory(root, int(kept), device_id)
     return memory
 
 

@@ -33,11 +33,11 @@ cdef int device_count  # ids below this may have been met
 cdef list homes  # the Context object that PyCUDA allocates under, of each device
 cdef bint abandoned  # the process ends, or was forked: memory is left to CUDA
 cdef bint forked
-cdef object pycuda_current, pycuda_pop, push
+cdef object pycuda_current
 
 cdef Handle cuda_current() noexcept
 cdef int device_of(Handle context) noexcept
 cpdef int current_device() except -1
 cpdef int device_of_any(intptr_t context) except -2
 cdef int enter(int device_id) except -1
-cdef int go_back(intptr_t current, top) except -1
+cdef int leave(intptr_t current, top) except -1

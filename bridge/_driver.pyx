@@ -59,10 +59,10 @@ find("cuModuleUnload", &cuModuleUnload)
 
 homes = [None] * MOST_DEVICES  # the Context object that PyCUDA allocates under, of each device
 pycuda_current = drv.Context.get_current
-pycuda_pop = drv.Context.pop
+cdef object pycuda_pop = drv.Context.pop
 # Of `bridge.context`, what is rare and done in Python: accept a context that is met for the first
 # time or raise, for both libraries or for CUDA alone; make a primary context PyCUDA's current one.
-cdef object meet_context, meet_cuda_context
+cdef object meet_context, meet_cuda_context, push
 
 
 def set_up(*functions):
@@ -136,8 +136,8 @@ cpdef int current_device() except -1:
     global known_device
     cdef int device_id = device_of(cuda_current())
     if device_id >= 0 and device_id == known_device:
-        # PyCUDA need not be asked again, which takes 0.1 us: a push or pop of its changes CUDA's
-        # current context.  If CuPy has set that back since, PyCUDA says itself what it lacks.
+        # PyCUDA need not be asked again, which takes 0.1 us: each push or pop changes CUDA's current
+        # context.  Where CuPy has set that back, PyCUDA's own calls say that it has no context.
         return device_id
     known_device = -1
     if device_id >= 0:
@@ -211,7 +211,6 @@ cdef class Scope:
         return context
 
     def __exit__(self, *error):
-        global known_device
         if forked:
             return
         entered = entered_here()
@@ -223,9 +222,9 @@ cdef class Scope:
                 "nothing else, and leave blocks in the reverse order of entering them"
             )
         if pushed:
-            pycuda_pop()
-            known_device = -1
-        go_back(current, top)
+            leave(current, top)
+        else:
+            go_back(current, top)
 
 
 cdef object local = threading.local()  # what each thread has entered and not left
@@ -237,6 +236,14 @@ cdef list entered_here():
     except AttributeError:
         local.entered = []
         return local.entered
+
+
+cdef int leave(intptr_t current, top) except -1:
+    """Pop the context that was entered, and give CUDA its own back."""
+    global known_device
+    pycuda_pop()
+    known_device = -1
+    return go_back(current, top)
 
 
 cdef int go_back(intptr_t current, top) except -1:

@@ -188,7 +188,7 @@ cdef View memory_of(array, dict attributes, int device_id, caller):
     dtype = attributes["dtype"]
     if (
         memory is None
-        or memory.dtype is not dtype
+        or (caller == "as_cupy" and memory.dtype is not dtype)
         or memory.gpudata is not attributes.get("gpudata")
     ):
         if caller == "as_cupy":
@@ -225,8 +225,7 @@ cdef viewed_by(array, base):
 
 cdef bint is_same_view(array, gpuarray) except -1:
     """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
-    one, other = array.dtype, gpuarray.dtype
-    if array.shape != gpuarray.shape or (one is not other and one != other):
+    if array.shape != gpuarray.shape or array.dtype != gpuarray.dtype:
         return False
     gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
     if gpudata is None or array.data.ptr != int(gpudata):

@@ -53,7 +53,8 @@ def _send_on_device(array: Any) -> tuple[dict[str, Any], list[Any]]:
     is_pycuda = isinstance(array, GPUArray)
     if is_pycuda:
         pointer = address_of(array, "dask")
-        with primary_context(pointer_home(pointer)[0] if array.size else None):
+        # `as_cupy` says what is wrong with a pointer that is on no device.
+        with primary_context(max(pointer_home(pointer)[0], 0) if array.size else None):
             array = as_cupy(array)
     if not array.flags.forc:
         with array.device:

@@ -38,7 +38,7 @@ UNPROTECTED = (
 
 def check_dtype(dtype, caller):
     """Raise TypeError unless both libraries can hold `dtype`."""
-    if dtype in PLAIN_DTYPES or is_held(dtype):
+    if dtype in PLAIN_DTYPES or is_common(dtype):
         return
     problem = "is not one that both PyCUDA and CuPy hold"
     if not dtype.isnative:
@@ -49,11 +49,11 @@ def check_dtype(dtype, caller):
     )
 
 
-cdef is_held(dtype):
+cdef is_common(dtype):
     if dtype.subdtype is not None:
-        return is_held(dtype.subdtype[0])
+        return is_common(dtype.subdtype[0])
     if dtype.fields is not None:
-        return all([is_held(field[0]) for field in dtype.fields.values()])
+        return all([is_common(field[0]) for field in dtype.fields.values()])
     if dtype.name == "bfloat16":  # of ml_dtypes
         return HOLDS_BFLOAT16
     # Plain bytes: other libraries make them of structured dtypes.

@@ -7,6 +7,7 @@ streams.  Memory that PyCUDA allocates therefore belongs to PyCUDA's default str
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from operator import index
 from typing import Any
@@ -33,6 +34,7 @@ Malloc = Callable[[int], Any]
 # their allocators.  PyCUDA's have one device each, which is known when they were used.
 _cupy_pools: WeakKeyDictionary[Malloc, Any] = WeakKeyDictionary()
 _pycuda_pools: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_lock = threading.RLock()  # an iteration fails where another thread adds a pool
 
 
 class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # type: ignore[misc]
@@ -151,7 +153,7 @@ def cupy_allocator(pool: Any = None, /) -> Malloc:
 
     def usual(size: int) -> Any:
         memory = malloc(size)
-        return memory if memory.ptr else None  # as of sizes that are too large for CuPy's pools
+        return memory if memory.ptr else None  # CuPy's pools take sizes beyond 64 bits for 0
 
     return _trying_again(usual, malloc, malloc, "cupy_allocator")
 
@@ -180,7 +182,8 @@ def _allocate_from_pycuda(pool: Any, size: int, caller: str) -> Any:
             f"{caller}: the pool is on device {found}, but device {device_id} is current; make "
             f"a pool for each device, under `with bridge.primary_context({device_id}):`"
         )
-    _pycuda_pools[pool] = device_id
+    with _lock:
+        _pycuda_pools[pool] = device_id
     current = _current_stream(device_id)
     stream = current.ptr
     if stream and not is_capturing(stream):
@@ -218,7 +221,8 @@ def _trying_again(usual: Malloc, allocate: Malloc, malloc: Malloc, caller: str) 
 
     pool = getattr(malloc, "__self__", None)
     if isinstance(pool, _CUPY_POOLS):
-        _cupy_pools[allocator] = pool
+        with _lock:
+            _cupy_pools[allocator] = pool
     return allocator
 
 
@@ -259,13 +263,14 @@ def _release_unused() -> None:
 def _pools() -> list[Any]:
     """Return CuPy's default pool, and those that allocators take from on CuPy's device."""
     device_id = cupy.cuda.runtime.getDevice()
-    found = [cupy.get_default_memory_pool(), *_cupy_pools.values()]
-    found += [pool for pool, home in _pycuda_pools.items() if home == device_id]
+    with _lock:
+        found = [cupy.get_default_memory_pool(), *_cupy_pools.values()]
+        found += [pool for pool, home in _pycuda_pools.items() if home == device_id]
     return list(dict.fromkeys(found))
 
 
 def show_memory() -> None:
-    """Print what each pool holds on the current device, and how many bridged views are alive.
+    """Print what each pool holds on the current device, and how many views are alive on all.
 
     Raises
     ------

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import context
-from ._driver import current_device
 from .arrays import call
-from .context import ContextError, primary_context
+from .context import primary_context
 from .errors import named, runs_later
 
 
@@ -63,11 +62,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        try:
-            current_device()
-        except ContextError:
-            if context.pycuda_current() is not None:  # by its module: cloudpickle cannot pickle it
-                raise
+        if context.pycuda_current() is None:  # by its module: cloudpickle cannot pickle it
             with primary_context():
                 return call(func, args, keywords)
         return call(func, args, keywords)

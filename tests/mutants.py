@@ -147,8 +147,8 @@ MUTANTS = {
         RELEASE + "the_release_is_ordered_wherever_it_happens",
     ),
     "the release leaves its context current": mutant(
-        "        if away:\n            pycuda_pop()",
-        "        if False:\n            pycuda_pop()",
+        "        if away:\n            leave(",
+        "        if False:\n            leave(",
         RELEASE + "letting_go_leaves_the_current_device_as_it_is",
     ),
     "a view takes its memory for held": mutant(

@@ -802,6 +802,20 @@ def test_memory_that_changes_hands_is_kept_by_the_views_on_it():
     assert pool.active_bytes == 0
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(100, None)], ids=["whole", "slice"])
+@pytest.mark.parametrize("kind", ["PyCUDA's pool", "pycuda_allocator"])
+def test_memory_that_is_taken_from_an_array_is_kept_by_the_views_on_it(kind, part):
+    pool = DeviceMemoryPool()
+    allocate = pool.allocate if kind == "PyCUDA's pool" else bridge.pycuda_allocator(pool)
+    a = gpuarray.GPUArray(300, np.uint8, allocator=allocate)
+    view = bridge.as_cupy(a[part])
+    a.gpudata = None
+    del a
+    assert pool.active_bytes == 300
+    del view
+    assert pool.active_bytes == 0
+
+
 def test_work_on_a_view_is_seen_by_cupy_once_the_view_is_gone(latch, put):
     stream = drv.Stream(1)
     x = cupy.zeros(N, np.int32)

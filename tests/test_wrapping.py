@@ -153,6 +153,25 @@ def test_the_call_is_part_of_cupys_current_stream(kind, latch):
     assert (copied.get() == 2).all()
 
 
+def test_a_thread_that_has_popped_its_context_works():
+    """What an earlier call found out about the thread is not trusted."""
+    found = []
+
+    def work():
+        with bridge.primary_context():
+            context = drv.Context.get_current()
+        context.push()
+        bridge.as_pycuda(cupy.zeros(3))
+        drv.Context.pop()
+        cupy.cuda.Device(0).use()
+        found.append(bridge.wrap_pycuda(lambda a: a.copy())(cupy.ones(3)).get().tolist())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [[1, 1, 1]]
+
+
 def test_a_thread_without_a_context_works():
     results = []
 
