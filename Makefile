@@ -66,7 +66,7 @@ workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(ready)
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
-# Left out is what interrupts the package at any step and counts on its speed. The compiled modules
+# Left out is what interrupts the package at any step, or looks for frames of Python. The compiled modules
 # are built with line tracing, and the stamp is removed, so that the next target builds usual ones.
 # Python 3.10 to 3.12: under 3.13, nothing of a compiled module is seen (Cython 3.3, coverage 7.17).
 coverage: $(ready)
@@ -75,7 +75,7 @@ coverage: $(ready)
 	$(bin)/cython -X linetrace=True $(compiled)
 	$(bin)/python setup.py -q build_ext --inplace -D CYTHON_TRACE_NOGIL
 	$(bin)/coverage erase
-	-$(bin)/coverage run -m pytest $(workers) -k 'not signals_handler' $(ARGS)
+	-$(bin)/coverage run -m pytest $(workers) -k 'not signals_handler and not no_python_frame' $(ARGS)
 	$(bin)/coverage combine -q
 	$(bin)/coverage report
 
