@@ -19,11 +19,9 @@ from . import context, nvrtc
 from ._driver import LoadedModule
 from .errors import named
 from .function import Function
-from .launching import no_texture_references
+from .launching import no_texture_references, refusal
 from .parameters import libcuda
 from .signature import kernel_names
-
-_NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
 class Request(NamedTuple):
@@ -173,7 +171,7 @@ class SourceModule:
             # Another thread, or a finalizer on this one, may have been faster.
             return self._modules.setdefault(device_id, LoadedModule(image))
         except driver.CUDADriverError as error:
-            raise _refused(
+            raise refusal(
                 "SourceModule",
                 f"the code cannot be loaded on device {device_id}, whose own architecture "
                 f"is {arch}: {error}",
@@ -197,15 +195,13 @@ class SourceModule:
         try:
             return int(driver.moduleGetFunction(self._module(device_id).ptr, name))
         except driver.CUDADriverError as error:
-            reason = f"{name!r}: {error}"
-            if error.status == _NOT_FOUND:
-                names = ", ".join(kernel_names(self._request.source))
-                known = f"its source has {names}; " if names else ""
-                reason = (
-                    f"there is no kernel {name!r} in the module ({error}); {known}the names of C++ "
-                    'are mangled unless extern "C" stands before the kernel'
-                )
-            raise _refused("SourceModule.get_function", reason) from None
+            names = ", ".join(kernel_names(self._request.source))
+            known = f"its source has {names}; " if names else ""
+            reason = (
+                f"there is no kernel {name!r} in the module ({error}); {known}the names of C++ "
+                'are mangled unless extern "C" stands before the kernel'
+            )
+            raise refusal("SourceModule.get_function", reason) from None
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name (of C++ without ``extern "C"``: its mangled name).
@@ -217,7 +213,7 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, name)
-        function._inspect()  # now, so that a wrong name raises here
+        _ = function._layout  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:
@@ -235,7 +231,7 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            raise _refused(
+            raise refusal(
                 "SourceModule.get_global",
                 f"there is no variable {name!r} in the module; a __constant__ or __device__ "
                 'variable is accepted (C++ mangles its name without extern "C")',
@@ -265,13 +261,6 @@ def _strings(value: Any, name: str, example: str) -> list[str]:
     for index, item in enumerate(value):
         _check(f"SourceModule: {name}[{index}]", item, str | os.PathLike, accepted)
     return [os.fspath(item) for item in value]
-
-
-def _refused(caller: str, reason: str) -> Any:
-    """Return the error for a refusal of CUDA's; an earlier failure of a kernel comes first."""
-    failure = context.failure()
-    kind = drv.LaunchError if failure else drv.LogicError
-    return kind(f"{caller}: {failure or reason}")
 
 
 def compile(request: Request, default_arch: str) -> bytes:

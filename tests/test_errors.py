@@ -425,13 +425,13 @@ module.get_texref("image")
 module.get_surfref("image")
     NotImplementedError: `cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject
 f.get_attribute("num_regs")
-    TypeError: accepted, e.g. pycuda.driver.function_attribute.NUM_REGS
+    TypeError: fill: attribute 'num_regs': an int is accepted, or a member of pycuda.driver's
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, "1")
-    TypeError: fill: value is '1'; an int is accepted
+    TypeError: cannot be set to '1': an int is accepted
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30)
     LogicError: cannot be set to 1073741824: CUDA refuses it on this device (
 f.set_cache_config("L1")
-    TypeError: config is 'L1'; a pycuda.driver.func_cache is accepted, e.g.
+    TypeError: config 'L1': an int is accepted, or a member of pycuda.driver's function_attribute
 f.nothing
     AttributeError: 'Function' object has no attribute 'nothing'
 
@@ -517,9 +517,9 @@ f(x, n, v, block=(64, 64, 1))
 f(x, n, v, block=1 << 40)
     LogicError: has 1099511627776 threads; for this kernel
 f(x, n, v, block=32, grid=(1, 1 << 20))
-    LogicError: fill: grid is (1, 1048576, 1); this device takes up to [2147483647, 65535, 65535]
+    LogicError: block is (32, 1, 1); this device takes up to (2147483647, 65535, 65535) and (1024
 f(x, n, v, block=32, grid=(1 << 40, 1))
-    LogicError: fill: grid is (1099511627776, 1, 1); this device takes up to
+    LogicError: fill: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device takes up to
 f(x, n, v, block=32, grid=None)
     TypeError: fill: grid is None; an int or 1 to 3 of them (a tuple or list) are accepted
 f(x, n, v, block=32, shared=0.5)
@@ -625,7 +625,7 @@ launch(plain, x, n, v, grid=(True, 1), block=32)
 launch(plain, x, n, v, grid=N / 4, block=32)
     TypeError: launch: grid is 2.0; an int or 1 to 3 of them (a tuple or list) are accepted
 launch(plain, x, n, v, grid=1 << 40, block=32)
-    LogicError: launch: grid is (1099511627776, 1, 1); this device takes up to
+    LogicError: launch: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device takes
 launch(plain, x, n, v, grid=1, block=0)
     ValueError: launch: block is 0; each extent is 1 or more
 launch(plain, x, n, v, block=32)
