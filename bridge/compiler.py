@@ -50,8 +50,8 @@ class Global(tuple[int, int]):
     def __reduce__(self) -> Any:
         """Raise TypeError: the address is valid in this process only."""
         raise TypeError(
-            "SourceModule.get_global: what it returns is an address in this process, and cannot be "
-            "pickled or copied; pickle the module, and call get_global there"
+            "SourceModule.get_global: an address in this process cannot be pickled or copied; "
+            "pickle the module, and call get_global there"
         )
 
     @property
@@ -142,7 +142,8 @@ class SourceModule:
         if options is None:
             options = pycuda.compiler.DEFAULT_NVCC_FLAGS
         options = _strings(options, "options", "-lineinfo")
-        include_dirs = () if include_dirs is None else include_dirs
+        if include_dirs is None:
+            include_dirs = []
         include_dirs = _strings(include_dirs, "include_dirs", "include")
         accepted = "a str such as 'sm_90', or None for the current device's,"
         _check("SourceModule: arch", arch, str | None, accepted)
@@ -195,13 +196,12 @@ class SourceModule:
         try:
             return int(driver.moduleGetFunction(self._module(device_id).ptr, name))
         except driver.CUDADriverError as error:
-            names = ", ".join(kernel_names(self._request.source))
-            known = f"its source has {names}; " if names else ""
-            reason = (
-                f"there is no kernel {name!r} in the module ({error}); {known}the names of C++ "
-                'are mangled unless extern "C" stands before the kernel'
-            )
-            raise refusal("SourceModule.get_function", reason) from None
+            names = ", ".join(kernel_names(self._request.source)) or "none that can be read"
+            raise refusal(
+                "SourceModule.get_function",
+                f"there is no kernel {name!r} in the module ({error}); its source has {names}; the "
+                'names of C++ are mangled unless extern "C" stands before the kernel',
+            ) from None
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name (of C++ without ``extern "C"``: its mangled name).
@@ -219,10 +219,7 @@ class SourceModule:
     def get_global(self, name: str) -> Global:
         """Return a ``__constant__`` or ``__device__`` variable on the current device, as `Global`.
 
-        Raises
-        ------
-        pycuda.driver.LogicError
-            If there is none of that name.
+        Raises as `get_function` does.
         """
         _check("SourceModule.get_global: name", name, str, "the variable's name, a str,")
         module = self._module(context.cuda_device())
@@ -241,12 +238,10 @@ class SourceModule:
         return found
 
     def get_texref(self, name: str) -> Any:
-        """Raise NotImplementedError: CUDA has no texture references since version 12."""
-        raise no_texture_references(f"SourceModule.get_texref({name!r})")
+        """Raise NotImplementedError: CUDA 12 has no texture and surface references any more."""
+        raise no_texture_references(f"SourceModule: {name!r}")
 
-    def get_surfref(self, name: str) -> Any:
-        """Raise NotImplementedError, as `get_texref`."""
-        raise no_texture_references(f"SourceModule.get_surfref({name!r})")
+    get_surfref = get_texref
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:

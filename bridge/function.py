@@ -38,7 +38,6 @@ _current_stream = cupy.cuda.get_current_stream
 
 # OverflowError: too large for CUDA's types.
 _REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)
-_FREE_SHARED = 48 << 10  # bytes of shared memory for which no attribute must be set
 _LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 _limit_lock = threading.RLock()  # several of our functions may share one CUfunction
 
@@ -67,8 +66,7 @@ class Function:
         self._module = module
         self._handles: dict[int, int] = {}
         # Of the last call: grid, block, device id, and what launches with them.
-        never = object()
-        self._last: tuple[Any, Any, int, Any] = never, never, -1, None
+        self._last: tuple[Any, Any, int, Any] = None, None, -1, None
         self._codes = codes  # of the prepared types
 
     # What needs a GPU is cached at its first use: to unpickle a function, none is needed.
@@ -94,7 +92,7 @@ class Function:
 
     @functools.cached_property
     def _free_shared(self) -> int:
-        return _FREE_SHARED - int(self.shared_size_bytes)
+        return (48 << 10) - int(self.shared_size_bytes)  # bytes for which no limit must be raised
 
     def __reduce__(self) -> Any:
         """Pickle the module, the name and what is prepared."""
@@ -121,9 +119,8 @@ class Function:
         Parameters
         ----------
         *args
-            In the order of the kernel's parameters, as `bridge.launch` takes them.  If the source
-            tells a parameter's type, other dtypes and widths raise, and Python's numbers of the
-            same kind are converted.
+            As `bridge.launch` takes them.  If the source tells a parameter's type, other dtypes and
+            widths raise, and Python's numbers of the same kind are converted.
         block, grid : int or sequence of 1 to 3 ints
             Threads per block, blocks per grid.
         shared : int
@@ -180,7 +177,7 @@ class Function:
         strided: bool = False,
         timed: bool = False,
     ) -> Any:
-        """Launch in order, with arguments that a layout takes; return what `run_in_order` does."""
+        """Launch in order, with arguments that a layout takes; return as `run_in_order` does."""
         device_id = _cuda_device()
         here = _current_stream(device_id).ptr
         there = here if stream is None else handle_of(stream, self.name, may_be_unordered=False)
@@ -228,10 +225,7 @@ class Function:
     def _extents(self, grid: Any, block: Any, device_id: int) -> Any:
         """Check the extents; return what launches with them, and note it for the next call."""
         if block is None:
-            raise ValueError(
-                f"{self.name}: block is missing; give the threads of a block, e.g. "
-                "block=(128, 1, 1)"
-            )
+            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
         extents = *extent(grid, "grid", self.name), *extent(block, "block", self.name)
         launches = functools.partial(driver.launchKernel, self._handle(device_id), *extents)
         last = grid, block, device_id, launches
@@ -310,35 +304,36 @@ class Function:
 
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        handle = self._handle()
-        with self._explained(f"attribute {named(attribute)}"):
+        with self._asking(f"attribute {named(attribute)}") as handle:
             return int(driver.funcGetAttribute(operator.index(attribute), handle))
 
     def set_attribute(self, attribute: Any, value: int) -> None:
         """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        handle = self._handle()
-        with self._explained(f"attribute {named(attribute)} cannot be set to {named(value)}"):
+        with self._asking(
+            f"attribute {named(attribute)} cannot be set to {named(value)}"
+        ) as handle:
             driver.funcSetAttribute(handle, operator.index(attribute), operator.index(value))
 
     def set_cache_config(self, config: Any) -> None:
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
-        handle = ctypes.c_void_p(self._handle())
-        with self._explained(f"config {named(config)}"):
-            driver.check_status(libcuda.cuFuncSetCacheConfig(handle, operator.index(config)))
+        with self._asking(f"config {named(config)}") as handle:
+            status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(handle), operator.index(config))
+            driver.check_status(status)
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        """Explain why an attribute is refused."""
+    def _asking(self, what: str) -> Iterator[int]:
+        """Give the CUfunction on the current device, and explain what CUDA refuses."""
+        handle = self._handle()
         try:
-            yield
+            yield handle
         except TypeError as error:
             raise TypeError(
                 f"{self.name}: {what}: an int is accepted, or a member of pycuda.driver's "
                 f"function_attribute and func_cache ({error})"
             ) from None
         except _REFUSALS as error:
-            reason = f"{what}: CUDA refuses it on this device ({error})"
-            raise refusal(self.name, reason) from error
+            what += f": CUDA refuses it on this device ({error})"
+            raise refusal(self.name, what) from error
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""

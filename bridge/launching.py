@@ -31,7 +31,7 @@ def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
         )
     if any(n < 1 for n in sizes):
         raise ValueError(f"{caller}: {name} is {named(value)}; each extent is 1 or more")
-    x, y, z = tuple(int(n) for n in sizes) + (1,) * (3 - len(sizes))
+    x, y, z = (*map(int, sizes), 1, 1)[:3]
     return x, y, z
 
 
@@ -118,28 +118,21 @@ def explain(
     device_id: int,
     caller: str,
 ) -> Any:
-    """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, as far as it is clear.
+    """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
-    `error` is CUDA's, from either library, or an OverflowError.  `function` has the attributes of
-    ``pycuda.driver.Function``, `extents` are the grid's and the block's.
+    `error` is of either library, or an OverflowError; `extents` are the grid's and the block's.
     """
     text = str(error)
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
     if "too many resources" in text:
         kind = drv.LaunchError
     if not context.failure():
-        text = _reason(text, function, extents[:3], extents[3:], shared, device_id)
+        text = _reason(text, function, extents, shared, device_id)
     return refusal(caller, text, kind)
 
 
-def _reason(
-    text: str,
-    function: Any,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    shared: int,
-    device_id: int,
-) -> str:
+def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int) -> str:
+    grid, block = extents[:3], extents[3:]
     if "captur" in text.lower():
         return (
             "a stream is being captured into a graph, and the launch cannot be part of it: it goes "
@@ -159,7 +152,7 @@ def _reason(
         )
     device = runtime.getDeviceProperties(device_id)
     most = device["maxGridSize"], device["maxThreadsDim"]
-    if any(map(operator.gt, (*grid, *block), (*most[0], *most[1]))):
+    if any(map(operator.gt, extents, (*most[0], *most[1]))):
         return f"grid is {grid}, block is {block}; this device takes up to {most[0]} and {most[1]}"
     of_pycuda = isinstance(function, drv.Function)  # to go beyond takes set_attribute
     bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]

@@ -421,7 +421,7 @@ module.get_global("weight")
 module.get_global(3)
     TypeError: SourceModule.get_global: name is 3; the variable's name, a str, is accepted
 module.get_texref("image")
-    NotImplementedError: get_texref('image'): texture and surface references are gone since CUDA 12
+    NotImplementedError: SourceModule: 'image': texture and surface references are gone since
 module.get_surfref("image")
     NotImplementedError: `cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject
 f.get_attribute("num_regs")
@@ -501,7 +501,7 @@ move(1, np.zeros((), POINT)[()], np.float64(1), block=32)
 move(1, np.zeros((), POINT)[()], 1.0, block=32)
     TypeError: is the Python float 1.0, which has no width; say numpy.float32 or numpy.float64
 f(x, n, v)
-    ValueError: fill: block is missing; give the threads of a block, e.g. block=(128, 1, 1)
+    ValueError: fill: block is missing; give one, e.g. block=(128, 1, 1)
 f(x, n, v, block=(32, 0, 1))
     ValueError: fill: block is (32, 0, 1); each extent is 1 or more
 f(x, n, v, block=(N / 2, 1, 1))
