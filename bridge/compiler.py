@@ -230,8 +230,7 @@ class SourceModule:
         if status:
             raise refusal(
                 "SourceModule.get_global",
-                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
-                'variable is accepted (C++ mangles its name without extern "C")',
+                f'there is no variable {name!r} in the module, or C++ mangled it (no extern "C")',
             )
         found = Global((pointer.value, size.value))
         found._module = module

@@ -69,7 +69,7 @@ class Function:
         self._last: tuple[Any, Any, int, Any] = None, None, -1, None
         self._codes = codes  # of the prepared types
 
-    # What needs a GPU is cached at its first use: to unpickle a function, none is needed.
+    # Cached at the first use: unpickling a function needs no GPU.
     @functools.cached_property
     def _declaration(self) -> Declaration:
         request = self._module._request
