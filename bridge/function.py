@@ -68,6 +68,7 @@ class Function:
         # Of the last call: grid, block, device id, and what launches with them.
         self._last: tuple[Any, Any, int, Any] = None, None, -1, None
         self._codes = codes  # of the prepared types
+        self._prepared: Prepared | None = None
 
     # Cached at the first use: unpickling a function needs no GPU.
     @functools.cached_property
@@ -80,15 +81,6 @@ class Function:
     def _layout(self) -> Layout | None:
         known = self._declaration.parameters is not None
         return self._declaration.layout() if known else None
-
-    @functools.cached_property
-    def _prepared(self) -> Prepared:
-        if self._codes is None:
-            raise TypeError(
-                f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
-                f"calls: {self._declaration}"
-            )
-        return Prepared(self._codes, self._declaration)
 
     @functools.cached_property
     def _free_shared(self) -> int:
@@ -285,22 +277,32 @@ class Function:
         shared_size : int
             Dynamic shared memory in bytes per block.
         """
-        self._launch(self._prepared, args, grid, block, shared_size, None)
+        self._launch(self._layout_prepared(), args, grid, block, shared_size, None)
 
     def prepared_async_call(
         self, grid: Any, block: Any, stream: Any, *args: Any, shared_size: int = 0
     ) -> None:
         """Launch like `prepared_call`, on the given stream (None: CuPy's current one)."""
-        self._launch(self._prepared, args, grid, block, shared_size, stream)
+        self._launch(self._layout_prepared(), args, grid, block, shared_size, stream)
 
     def prepared_timed_call(
         self, grid: Any, block: Any, *args: Any, shared_size: int = 0
     ) -> Callable[[], float]:
         """Launch like `prepared_call`; return a function that waits and returns the seconds."""
         seconds: Callable[[], float] = self._launch(
-            self._prepared, args, grid, block, shared_size, None, timed=True
+            self._layout_prepared(), args, grid, block, shared_size, None, timed=True
         )
         return seconds
+
+    def _layout_prepared(self) -> Layout:
+        if self._prepared is None:
+            if self._codes is None:
+                raise TypeError(
+                    f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
+                    f"calls: {self._declaration}"
+                )
+            self._prepared = Prepared(self._codes, self._declaration)
+        return self._prepared
 
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
