@@ -15,7 +15,7 @@ _NAMES = {
     "arrays": ("as_cupy", "as_pycuda"),
     "compiler": ("SourceModule",),
     "context": ("ContextError", "primary_context"),
-    "kernels": ("launch",),
+    "function": ("launch",),
     "memory": ("cupy_allocator", "pycuda_allocator", "show_memory"),
     "report": ("show_config",),
     "streams": ("as_cupy_stream", "use_stream", "wait_stream"),
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .compiler import SourceModule as SourceModule
     from .context import ContextError as ContextError, primary_context as primary_context
-    from .kernels import launch as launch
+    from .function import launch as launch
     from .memory import (
         cupy_allocator as cupy_allocator,
         pycuda_allocator as pycuda_allocator,

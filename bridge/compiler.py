@@ -19,11 +19,9 @@ from . import context, nvrtc
 from ._driver import LoadedModule
 from .errors import named
 from .function import Function
-from .launching import no_texture_references
+from .launching import no_texture_references, refusal
 from .parameters import libcuda
 from .signature import kernel_names
-
-_NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
 class Request(NamedTuple):
@@ -52,8 +50,8 @@ class Global(tuple[int, int]):
     def __reduce__(self) -> Any:
         """Raise TypeError: the address is valid in this process only."""
         raise TypeError(
-            "SourceModule.get_global: what it returns is an address in this process, and cannot be "
-            "pickled or copied; pickle the module, and call get_global there"
+            "SourceModule.get_global: an address in this process cannot be pickled or copied; "
+            "pickle the module, and call get_global there"
         )
 
     @property
@@ -144,7 +142,8 @@ class SourceModule:
         if options is None:
             options = pycuda.compiler.DEFAULT_NVCC_FLAGS
         options = _strings(options, "options", "-lineinfo")
-        include_dirs = () if include_dirs is None else include_dirs
+        if include_dirs is None:
+            include_dirs = []
         include_dirs = _strings(include_dirs, "include_dirs", "include")
         accepted = "a str such as 'sm_90', or None for the current device's,"
         _check("SourceModule: arch", arch, str | None, accepted)
@@ -173,7 +172,7 @@ class SourceModule:
             # Another thread, or a finalizer on this one, may have been faster.
             return self._modules.setdefault(device_id, LoadedModule(image))
         except driver.CUDADriverError as error:
-            raise _refused(
+            raise refusal(
                 "SourceModule",
                 f"the code cannot be loaded on device {device_id}, whose own architecture "
                 f"is {arch}: {error}",
@@ -197,15 +196,12 @@ class SourceModule:
         try:
             return int(driver.moduleGetFunction(self._module(device_id).ptr, name))
         except driver.CUDADriverError as error:
-            reason = f"{name!r}: {error}"
-            if error.status == _NOT_FOUND:
-                names = ", ".join(kernel_names(self._request.source))
-                known = f"its source has {names}; " if names else ""
-                reason = (
-                    f"there is no kernel {name!r} in the module ({error}); {known}the names of C++ "
-                    'are mangled unless extern "C" stands before the kernel'
-                )
-            raise _refused("SourceModule.get_function", reason) from None
+            names = ", ".join(kernel_names(self._request.source)) or "none that can be read"
+            raise refusal(
+                "SourceModule.get_function",
+                f"there is no kernel {name!r} in the module ({error}); its source has {names}; the "
+                'names of C++ are mangled unless extern "C" stands before the kernel',
+            ) from None
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name (of C++ without ``extern "C"``: its mangled name).
@@ -217,16 +213,13 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, name)
-        function._inspect()  # now, so that a wrong name raises here
+        _ = function._layout  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:
         """Return a ``__constant__`` or ``__device__`` variable on the current device, as `Global`.
 
-        Raises
-        ------
-        pycuda.driver.LogicError
-            If there is none of that name.
+        Raises as `get_function` does.
         """
         _check("SourceModule.get_global: name", name, str, "the variable's name, a str,")
         module = self._module(context.cuda_device())
@@ -235,22 +228,19 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            raise _refused(
+            raise refusal(
                 "SourceModule.get_global",
-                f"there is no variable {name!r} in the module; a __constant__ or __device__ "
-                'variable is accepted (C++ mangles its name without extern "C")',
+                f'there is no variable {name!r} in the module, or C++ mangled it (no extern "C")',
             )
         found = Global((pointer.value, size.value))
         found._module = module
         return found
 
     def get_texref(self, name: str) -> Any:
-        """Raise NotImplementedError: CUDA has no texture references since version 12."""
-        raise no_texture_references(f"SourceModule.get_texref({name!r})")
+        """Raise NotImplementedError: CUDA 12 has no texture and surface references any more."""
+        raise no_texture_references(f"SourceModule: {name!r}")
 
-    def get_surfref(self, name: str) -> Any:
-        """Raise NotImplementedError, as `get_texref`."""
-        raise no_texture_references(f"SourceModule.get_surfref({name!r})")
+    get_surfref = get_texref
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:
@@ -265,13 +255,6 @@ def _strings(value: Any, name: str, example: str) -> list[str]:
     for index, item in enumerate(value):
         _check(f"SourceModule: {name}[{index}]", item, str | os.PathLike, accepted)
     return [os.fspath(item) for item in value]
-
-
-def _refused(caller: str, reason: str) -> Any:
-    """Return the error for a refusal of CUDA's; an earlier failure of a kernel comes first."""
-    failure = context.failure()
-    kind = drv.LaunchError if failure else drv.LogicError
-    return kind(f"{caller}: {failure or reason}")
 
 
 def compile(request: Request, default_arch: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The functions of `SourceModule`: PyCUDA's call forms, checked, on CuPy's current stream."""
+"""Calls of kernels, as if on CuPy's current stream: `SourceModule`'s functions, and `launch`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import ctypes
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import cupy
 import pycuda.driver as drv
-from cupy.cuda import driver, runtime
+from cupy.cuda import driver
 
 from . import context
 from .arguments import is_of_pycuda, pack_arguments
 from .errors import named
-from .launching import (
-    explain,
-    extent,
-    no_texture_references,
-    refuse_outside_of_capture,
-    run_in_order,
-    shared_bytes,
-)
+from .launching import explain, extent, no_texture_references, refusal, run_in_order, shared_bytes
 from .parameters import (
     MISFITS,
     OF_PYCUDA,
@@ -37,13 +31,13 @@ from .parameters import (
 )
 from .prepared import Prepared
 from .signature import read_parameters
-from .streams import handle_of, is_capturing
+from .streams import handle_of, pycuda_stream_of
 
 _cuda_device = context.cuda_device
 _current_stream = cupy.cuda.get_current_stream
 
-_REFUSALS = (driver.CUDADriverError, OverflowError)  # OverflowError: too large for CUDA's types
-_FREE_SHARED = 48 << 10  # bytes of shared memory for which no attribute must be set
+# OverflowError: too large for CUDA's types.
+_REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)
 _LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 _limit_lock = threading.RLock()  # several of our functions may share one CUfunction
 
@@ -67,29 +61,30 @@ class Function:
     *Cost:* about that of a `cupy.RawKernel`'s call.
     """
 
-    # Set by `_inspect`.
-    _declaration: Declaration
-    _layout: Layout | None
-    _free_shared: int
-
     def __init__(self, module: Any, name: str, codes: list[str] | None = None) -> None:
         self.name = name
         self._module = module
         self._handles: dict[int, int] = {}
-        # Of the last call: grid, block, device id, what launches, and its handle and extents.
-        never = object()
-        self._last: tuple[Any, Any, int, Any, tuple[int, ...]] = never, never, -1, None, ()
-        self._codes = codes
+        # Of the last call: grid, block, device id, and what launches with them.
+        self._last: tuple[Any, Any, int, Any] = None, None, -1, None
+        self._codes = codes  # of the prepared types
         self._prepared: Prepared | None = None
 
-    def _inspect(self) -> None:
-        """Load the kernel and find its parameters: not when unpickled, where no GPU is needed."""
+    # Cached at the first use: unpickling a function needs no GPU.
+    @functools.cached_property
+    def _declaration(self) -> Declaration:
         request = self._module._request
         parameters = read_parameters(request.source, self.name, request.options)
-        self._declaration = declaration(self.name, parameters, slots_of(self._handle()))
+        return declaration(self.name, parameters, slots_of(self._handle()))
+
+    @functools.cached_property
+    def _layout(self) -> Layout | None:
         known = self._declaration.parameters is not None
-        self._layout = self._declaration.layout() if known else None
-        self._free_shared = _FREE_SHARED - self.shared_size_bytes
+        return self._declaration.layout() if known else None
+
+    @functools.cached_property
+    def _free_shared(self) -> int:
+        return (48 << 10) - int(self.shared_size_bytes)  # bytes for which no limit must be raised
 
     def __reduce__(self) -> Any:
         """Pickle the module, the name and what is prepared."""
@@ -116,9 +111,8 @@ class Function:
         Parameters
         ----------
         *args
-            In the order of the kernel's parameters, as `bridge.launch` takes them.  If the source
-            tells a parameter's type, other dtypes and widths raise, and Python's numbers of the
-            same kind are converted.
+            As `bridge.launch` takes them.  If the source tells a parameter's type, other dtypes and
+            widths raise, and Python's numbers of the same kind are converted.
         block, grid : int or sequence of 1 to 3 ints
             Threads per block, blocks per grid.
         shared : int
@@ -152,8 +146,8 @@ class Function:
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
         layout = self._layout or self._layout_of(args, strided)
-        events = self._launch(layout, args, grid, block, shared, stream, strided, time_kernel)
-        return _seconds(*events) if events else None
+        seconds = self._launch(layout, args, grid, block, shared, stream, strided, time_kernel)
+        return seconds() if seconds else None
 
     def _layout_of(self, args: Sequence[Any], strided: bool) -> Layout:
         """Return a layout for arguments of a kernel whose parameters are not known."""
@@ -175,7 +169,7 @@ class Function:
         strided: bool = False,
         timed: bool = False,
     ) -> Any:
-        """Launch in order, with arguments that a layout takes; return two events if it is timed."""
+        """Launch in order, with arguments that a layout takes; return as `run_in_order` does."""
         device_id = _cuda_device()
         here = _current_stream(device_id).ptr
         there = here if stream is None else handle_of(stream, self.name, may_be_unordered=False)
@@ -197,30 +191,13 @@ class Function:
             self._start(buffer, device_id, grid, block, shared, here)
             layout.idle.append(buffer)
             return None
-        refuse_outside_of_capture(here, there, handlers, self.name)
-        events = self._events(there) if timed else ()
 
         def start() -> None:
-            if timed:
-                runtime.eventRecord(events[0].ptr, there)
             self._start(buffer, device_id, grid, block, shared, there)
-            if timed:
-                runtime.eventRecord(events[1].ptr, there)
 
-        run_in_order(start, here, there, device_id, of_pycuda, handlers)
+        seconds = run_in_order(start, here, there, device_id, of_pycuda, handlers, self.name, timed)
         layout.idle.append(buffer)
-        return events
-
-    def _events(self, stream: int) -> tuple[Any, ...]:
-        """Return two events for the time of a launch."""
-        if reason := context.failure():
-            raise drv.LaunchError(f"{self.name}: {reason}")
-        if is_capturing(stream):
-            raise ValueError(
-                f"{self.name}: a kernel that is captured into a graph does not run yet, so it "
-                "cannot be timed; time the graph"
-            )
-        return cupy.cuda.Event(), cupy.cuda.Event()
+        return seconds
 
     def _start(
         self, buffer: Buffer, device_id: int, grid: Any, block: Any, shared: int, stream: int
@@ -231,23 +208,19 @@ class Function:
             last = self._extents(grid, block, device_id)
         try:
             if shared != 0:
-                shared = self._allow(shared, last[4][0])
+                shared = self._allow(shared, last[3].args[0])
             last[3](shared, stream, 0, buffer[1])
         except _REFUSALS as error:
-            extents = last[4][1:]
-            reason = explain(error, self, extents[:3], extents[3:], shared, device_id, self.name)
-            raise reason from error
+            extents = last[3].args[1:]
+            raise explain(error, self, extents, shared, device_id, self.name) from error
 
     def _extents(self, grid: Any, block: Any, device_id: int) -> Any:
         """Check the extents; return what launches with them, and note it for the next call."""
         if block is None:
-            raise ValueError(
-                f"{self.name}: block is missing; give the threads of a block, e.g. "
-                "block=(128, 1, 1)"
-            )
+            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
         extents = *extent(grid, "grid", self.name), *extent(block, "block", self.name)
-        what = self._handle(device_id), *extents
-        last = grid, block, device_id, functools.partial(driver.launchKernel, *what), what
+        launches = functools.partial(driver.launchKernel, self._handle(device_id), *extents)
+        last = grid, block, device_id, launches
         if type(grid) is type(block) is tuple:  # the same tuples hold the same numbers
             self._last = last
         return last
@@ -316,9 +289,10 @@ class Function:
         self, grid: Any, block: Any, *args: Any, shared_size: int = 0
     ) -> Callable[[], float]:
         """Launch like `prepared_call`; return a function that waits and returns the seconds."""
-        layout = self._layout_prepared()
-        events = self._launch(layout, args, grid, block, shared_size, None, timed=True)
-        return lambda: _seconds(*events)
+        seconds: Callable[[], float] = self._launch(
+            self._layout_prepared(), args, grid, block, shared_size, None, timed=True
+        )
+        return seconds
 
     def _layout_prepared(self) -> Layout:
         if self._prepared is None:
@@ -332,56 +306,119 @@ class Function:
 
     def get_attribute(self, attribute: Any) -> int:
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        number = self._number(attribute, "attribute", "function_attribute.NUM_REGS")
-        handle = self._handle()
-        what = f"attribute {named(attribute)}"
-        return int(self._ask(what, lambda: driver.funcGetAttribute(number, handle)))
+        with self._asking(f"attribute {named(attribute)}") as handle:
+            return int(driver.funcGetAttribute(operator.index(attribute), handle))
 
     def set_attribute(self, attribute: Any, value: int) -> None:
         """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        number = self._number(attribute, "attribute", "function_attribute.NUM_REGS")
-        amount = self._number(value, "value")
-        handle = self._handle()
-        what = f"attribute {named(attribute)} cannot be set to {amount}"
-        self._ask(what, lambda: driver.funcSetAttribute(handle, number, amount))
+        with self._asking(
+            f"attribute {named(attribute)} cannot be set to {named(value)}"
+        ) as handle:
+            driver.funcSetAttribute(handle, operator.index(attribute), operator.index(value))
 
     def set_cache_config(self, config: Any) -> None:
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
-        number = self._number(config, "config", "func_cache.PREFER_L1")
-        status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(self._handle()), number)
-        self._ask(f"config {named(config)}", lambda: driver.check_status(status))
+        with self._asking(f"config {named(config)}") as handle:
+            status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(handle), operator.index(config))
+            driver.check_status(status)
 
-    def _number(self, value: Any, name: str, example: str = "") -> int:
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[int]:
+        """Give the CUfunction on the current device, and explain what CUDA refuses."""
+        handle = self._handle()
         try:
-            return operator.index(value)
-        except TypeError:
-            accepted = "an int is accepted"
-            if example:
-                kind = example.partition(".")[0]
-                accepted = f"a pycuda.driver.{kind} is accepted, e.g. pycuda.driver.{example}"
-            raise TypeError(f"{self.name}: {name} is {named(value)}; {accepted}") from None
-
-    def _ask(self, what: str, call: Callable[[], Any]) -> Any:
-        """Return what a function of the driver's returns, or say what CUDA has refused."""
-        try:
-            return call()
+            yield handle
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name}: {what}: an int is accepted, or a member of pycuda.driver's "
+                f"function_attribute and func_cache ({error})"
+            ) from None
         except _REFUSALS as error:
-            raise drv.LogicError(
-                f"{self.name}: {what}: CUDA refuses it on this device ({error}); see "
-                "cuFuncSetAttribute and cuFuncGetAttribute in CUDA's manual for what it takes"
-            ) from error
+            what += f": CUDA refuses it on this device ({error})"
+            raise refusal(self.name, what) from error
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
-        if name in ("_declaration", "_layout", "_free_shared"):
-            self._inspect()
-            return self.__dict__[name]
         attribute = getattr(drv.function_attribute, name.upper(), None)
-        if attribute is None or name.startswith("_"):
+        if attribute is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.get_attribute(attribute)
 
 
-def _seconds(start: Any, end: Any) -> float:
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(start, end)) * 1e-3
+def launch(
+    function: Any,
+    /,
+    *args: Any,
+    grid: Any,
+    block: Any,
+    shared: int = 0,
+    stream: Any = None,
+    strided: bool = False,
+) -> None:
+    """Launch a compiled PyCUDA function as if it were on CuPy's current stream.
+
+    Parameters
+    ----------
+    function : pycuda.driver.Function
+        From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  Functions
+        of `bridge.SourceModule` are accepted and called.
+    *args
+        In the order of the kernel's parameters: device arrays (`GPUArray`, `cupy.ndarray`, any
+        ``__dlpack__`` or ``__cuda_array_interface__``), device allocations, None for a null
+        pointer, NumPy scalars of the parameter's width, ``numpy.void`` for a struct, bool (one
+        byte), ``pycuda.driver.In``, ``Out`` and ``InOut``.
+    grid, block : int or sequence of 1 to 3 ints
+        Blocks in the grid, threads per block.
+    shared : int
+        Dynamic shared memory in bytes per block.
+    stream : pycuda.driver.Stream, or a CuPy stream over one, optional
+        PyCUDA's default stream if omitted, or the one given to `use_stream`.
+    strided : bool
+        Accept arrays that are not contiguous: the kernel knows their strides.
+
+    Raises
+    ------
+    TypeError, ValueError, ContextError, pycuda.driver.Error
+        As calls of `bridge.function.Function` do, but the types of the arguments are not compared
+        with the kernel's.  Also if PyCUDA's context is not the primary one.
+
+    Examples
+    --------
+    >>> bridge.launch(function, x, numpy.int32(x.size), grid=8, block=128)  # doctest: +SKIP
+
+    Notes
+    -----
+    *Ownership:* and *Ordering:* as `bridge.function.Function`.
+    *Cost:* PyCUDA's bare launch, a little per argument, and a fence where streams differ.
+    """
+    if isinstance(function, Function):
+        function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
+        return
+    if not isinstance(function, drv.Function):
+        raise TypeError(
+            f"launch: function is {named(function)}; a pycuda.driver.Function is accepted, e.g. "
+            "from SourceModule(...).get_function(name)"
+        )
+    device_id = context.current_device()
+    current = _current_stream(device_id)
+    here, target = current.ptr, None
+    if stream is not None or here:
+        target = pycuda_stream_of(current if stream is None else stream)
+    if target is None and stream is not None:
+        raise TypeError(
+            f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
+            "give a pycuda.driver.Stream, or none"
+        )
+    there = handle_of(target, "launch")
+    grid, block = extent(grid, "grid", "launch"), extent(block, "block", "launch")
+    shared = shared_bytes(shared, "launch")
+    handlers, buffer, of_pycuda = pack_arguments(args, device_id, strided, "launch")
+
+    def start() -> None:
+        try:
+            function._launch_kernel(grid, block, buffer, shared, target)
+        except _REFUSALS as error:
+            extents = *grid, *block
+            raise explain(error, function, extents, shared, device_id, "launch") from error
+
+    run_in_order(start, here, there, device_id, of_pycuda, handlers, "launch")

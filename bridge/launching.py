@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import cupy
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import runtime
@@ -12,8 +15,6 @@ from cupy.cuda import runtime
 from . import context
 from .errors import named
 from .streams import is_capturing, order
-
-_OUT_OF_RESOURCES = 701  # CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
 
 
 def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
@@ -30,7 +31,7 @@ def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
         )
     if any(n < 1 for n in sizes):
         raise ValueError(f"{caller}: {name} is {named(value)}; each extent is 1 or more")
-    x, y, z = tuple(int(n) for n in sizes) + (1,) * (3 - len(sizes))
+    x, y, z = (*map(int, sizes), 1, 1)[:3]
     return x, y, z
 
 
@@ -52,120 +53,118 @@ def run_in_order(
     there: int,
     device_id: int,
     of_pycuda: bool,
-    handlers: Sequence[Any] = (),
-) -> None:
+    handlers: Sequence[Any],
+    caller: str,
+    timed: bool = False,
+) -> Callable[[], float] | None:
     """Call `start`, which launches on stream `there`, as if it were on CuPy's stream `here`.
 
     With PyCUDA's memory among the arguments, also as if on PyCUDA's default stream.  The handlers
-    (``pycuda.driver.In``, ``Out``) copy there before and after.
+    (``pycuda.driver.In``, ``Out``) copy there before and after.  Of a timed launch, return a
+    function that waits for it, and returns the seconds.
     """
-    others = {here, 0} if of_pycuda else {here}
-    others.discard(there)
-    for handler in handlers:
-        handler.pre_call(None)
-    for other in others:
-        order(there, other, device_id)
-    start()
-    for other in others:
-        order(other, there, device_id)
-    for handler in handlers:
-        if hasattr(handler, "post_call"):
-            handler.post_call(None)
-
-
-def refuse_outside_of_capture(here: int, there: int, handlers: Sequence[Any], caller: str) -> None:
-    """Raise ValueError where a stream is being captured and the launch could not be part of it."""
     if here != there and not there and is_capturing(here):
         raise ValueError(
             f"{caller}: CuPy's current stream is being captured into a graph, but the launch would "
             "go to the default stream, which cannot be; give it the captured stream, e.g. capture "
             "under `with bridge.use_stream(stream):`, stream a pycuda.driver.Stream"
         )
-    if handlers and (is_capturing(there) or is_capturing(here)):
+    if (handlers or timed) and (is_capturing(there) or is_capturing(here)):
         raise ValueError(
-            f"{caller}: pycuda.driver.In, Out and InOut copy at once, which cannot be captured "
-            "into a graph; pass device arrays, and copy before and after"
+            f"{caller}: for pycuda.driver.In, Out and InOut, and for the time of a kernel, the "
+            "host waits, which cannot be captured into a graph; pass device arrays, copy before "
+            "and after, and time the graph"
         )
+    if timed:
+        if reason := context.failure():
+            raise drv.LaunchError(f"{caller}: {reason}")
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+    others = {here, 0} if of_pycuda else {here}
+    others.discard(there)
+    for handler in handlers:
+        handler.pre_call(None)
+    for other in others:
+        order(there, other, device_id)
+    if timed:
+        runtime.eventRecord(begin.ptr, there)
+    start()
+    if timed:
+        runtime.eventRecord(end.ptr, there)
+    for other in others:
+        order(other, there, device_id)
+    for handler in handlers:
+        if hasattr(handler, "post_call"):
+            handler.post_call(None)
+    return functools.partial(_seconds, begin, end) if timed else None
+
+
+def _seconds(begin: Any, end: Any) -> float:
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
+
+
+def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
+    """Return the error for a refusal of CUDA's; an earlier failure of a kernel comes first."""
+    if failure := context.failure():
+        kind, reason = drv.LaunchError, failure
+    return kind(f"{caller}: {reason}")
 
 
 def explain(
     error: Exception,
     function: Any,
-    grid: Sequence[int],
-    block: Sequence[int],
+    extents: tuple[int, ...],
     shared: int,
     device_id: int,
     caller: str,
-) -> Exception:
-    """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, as far as it is clear.
+) -> Any:
+    """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
-    `error` is CUDA's, from either library, or an OverflowError.  `function` has the attributes of
-    ``pycuda.driver.Function``.
+    `error` is of either library, or an OverflowError; `extents` are the grid's and the block's.
     """
-    kind: Any = type(error)
-    reason = context.failure()
-    if reason or getattr(error, "status", 0) == _OUT_OF_RESOURCES:
-        kind = drv.LaunchError
-    elif not isinstance(error, drv.Error):
-        kind = drv.LogicError
-    reason = reason or _reason(error, function, grid, block, shared, device_id)
-    found: Exception = kind(f"{caller}: {reason}")
-    return found
-
-
-def _reason(
-    error: Exception,
-    function: Any,
-    grid: Sequence[int],
-    block: Sequence[int],
-    shared: int,
-    device_id: int,
-) -> str:
     text = str(error)
-    if "previous error during capture" in text:
-        return (
-            "the stream is being captured into a graph, which an earlier call has spoilt; end the "
-            f"capture, and begin anew ({text})"
-        )
+    kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
+    if "too many resources" in text:
+        kind = drv.LaunchError
+    if not context.failure():
+        text = _reason(text, function, extents, shared, device_id)
+    return refusal(caller, text, kind)
+
+
+def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int) -> str:
+    grid, block = extents[:3], extents[3:]
     if "captur" in text.lower():
         return (
-            "a stream is being captured into a graph, and the launch went to another, which CUDA "
-            "does not allow (the default stream waits for captured ones); launch on the captured "
-            f"stream, or capture a non-blocking one ({text})"
+            "a stream is being captured into a graph, and the launch cannot be part of it: it goes "
+            "to another stream, or an earlier call has spoilt the capture; capture a non-blocking "
+            f"stream, and launch on it ({text})"
         )
     threads = block[0] * block[1] * block[2]
     if threads > function.max_threads_per_block:
         return (
-            f"block {tuple(block)} has {threads} threads; for this kernel, which uses "
+            f"block {block} has {threads} threads; for this kernel, which uses "
             f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit"
         )
-    if getattr(error, "status", 0) == 400 or "invalid resource handle" in text:
+    if "invalid resource handle" in text:
         return (
             f"CUDA does not know the stream, or the function, on device {device_id}, which is "
-            "current; streams and functions of this device that have not been destroyed are "
-            f"accepted ({text})"
+            f"current ({text})"
         )
-
-    def limit(name: str) -> int:
-        return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), device_id))
-
-    for sizes, name in ((grid, "Grid"), (block, "Block")):
-        most = [limit(f"Max{name}Dim{axis}") for axis in "XYZ"]
-        if any(n > m for n, m in zip(sizes, most, strict=True)):
-            return f"{name.lower()} is {tuple(sizes)}; this device takes up to {most}"
-    bytes_ = limit("MaxSharedMemoryPerBlockOptin")
-    if isinstance(function, drv.Function):  # to go beyond takes set_attribute
-        bytes_ = limit("MaxSharedMemoryPerBlock")
+    device = runtime.getDeviceProperties(device_id)
+    most = device["maxGridSize"], device["maxThreadsDim"]
+    if any(map(operator.gt, extents, (*most[0], *most[1]))):
+        return f"grid is {grid}, block is {block}; this device takes up to {most[0]} and {most[1]}"
+    of_pycuda = isinstance(function, drv.Function)  # to go beyond takes set_attribute
+    bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]
     if function.shared_size_bytes + shared > bytes_:
         return (
             f"{shared} bytes of dynamic shared memory are asked for, beside the kernel's own "
             f"{function.shared_size_bytes}; a block has {bytes_} bytes"
         )
-    if isinstance(function, drv.Function) and "invalid argument" in text:
+    if of_pycuda and "invalid argument" in text:
         return (
-            f"CUDA refuses the launch ({text}), and the extents are not why: compare number and "
-            "widths of the arguments with the kernel's parameters, which CUDA does not tell here; "
-            "a function of bridge.SourceModule checks them"
+            "compare number and widths of the arguments with the kernel's parameters, which "
+            f"CUDA does not tell here; a function of bridge.SourceModule checks them ({text})"
         )
     return text
 

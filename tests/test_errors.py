@@ -421,17 +421,17 @@ module.get_global("weight")
 module.get_global(3)
     TypeError: SourceModule.get_global: name is 3; the variable's name, a str, is accepted
 module.get_texref("image")
-    NotImplementedError: get_texref('image'): texture and surface references are gone since CUDA 12
+    NotImplementedError: SourceModule: 'image': texture and surface references are gone since
 module.get_surfref("image")
     NotImplementedError: `cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject
 f.get_attribute("num_regs")
-    TypeError: accepted, e.g. pycuda.driver.function_attribute.NUM_REGS
+    TypeError: fill: attribute 'num_regs': an int is accepted, or a member of pycuda.driver's
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, "1")
-    TypeError: fill: value is '1'; an int is accepted
+    TypeError: cannot be set to '1': an int is accepted
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30)
     LogicError: cannot be set to 1073741824: CUDA refuses it on this device (
 f.set_cache_config("L1")
-    TypeError: config is 'L1'; a pycuda.driver.func_cache is accepted, e.g.
+    TypeError: config 'L1': an int is accepted, or a member of pycuda.driver's function_attribute
 f.nothing
     AttributeError: 'Function' object has no attribute 'nothing'
 
@@ -501,7 +501,7 @@ move(1, np.zeros((), POINT)[()], np.float64(1), block=32)
 move(1, np.zeros((), POINT)[()], 1.0, block=32)
     TypeError: is the Python float 1.0, which has no width; say numpy.float32 or numpy.float64
 f(x, n, v)
-    ValueError: fill: block is missing; give the threads of a block, e.g. block=(128, 1, 1)
+    ValueError: fill: block is missing; give one, e.g. block=(128, 1, 1)
 f(x, n, v, block=(32, 0, 1))
     ValueError: fill: block is (32, 0, 1); each extent is 1 or more
 f(x, n, v, block=(N / 2, 1, 1))
@@ -517,9 +517,9 @@ f(x, n, v, block=(64, 64, 1))
 f(x, n, v, block=1 << 40)
     LogicError: has 1099511627776 threads; for this kernel
 f(x, n, v, block=32, grid=(1, 1 << 20))
-    LogicError: fill: grid is (1, 1048576, 1); this device takes up to [2147483647, 65535, 65535]
+    LogicError: block is (32, 1, 1); this device takes up to (2147483647, 65535, 65535) and (1024
 f(x, n, v, block=32, grid=(1 << 40, 1))
-    LogicError: fill: grid is (1099511627776, 1, 1); this device takes up to
+    LogicError: fill: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device takes up to
 f(x, n, v, block=32, grid=None)
     TypeError: fill: grid is None; an int or 1 to 3 of them (a tuple or list) are accepted
 f(x, n, v, block=32, shared=0.5)
@@ -625,7 +625,7 @@ launch(plain, x, n, v, grid=(True, 1), block=32)
 launch(plain, x, n, v, grid=N / 4, block=32)
     TypeError: launch: grid is 2.0; an int or 1 to 3 of them (a tuple or list) are accepted
 launch(plain, x, n, v, grid=1 << 40, block=32)
-    LogicError: launch: grid is (1099511627776, 1, 1); this device takes up to
+    LogicError: launch: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device takes
 launch(plain, x, n, v, grid=1, block=0)
     ValueError: launch: block is 0; each extent is 1 or more
 launch(plain, x, n, v, block=32)

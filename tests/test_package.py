@@ -32,7 +32,7 @@ arguments launching
 parameters
 prepared
 function
-compiler dask kernels wrapping
+compiler dask wrapping
 report
 __init__ __main__
 """

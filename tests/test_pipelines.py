@@ -264,12 +264,12 @@ def test_a_launch_on_the_default_stream_is_refused(capturing, theirs):
 
 def test_copies_of_the_host_are_refused(capturing, ours):
     host = np.zeros(N, np.int32)
-    with pytest.raises(ValueError, match="copy: pycuda.driver.In, Out and InOut copy at once"):
+    with pytest.raises(ValueError, match="copy: for pycuda.driver.In, .* the host waits"):
         ours("copy")(capturing, drv.In(host), N, **ONE)
 
 
 def test_timing_is_refused(capturing, ours):
-    with pytest.raises(ValueError, match="fill: a kernel that is captured into a graph does not"):
+    with pytest.raises(ValueError, match="fill: .*the time of a kernel, the host waits"):
         ours("fill")(capturing, N, 1, time_kernel=True, **ONE)
 
 
@@ -557,7 +557,7 @@ def test_a_launch_in_a_spoilt_capture_says_so(ours, theirs):
         stream.begin_capture()
         with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
             stream.wait_event(outside)
-        with pytest.raises(drv.Error, match="fill: the stream is being captured into a graph, whi"):
+        with pytest.raises(drv.Error, match="has spoilt the capture; .*previous error"):
             ours("fill")(x, N, 1, **ONE)
         with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
             stream.end_capture()
