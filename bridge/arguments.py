@@ -23,8 +23,6 @@ _ndarray = cupy.ndarray
 HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
 # Memory that PyCUDA's default stream may be working on.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
-# PyCUDA's packer has no code for these two; they travel as integers of their width.
-_AS_INTEGERS = {"?": "B", "e": "H"}
 _PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
 _WIDTHS = {
     int: "numpy.int32 or numpy.int64",
@@ -62,18 +60,14 @@ def pack_arguments(
         elif kind in _PLAIN:
             layout += _PLAIN[kind]
             values.append(value)
-        elif isinstance(value, np.void):
-            layout += "x" * (-calcsize(layout) % _alignment(value.dtype)) + f"{value.nbytes}s"
-            values.append(value.tobytes())
         elif isinstance(value, np.generic):
-            char = value.dtype.char
-            if value.dtype not in PLAIN_DTYPES:
+            if value.dtype not in PLAIN_DTYPES and not isinstance(value, np.void):
                 raise TypeError(
                     f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C; bool, "
                     "integers, float16/32/64 and complex64/128 are accepted"
                 )
-            layout += _AS_INTEGERS.get(char, char)
-            values.append(int.from_bytes(value.tobytes(), "little") if char in "?e" else value)
+            layout += "x" * (-calcsize(layout) % _alignment(value.dtype)) + f"{value.nbytes}s"
+            values.append(value.tobytes())
         elif isinstance(value, bool):
             layout += "B"
             values.append(value)
@@ -237,15 +231,6 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
 
 
-def _may_be_passed_as(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Tell whether a value is passed as its bits: integers, bytes, and float16 as uint16."""
-    if given.itemsize != wanted.itemsize:
-        return False
-    if given.kind in "iub":
-        return wanted.kind in "iub"
-    return given.kind in "SV" or (given == np.float16 and wanted.kind == "u")
-
-
 def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
@@ -254,7 +239,8 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
             return value
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return bool(value)
-        if _may_be_passed_as(value.dtype, wanted):
+        as_bits = wanted.kind in "biu" and value.nbytes == wanted.itemsize
+        if as_bits and _same_bits(value.dtype, wanted):
             return value.view(wanted)
     elif type(value) in (bool, int, float):
         # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
@@ -270,9 +256,7 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
         return int(value.ptr)
     advice = f"pass numpy.{wanted}(...)"
     if type(value) is float and wanted.kind in "biu":
-        # numpy.int32(...) would drop the fraction in silence.
-        advice = "pass a bool" if wanted.kind == "b" else "pass an int, e.g. round(...)"
+        advice = "pass an int, e.g. round(...)"  # numpy.int32(...) would drop the fraction
     if hasattr(value, "__cuda_array_interface__"):
-        python = {"b": "bool", "f": "float", "c": "complex"}.get(wanted.kind, "int")
-        advice = f"pass {python}(a.get()), for which the host waits, or let it take a pointer"
+        advice = "pass a.get().item(), for which the host waits, or let it take a pointer"
     raise TypeError(f"{caller} is {named(value)}, but the kernel takes {wanted} by value; {advice}")

@@ -91,29 +91,24 @@ class Prepared(Layout):
 
     def fill(self, block: Any, args: Sequence[Any], device_id: int, strided: bool) -> None:
         """Pack any arguments that the prepared types can hold, or raise TypeError."""
-        values = [self._value(i, value, device_id) for i, value in enumerate(args)]
-        try:
-            self.pack_into(block, 0, *values)
-        except (struct.error, TypeError, OverflowError) as error:
+        if len(args) != len(self.codes):
             raise TypeError(
-                f"{self._name}: prepared for {', '.join(self.codes)}, but called with "
-                f"{', '.join(type(value).__name__ for value in args)}: "
-                f"{self._misfit(args, values)}{error}"
-            ) from None
-
-    def _misfit(self, args: Sequence[Any], values: Sequence[Any]) -> str:
-        """Name the first argument that is not of its prepared type."""
-        for index, (code, value) in enumerate(zip(self.codes, values, strict=False)):
+                f"{self._name}: {len(args)} arguments, but prepared for {', '.join(self.codes)}"
+            )
+        values = []
+        for index, (code, arg) in enumerate(zip(self.codes, args, strict=True)):
+            values.append(self._value(index, arg, device_id))
             try:
-                struct.pack(_PACKED.get(code, code), value)
-            except (struct.error, TypeError, OverflowError):
-                return f"argument {index} is {named(args[index])}, no {code!r}: "
-        return ""
+                struct.pack(_PACKED.get(code, code), values[-1])
+            except (struct.error, TypeError, OverflowError) as error:
+                raise TypeError(
+                    f"{self._name}: argument {index} is {named(arg)}, but {code!r} is prepared: "
+                    f"{error}"
+                ) from None
+        self.pack_into(block, 0, *values)
 
     def _value(self, index: int, value: Any, device_id: int) -> Any:
         """Return an argument as `struct` takes it."""
-        if index >= len(self.codes):
-            return value  # too many, which `struct` will say
         caller = f"{self._name}: argument {index}"
         if isinstance(value, drv.ArgumentHandler):
             raise TypeError(
