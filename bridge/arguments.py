@@ -50,10 +50,8 @@ def pack_arguments(
     handlers: list[Any] = []
     of_pycuda = False
     for index, value in enumerate(args):
+        value = by_value(value)
         kind = type(value)
-        if kind is np.ndarray:
-            value = by_value(value)
-            kind = type(value)
         if kind is _ndarray and value._c_contiguous and value.data.device_id == device_id:
             layout += "P"
             values.append(value.data.ptr)
@@ -81,12 +79,9 @@ def pack_arguments(
 
 
 def _alignment(dtype: np.dtype[Any]) -> int:
-    """Return how C aligns a struct: as its most demanding member."""
-    if dtype.subdtype is not None:
-        return _alignment(dtype.subdtype[0])
-    if dtype.fields is None:
-        return dtype.alignment
-    return max((_alignment(field[0]) for field in dtype.fields.values()), default=1)
+    """Return how C aligns a type: a struct as its most demanding member."""
+    members = (dtype.base.fields or {}).values()
+    return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
 
 
 def pointer_of(
@@ -145,10 +140,10 @@ def _checked(pointer: int, caller: str, device_id: int) -> int:
 
 def by_value(value: Any) -> Any:
     """Return what a host array of no dimensions holds, as of ``pycuda.gpuarray.vec``."""
-    if type(value) is np.ndarray and not value.shape:
-        of_objects = value.dtype.hasobject  # which are on the host, None included
-        return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
-    return value
+    if type(value) is not np.ndarray or value.shape:
+        return value
+    of_objects = value.dtype.hasobject  # which are on the host, None included
+    return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
 
 
 def convert(
@@ -201,10 +196,10 @@ def _as_pointer(
             raise ValueError(f"{caller} is {named(value)}, which is no address")
         return int(value)
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
-        hint = "an address is passed as numpy.uintp(address)"
-        if not isinstance(value, int):
-            hint = "a device array is accepted"
-        raise TypeError(f"{caller} is {named(value)}, but the kernel takes a pointer; {hint}")
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a pointer; a device array is "
+            "accepted, or an address as numpy.uintp(address)"
+        )
     pointer, dtype = pointer_of(value, caller, device_id, strided)
     wanted = parameter.dtype
     if dtype is not None and wanted is not None and not _same_bits(dtype, wanted):

@@ -15,8 +15,7 @@ from .errors import kind, named
 from .interface import PLAIN_DTYPES
 from .parameters import UNKNOWN, Declaration, Layout, make_prepared_packer, may_be_pointer
 
-_COMPLEX = {"F": np.complex64, "D": np.complex128}
-_PACKED = {"F": "0f8s", "D": "0d16s"}  # aligned as their parts
+_PACKED = {"F": "0f8s", "D": "0d16s"}  # complex numbers, aligned as their parts
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 # Codes under which a number of a dtype may be prepared.
 _KINDS = {dtype: "efd" if dtype.kind == "f" else "?cbBhHiIlLqQnNPe" for dtype in PLAIN_DTYPES}
@@ -45,10 +44,10 @@ class Prepared(Layout):
 
     def _codes_of(self, kind: Any) -> list[str]:
         """Return the codes of `struct` that PyCUDA reads in a type given to ``prepare``."""
+        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
+            kind = np.dtype(kind)
         if isinstance(kind, np.dtype):
             return [f"{kind.itemsize}s" if kind.char == "V" else kind.char]
-        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
-            return [np.dtype(kind).char]
         if not isinstance(kind, str):
             return ["P"]
         codes = []
@@ -124,9 +123,9 @@ class Prepared(Layout):
             if may_be_pointer(code, UNKNOWN if is_memory else parameter):
                 parameter = parameter._replace(is_pointer=True)
                 return convert(value, parameter, 8, caller, device_id, False)
-        elif code in _COMPLEX and is_number:
-            return _COMPLEX[code](value).tobytes()
-        if code in _COMPLEX or code.endswith("s"):
+        elif code in _PACKED and is_number:
+            return np.array(value, code).tobytes()
+        if code in _PACKED or code.endswith("s"):
             size = struct.calcsize(_PACKED.get(code, code))
             data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
             if isinstance(data, bytes) and len(data) == size:

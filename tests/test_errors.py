@@ -451,7 +451,7 @@ f(strided, n, v, block=32)
 f(without_memory(), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`): the array has no memory
 f(4096, n, v, block=32)
-    TypeError: but the kernel takes a pointer; an address is passed as numpy.uintp(address)
+    TypeError: but the kernel takes a pointer; a device array is accepted, or an address as numpy.
 f(1.5, n, v, block=32)
     TypeError: is 1.5, but the kernel takes a pointer; a device array is accepted
 f(object(), n, v, block=32)
