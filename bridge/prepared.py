@@ -92,7 +92,8 @@ class Prepared(Layout):
         """Pack any arguments that the prepared types can hold, or raise TypeError."""
         if len(args) != len(self.codes):
             raise TypeError(
-                f"{self._name}: {len(args)} arguments, but prepared for {', '.join(self.codes)}"
+                f"{self._name}: prepared for {', '.join(self.codes)}, but the number of arguments "
+                f"is {len(args)}"
             )
         values = []
         for index, (code, arg) in enumerate(zip(self.codes, args, strict=True)):

@@ -567,7 +567,7 @@ f.prepare("Pif", texrefs=[object()])
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)
     TypeError: fill: it is not prepared; call prepare(arg_types) before the prepared calls
 prepared.prepared_call(1, 32, x, 8)
-    TypeError: fill: 2 arguments, but prepared for P, i, f
+    TypeError: fill: prepared for P, i, f, but the number of arguments is 2
 prepared.prepared_call(1, 32, x, [1], 1.0)
     TypeError: fill: argument 1 is [1], but 'i' is prepared: a number is accepted
 prepared.prepared_call(1, 32, x, np.zeros(3), 1.0)
@@ -583,7 +583,7 @@ prepared.prepared_call(1, 32, cupy.zeros(N), 8, 1.0)
 prepared.prepared_call(1, 32, drv.In(np.zeros(N, np.float32)), 8, 1.0)
     TypeError: is a pycuda.driver.In, which prepared calls do not take; call the function itself
 prepared.prepared_call(1, 32, x, 8, 1.0, 3)
-    TypeError: fill: 4 arguments, but prepared for P, i, f
+    TypeError: fill: prepared for P, i, f, but the number of arguments is 4
 prepared.prepared_call(1, 32, x, 1.5, 1.0)
     TypeError: fill: argument 1 is 1.5, but 'i' is prepared:
 prepared.prepared_call(1, 32, cupy.zeros((N, 2), "f")[:, 0], 8, 1.0)
