@@ -23,8 +23,6 @@ _ndarray = cupy.ndarray
 HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
 # Memory that PyCUDA's default stream may be working on.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
-# PyCUDA's packer has no code for these two; they travel as integers of their width.
-_AS_INTEGERS = {"?": "B", "e": "H"}
 _PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
 _WIDTHS = {
     int: "numpy.int32 or numpy.int64",
@@ -52,28 +50,22 @@ def pack_arguments(
     handlers: list[Any] = []
     of_pycuda = False
     for index, value in enumerate(args):
+        value = by_value(value)
         kind = type(value)
-        if kind is np.ndarray:
-            value = by_value(value)
-            kind = type(value)
         if kind is _ndarray and value._c_contiguous and value.data.device_id == device_id:
             layout += "P"
             values.append(value.data.ptr)
         elif kind in _PLAIN:
             layout += _PLAIN[kind]
             values.append(value)
-        elif isinstance(value, np.void):
-            layout += "x" * (-calcsize(layout) % _alignment(value.dtype)) + f"{value.nbytes}s"
-            values.append(value.tobytes())
         elif isinstance(value, np.generic):
-            char = value.dtype.char
-            if value.dtype not in PLAIN_DTYPES:
+            if value.dtype not in PLAIN_DTYPES and not isinstance(value, np.void):
                 raise TypeError(
                     f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C; bool, "
                     "integers, float16/32/64 and complex64/128 are accepted"
                 )
-            layout += _AS_INTEGERS.get(char, char)
-            values.append(int.from_bytes(value.tobytes(), "little") if char in "?e" else value)
+            layout += "x" * (-calcsize(layout) % _alignment(value.dtype)) + f"{value.nbytes}s"
+            values.append(value.tobytes())
         elif isinstance(value, bool):
             layout += "B"
             values.append(value)
@@ -87,12 +79,9 @@ def pack_arguments(
 
 
 def _alignment(dtype: np.dtype[Any]) -> int:
-    """Return how C aligns a struct: as its most demanding member."""
-    if dtype.subdtype is not None:
-        return _alignment(dtype.subdtype[0])
-    if dtype.fields is None:
-        return dtype.alignment
-    return max((_alignment(field[0]) for field in dtype.fields.values()), default=1)
+    """Return how C aligns a type: a struct as its most demanding member."""
+    members = (dtype.base.fields or {}).values()
+    return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
 
 
 def pointer_of(
@@ -151,10 +140,10 @@ def _checked(pointer: int, caller: str, device_id: int) -> int:
 
 def by_value(value: Any) -> Any:
     """Return what a host array of no dimensions holds, as of ``pycuda.gpuarray.vec``."""
-    if type(value) is np.ndarray and not value.shape:
-        of_objects = value.dtype.hasobject  # which are on the host, None included
-        return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
-    return value
+    if type(value) is not np.ndarray or value.shape:
+        return value
+    of_objects = value.dtype.hasobject  # which are on the host, None included
+    return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
 
 
 def convert(
@@ -207,10 +196,10 @@ def _as_pointer(
             raise ValueError(f"{caller} is {named(value)}, which is no address")
         return int(value)
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
-        hint = "an address is passed as numpy.uintp(address)"
-        if not isinstance(value, int):
-            hint = "a device array is accepted"
-        raise TypeError(f"{caller} is {named(value)}, but the kernel takes a pointer; {hint}")
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a pointer; a device array is "
+            "accepted, or an address as numpy.uintp(address)"
+        )
     pointer, dtype = pointer_of(value, caller, device_id, strided)
     wanted = parameter.dtype
     if dtype is not None and wanted is not None and not _same_bits(dtype, wanted):
@@ -237,15 +226,6 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
 
 
-def _may_be_passed_as(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Tell whether a value is passed as its bits: integers, bytes, and float16 as uint16."""
-    if given.itemsize != wanted.itemsize:
-        return False
-    if given.kind in "iub":
-        return wanted.kind in "iub"
-    return given.kind in "SV" or (given == np.float16 and wanted.kind == "u")
-
-
 def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
@@ -254,7 +234,8 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
             return value
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return bool(value)
-        if _may_be_passed_as(value.dtype, wanted):
+        as_bits = wanted.kind in "biu" and value.nbytes == wanted.itemsize
+        if as_bits and _same_bits(value.dtype, wanted):
             return value.view(wanted)
     elif type(value) in (bool, int, float):
         # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
@@ -270,9 +251,7 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
         return int(value.ptr)
     advice = f"pass numpy.{wanted}(...)"
     if type(value) is float and wanted.kind in "biu":
-        # numpy.int32(...) would drop the fraction in silence.
-        advice = "pass a bool" if wanted.kind == "b" else "pass an int, e.g. round(...)"
+        advice = "pass an int, e.g. round(...)"  # numpy.int32(...) would drop the fraction
     if hasattr(value, "__cuda_array_interface__"):
-        python = {"b": "bool", "f": "float", "c": "complex"}.get(wanted.kind, "int")
-        advice = f"pass {python}(a.get()), for which the host waits, or let it take a pointer"
+        advice = "pass a.get().item(), for which the host waits, or let it take a pointer"
     raise TypeError(f"{caller} is {named(value)}, but the kernel takes {wanted} by value; {advice}")

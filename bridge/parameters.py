@@ -175,10 +175,7 @@ _OF_A_SIZE = """
     if not isinstance({a}, generic) or {a}.nbytes != {size}:
         return UNUSUAL
     {a} = {a}.tobytes()"""
-_BYTES = """
-    if type({a}) is not bytes or len({a}) != {size}:
-        return UNUSUAL"""
-# `struct` would drop a complex number's imaginary part, and cut or fill up bytes.
+# `struct` would drop a complex number's imaginary part.
 _NUMBER = """
     if type({a}) is not int and type({a}) not in numbers:
         return UNUSUAL"""
@@ -237,7 +234,7 @@ def make_prepared_packer(
         if may_be_pointer(code, parameter):
             body += _pointer(_NUMBER_OR_POINTER, a, parameter, names)
         elif code.endswith("s"):
-            body += _BYTES.format(a=a, size=struct.calcsize(code))
+            body += "\n    return UNUSUAL"  # `struct` would cut or fill up bytes
         else:
             body += _NUMBER.format(a=a)
     return _generate(len(codes), body, names, layout)

@@ -15,8 +15,7 @@ from .errors import kind, named
 from .interface import PLAIN_DTYPES
 from .parameters import UNKNOWN, Declaration, Layout, make_prepared_packer, may_be_pointer
 
-_COMPLEX = {"F": np.complex64, "D": np.complex128}
-_PACKED = {"F": "0f8s", "D": "0d16s"}  # aligned as their parts
+_PACKED = {"F": "0f8s", "D": "0d16s"}  # complex numbers, aligned as their parts
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 # Codes under which a number of a dtype may be prepared.
 _KINDS = {dtype: "efd" if dtype.kind == "f" else "?cbBhHiIlLqQnNPe" for dtype in PLAIN_DTYPES}
@@ -45,10 +44,10 @@ class Prepared(Layout):
 
     def _codes_of(self, kind: Any) -> list[str]:
         """Return the codes of `struct` that PyCUDA reads in a type given to ``prepare``."""
+        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
+            kind = np.dtype(kind)
         if isinstance(kind, np.dtype):
             return [f"{kind.itemsize}s" if kind.char == "V" else kind.char]
-        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
-            return [np.dtype(kind).char]
         if not isinstance(kind, str):
             return ["P"]
         codes = []
@@ -91,29 +90,25 @@ class Prepared(Layout):
 
     def fill(self, block: Any, args: Sequence[Any], device_id: int, strided: bool) -> None:
         """Pack any arguments that the prepared types can hold, or raise TypeError."""
-        values = [self._value(i, value, device_id) for i, value in enumerate(args)]
-        try:
-            self.pack_into(block, 0, *values)
-        except (struct.error, TypeError, OverflowError) as error:
+        if len(args) != len(self.codes):
             raise TypeError(
-                f"{self._name}: prepared for {', '.join(self.codes)}, but called with "
-                f"{', '.join(type(value).__name__ for value in args)}: "
-                f"{self._misfit(args, values)}{error}"
-            ) from None
-
-    def _misfit(self, args: Sequence[Any], values: Sequence[Any]) -> str:
-        """Name the first argument that is not of its prepared type."""
-        for index, (code, value) in enumerate(zip(self.codes, values, strict=False)):
+                f"{self._name}: prepared for {', '.join(self.codes)}, but the number of arguments "
+                f"is {len(args)}"
+            )
+        values = []
+        for index, (code, arg) in enumerate(zip(self.codes, args, strict=True)):
+            values.append(self._value(index, arg, device_id))
             try:
-                struct.pack(_PACKED.get(code, code), value)
-            except (struct.error, TypeError, OverflowError):
-                return f"argument {index} is {named(args[index])}, no {code!r}: "
-        return ""
+                struct.pack(_PACKED.get(code, code), values[-1])
+            except (struct.error, TypeError, OverflowError) as error:
+                raise TypeError(
+                    f"{self._name}: argument {index} is {named(arg)}, but {code!r} is prepared: "
+                    f"{error}"
+                ) from None
+        self.pack_into(block, 0, *values)
 
     def _value(self, index: int, value: Any, device_id: int) -> Any:
         """Return an argument as `struct` takes it."""
-        if index >= len(self.codes):
-            return value  # too many, which `struct` will say
         caller = f"{self._name}: argument {index}"
         if isinstance(value, drv.ArgumentHandler):
             raise TypeError(
@@ -129,9 +124,9 @@ class Prepared(Layout):
             if may_be_pointer(code, UNKNOWN if is_memory else parameter):
                 parameter = parameter._replace(is_pointer=True)
                 return convert(value, parameter, 8, caller, device_id, False)
-        elif code in _COMPLEX and is_number:
-            return _COMPLEX[code](value).tobytes()
-        if code in _COMPLEX or code.endswith("s"):
+        elif code in _PACKED and is_number:
+            return np.array(value, code).tobytes()
+        if code in _PACKED or code.endswith("s"):
             size = struct.calcsize(_PACKED.get(code, code))
             data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
             if isinstance(data, bytes) and len(data) == size:

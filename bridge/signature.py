@@ -74,8 +74,8 @@ def read_parameters(source: str, name: str, options: Iterable[str] = ()) -> list
         conditional = before.count(_IF) > before.count(_ENDIF) or "#" in match[1]
         if conditional or "template" in re.split(r"[;{}]", before)[-1]:
             return None
-        if inside is None or set("#" + _IF + _ENDIF) & set(inside):
-            return None
+        if inside is None or set("#=" + _IF + _ENDIF) & set(inside):
+            return None  # (= begins a default, which may be any expression)
         found.append([_read_parameter(part, named) for part in _split(inside)])
     if not found or any(_types(other) != _types(found[0]) for other in found):
         return None
@@ -104,17 +104,11 @@ def _parenthesised(text: str, start: int) -> str | None:
 
 def _split(text: str) -> list[str]:
     """Split at commas outside of any brackets."""
-    parts, depth, default = [""], 0, False
+    parts, depth = [""], 0
     for character in text:
-        if character in "([{" or (character == "<" and not default):
-            depth += 1
-        elif character in ")]}" or (character == ">" and not default):
-            depth -= 1
-        elif character == "=":
-            default = True  # where < and > compare
+        depth += (character in "([{<") - (character in ")]}>")
         if character == "," and depth <= 0:
             parts.append("")
-            default = False
         else:
             parts[-1] += character
     return [] if parts == ["void"] or not "".join(parts).strip() else parts
@@ -123,7 +117,7 @@ def _split(text: str) -> list[str]:
 def _read_parameter(declaration: str, named: set[str]) -> Parameter:
     text = " ".join(declaration.split())
     bare = re.sub(r"\[\[.*?\]\]", " ", text)  # attributes
-    bare = re.sub(r"\[[^\]]*\]", "[]", _QUALIFIERS.sub(" ", bare).partition("=")[0])
+    bare = re.sub(r"\[[^\]]*\]", "[]", _QUALIFIERS.sub(" ", bare))
     words = re.findall(r"\w+", bare)
     stars = bare.count("*") + len(re.findall(r"\[", bare))
     if not words or re.search(r"[(&<:]", bare) or stars > 1:

@@ -451,7 +451,7 @@ f(strided, n, v, block=32)
 f(without_memory(), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`): the array has no memory
 f(4096, n, v, block=32)
-    TypeError: but the kernel takes a pointer; an address is passed as numpy.uintp(address)
+    TypeError: but the kernel takes a pointer; a device array is accepted, or an address as numpy.
 f(1.5, n, v, block=32)
     TypeError: is 1.5, but the kernel takes a pointer; a device array is accepted
 f(object(), n, v, block=32)
@@ -461,7 +461,7 @@ f(Interface(data=(x.data.ptr, True)), n, v, block=32)
 f(x, 8.0, v, block=32)
     TypeError: is 8.0, but the kernel takes int32 by value; pass an int, e.g. round(...)
 f(a, x, v, block=32)
-    TypeError: pass int(a.get()), for which the host waits, or let it take a pointer
+    TypeError: pass a.get().item(), for which the host waits, or let it take a pointer
 f(x, np.int64(8), v, block=32)
     TypeError: is the numpy.int64 8, but the kernel takes int32 by value; pass numpy.int32(...)
 f(x, 1 << 31, v, block=32)
@@ -567,7 +567,7 @@ f.prepare("Pif", texrefs=[object()])
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)
     TypeError: fill: it is not prepared; call prepare(arg_types) before the prepared calls
 prepared.prepared_call(1, 32, x, 8)
-    TypeError: fill: prepared for P, i, f, but called with ndarray, int:
+    TypeError: fill: prepared for P, i, f, but the number of arguments is 2
 prepared.prepared_call(1, 32, x, [1], 1.0)
     TypeError: fill: argument 1 is [1], but 'i' is prepared: a number is accepted
 prepared.prepared_call(1, 32, x, np.zeros(3), 1.0)
@@ -575,7 +575,7 @@ prepared.prepared_call(1, 32, x, np.zeros(3), 1.0)
 prepared.prepared_call(1, 32, x, x, 1.0)
     TypeError: fill: argument 1 is a cupy.ndarray, but 'i' is prepared: a number is accepted
 prepared.prepared_call(1, 32, x, 1 << 40, 1.0)
-    TypeError: called with ndarray, int, float: argument 1 is 1099511627776, no 'i':
+    TypeError: fill: argument 1 is 1099511627776, but 'i' is prepared:
 prepared.prepared_call(1, 32, np.zeros(N, np.float32), 8, 1.0)
     TypeError: fill: argument 0 (`float *x`) is a host numpy.ndarray; move it to the device first
 prepared.prepared_call(1, 32, cupy.zeros(N), 8, 1.0)
@@ -583,13 +583,13 @@ prepared.prepared_call(1, 32, cupy.zeros(N), 8, 1.0)
 prepared.prepared_call(1, 32, drv.In(np.zeros(N, np.float32)), 8, 1.0)
     TypeError: is a pycuda.driver.In, which prepared calls do not take; call the function itself
 prepared.prepared_call(1, 32, x, 8, 1.0, 3)
-    TypeError: fill: prepared for P, i, f, but called with ndarray, int, float, int
+    TypeError: fill: prepared for P, i, f, but the number of arguments is 4
 prepared.prepared_call(1, 32, x, 1.5, 1.0)
-    TypeError: fill: prepared for P, i, f, but called with ndarray, float, float
+    TypeError: fill: argument 1 is 1.5, but 'i' is prepared:
 prepared.prepared_call(1, 32, cupy.zeros((N, 2), "f")[:, 0], 8, 1.0)
     ValueError: is not contiguous
 prepared.prepared_async_call(1, 32, stream, x, 1.5, 1.0)
-    TypeError: fill: prepared for P, i, f, but called with ndarray, float, float
+    TypeError: fill: argument 1 is 1.5, but 'i' is prepared:
 prepared.prepared_async_call(1, 32, stream, cupy.zeros(N), 8, 1.0)
     TypeError: is an array of float64, but the kernel takes float32
 prepared.prepared_call(1.0, 32, x, 8, 1.0)

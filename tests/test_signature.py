@@ -33,7 +33,6 @@ PARAMETERS = {
     "bool b": (False, "bool"),
     "float f": (False, "float32"),
     "double d": (False, "float64"),
-    "double d = 1.5": (False, "float64"),
     "float half": (False, "float32"),
     "half h": (False, "float16"),
     "__half *h": (True, "float16"),
@@ -61,8 +60,6 @@ PARAMETERS = {
     "unsigned __int128 *n": (True, None),
     "float PTR x": (None, None),
     "float *PTR x": (True, None),
-    "int n = 1 << 2": (False, "int32"),
-    "bool b = 3 > 2": (False, "bool"),
 }
 
 
@@ -107,6 +104,7 @@ SOURCES = {
         None,
     ),
     "a branch inside": ("__global__ void f(float *x\n#ifdef A\n, int n\n#endif\n) { }", None),
+    "a default": ("__global__ void f(float *x, int n = 3 > 2) { }", None),
     "from a macro": ("#define K(n) __global__ void n(float *x)\nK(f) { }", None),
     "a type of the macro's": ("#define T float\n__global__ void f(T *x) { }", [(True, None)]),
     "a keyword redefined": ("#define float double\n__global__ void f(float *x) { }", None),
