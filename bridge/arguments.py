@@ -234,7 +234,9 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
             return value
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return bool(value)
-        as_bits = wanted.kind in "biu" and value.nbytes == wanted.itemsize
+        # A float16 is passed as a `short` by mistake, as an `unsigned short` on purpose.
+        as_bits = wanted.kind in ("u" if value.dtype.kind == "f" else "biu")
+        as_bits = as_bits and value.nbytes == wanted.itemsize
         if as_bits and _same_bits(value.dtype, wanted):
             return value.view(wanted)
     elif type(value) in (bool, int, float):
