@@ -458,53 +458,14 @@ def test_a_changed_header_is_seen(headers, folders):
     assert values_of(headers, '#include "value.h"', **folders(headers)) == [1, 2]
 
 
-def test_a_changed_header_is_seen_that_another_header_includes(headers):
-    (headers / "inner" / "outer.h").write_text('#include "value.h"\n')
-    source = "#include <inner/outer.h>"
-    assert values_of(headers, source, "inner/value.h", include_dirs=[headers]) == [1, 2]
-
-
 @pytest.mark.parametrize("name", ["limits.h", "curand.h"])
 def test_a_changed_header_is_seen_that_has_the_name_of_anothers(headers, name):
     assert values_of(headers, f"#include <{name}>", name, include_dirs=[headers]) == [1, 2]
 
 
-def test_a_changed_header_is_seen_that_a_vendors_includes(headers, monkeypatch):
-    (headers / "inner" / "vendor.h").write_text("#include <value.h>\n")
-    monkeypatch.setattr(nvrtc, "_vendor_folders", lambda: (str(headers / "inner"),))
-    assert values_of(headers, "#include <vendor.h>", include_dirs=[headers]) == [1, 2]
-
-
 def test_a_changed_header_is_seen_by_default_flags(headers, monkeypatch):
     monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", [f"-I{headers}"])
     assert values_of(headers, '#include "value.h"') == [1, 2]
-
-
-def test_a_new_header_that_comes_first_is_seen(headers):
-    (headers / "inner" / "value.h").write_text("#define VALUE 2\n")
-    folders = [headers, headers / "inner"]
-    source = f"#include <value.h>\n{SET}"
-    modules = []
-    for _ in range(2):
-        cache = str(headers.parent)
-        modules.append(bridge.SourceModule(source, cache_dir=cache, include_dirs=folders))
-        (headers / "value.h").write_text("#define VALUE 1\n")
-    assert [value_of(module) for module in modules] == [2, 1]
-
-
-def test_a_new_header_is_seen_that_the_source_asks_for(headers):
-    source = f"""
-    #if __has_include("value.h")
-    #include "value.h"
-    #else
-    #define VALUE 3
-    #endif
-    {SET}
-    """
-    keywords = {"cache_dir": str(headers.parent), "include_dirs": [headers]}
-    assert value_of(bridge.SourceModule(source, **keywords)) == 3
-    (headers / "value.h").write_text("#define VALUE 4\n")
-    assert value_of(bridge.SourceModule(source, **keywords)) == 4
 
 
 INCLUDES = {
