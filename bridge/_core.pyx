@@ -23,6 +23,7 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
+cdef object null_stream = cupy.cuda.Stream.null
 
 # ---- streams -------------------------------------------------------------------------------------
 
@@ -331,13 +332,16 @@ cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int devic
 
 
 def allocate(malloc, holder, size):
-    """Take memory from CuPy's pool for PyCUDA, in a `holder`: an int that keeps it.
-
-    None where CuPy's current stream is not the default one.
-    """
-    if cupy_current_stream(current_device()).ptr != 0:
-        return None
-    memory = malloc(size)
+    """Take memory from CuPy's pool for the default stream, in a `holder`: an int that keeps it."""
+    current = cupy_current_stream(current_device())
+    cdef bint is_other = current.ptr != 0
+    try:
+        if is_other:
+            null_stream.use()
+        memory = malloc(size)
+    finally:
+        if is_other:
+            current.use()  # `with null:` would go back past a stream that was set by `use`
     found = holder(memory.ptr)
     found.memory = memory
     return found

@@ -35,8 +35,10 @@ cdef bint abandoned  # the process ends, or was forked: memory is left to CUDA
 cdef bint forked
 cdef object pycuda_current
 
+cdef int find(const char *name, void *function) except -1
 cdef Handle cuda_current() noexcept
 cdef int device_of(Handle context) noexcept
+cpdef int cuda_device() except -1
 cpdef int current_device() except -1
 cpdef int device_of_any(intptr_t context) except -2
 cdef int enter(int device_id) except -1

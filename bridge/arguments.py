@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import struct
 from typing import Any
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda.texture import SurfaceObject, TextureObject
-from pycuda._pvt_struct import calcsize, pack
 from pycuda.gpuarray import GPUArray
 
 from . import context
-from .arrays import address_of, as_cupy
-from .errors import named
-from .interface import PLAIN_DTYPES, check_array, check_device, contiguity
+from .arrays import as_cupy
+from .errors import kind, named
+from .interface import check_array, check_device
 from .memory import Allocation
 from .signature import Parameter
 
-_ndarray = cupy.ndarray
 HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
 # Memory that PyCUDA's default stream may be working on.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
-_PLAIN = {np.dtype(char).type: char for char in "bhilqBHILQfdFD"}
-_WIDTHS = {
-    int: "numpy.int32 or numpy.int64",
-    float: "numpy.float32 or numpy.float64",
-    complex: "numpy.complex64 or numpy.complex128",
-}
+_WIDTHS = {int: "numpy.int32", float: "numpy.float32", complex: "numpy.complex64"}
 
 
 def is_of_pycuda(value: Any) -> bool:
@@ -38,68 +32,21 @@ def is_of_pycuda(value: Any) -> bool:
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
 
 
-def pack_arguments(
-    args: Sequence[Any], device_id: int, strided: bool, caller: str
-) -> tuple[list[Any], bytes, bool]:
-    """Return PyCUDA's argument handlers, the parameter buffer, and if PyCUDA's memory is in it.
-
-    The buffer is a C struct of the arguments, as ``pycuda.driver.Function.__call__`` lays it out.
-    """
-    layout = ""
-    values: list[Any] = []
-    handlers: list[Any] = []
-    of_pycuda = False
-    for index, value in enumerate(args):
-        value = by_value(value)
-        kind = type(value)
-        if kind is _ndarray and value._c_contiguous and value.data.device_id == device_id:
-            layout += "P"
-            values.append(value.data.ptr)
-        elif kind in _PLAIN:
-            layout += _PLAIN[kind]
-            values.append(value)
-        elif isinstance(value, np.generic):
-            if value.dtype not in PLAIN_DTYPES and not isinstance(value, np.void):
-                raise TypeError(
-                    f"{caller}: argument {index} is a {value.dtype}, no type of CUDA C; bool, "
-                    "integers, float16/32/64 and complex64/128 are accepted"
-                )
-            layout += "x" * (-calcsize(layout) % _alignment(value.dtype)) + f"{value.nbytes}s"
-            values.append(value.tobytes())
-        elif isinstance(value, bool):
-            layout += "B"
-            values.append(value)
-        else:
-            of_pycuda = of_pycuda or is_of_pycuda(value)
-            if isinstance(value, drv.ArgumentHandler):
-                handlers.append(value)
-            layout += "P"
-            values.append(pointer_of(value, f"{caller}: argument {index}", device_id, strided)[0])
-    return handlers, pack(layout, *values), of_pycuda
-
-
-def _alignment(dtype: np.dtype[Any]) -> int:
-    """Return how C aligns a type: a struct as its most demanding member."""
-    members = (dtype.base.fields or {}).values()
-    return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
-
-
 def pointer_of(
     value: Any, caller: str, device_id: int, strided: bool
 ) -> tuple[int, np.dtype[Any] | None]:
     """Return an argument's device pointer, and the dtype there if it is known."""
     if value is None:
         return 0, None
-    if isinstance(value, HOLDERS):
-        return _checked(int(value), caller, device_id), None
     if isinstance(value, drv.ArgumentHandler):
-        return int(value.get_device_alloc()), getattr(value.array, "dtype", None)
+        array = getattr(value, "array", None)  # a subclass of the user's may have none
+        return int(value.get_device_alloc()), getattr(array, "dtype", None)
     if isinstance(value, TextureObject | SurfaceObject):
         return int(value.ptr), None
     if type(value) in _WIDTHS:
         raise TypeError(
             f"{caller} is the Python {type(value).__name__} {value!r}, which has no width; say "
-            f"{_WIDTHS[type(value)]}, as the kernel declares it"
+            f"{_WIDTHS[type(value)]}(...), or which type the kernel takes"
         )
     if isinstance(value, np.ndarray):
         if isinstance(value.base, drv.ManagedAllocation):
@@ -108,34 +55,28 @@ def pointer_of(
             f"{caller} is a host numpy.ndarray; move it to the device first, e.g. cupy.asarray(a), "
             "or pass it in a pycuda.driver.In, Out or InOut"
         )
-    if isinstance(value, GPUArray):
-        array = value
-        layout = tuple(value.shape), tuple(value.strides), value.dtype.itemsize
-        contiguous = any(contiguity(*layout))
-        pointer = _checked(address_of(value, caller), caller, device_id)
-    elif hasattr(value, "gpudata") and not isinstance(value, type):  # as PyCUDA does
-        if isinstance(value.gpudata, int | np.integer):
-            return _checked(int(value.gpudata), caller, device_id), None
-        return pointer_of(value.gpudata, caller, device_id, strided)[0], None
-    else:
-        try:
-            array = as_cupy(value) if type(value) is not cupy.ndarray else value
-        except (TypeError, ValueError, BufferError, context.ContextError) as error:
-            text = f"{caller}: {str(error).removeprefix('as_cupy: ')}"
-            raise type(error)(text.replace(f"{caller}: argument", caller, 1)) from None
-        contiguous, pointer = array.flags.forc, int(array.data.ptr)
-        check_array(array, caller, device_id)
+    if not isinstance(value, (GPUArray, *HOLDERS)) and hasattr(value, "gpudata"):  # as PyCUDA does
+        memory = value.gpudata
+        memory = Allocation(memory) if isinstance(memory, int | np.integer) else memory
+        return pointer_of(memory, caller, device_id, strided)[0], None
+    if isinstance(value, HOLDERS):
+        check_device(int(value), caller, device_id)
+        return int(value), None
+    try:
+        # A GPUArray is ordered at the launch.
+        stream = -1 if isinstance(value, GPUArray) else None
+        array = value if type(value) is cupy.ndarray else as_cupy(value, stream=stream)
+    except (TypeError, ValueError, BufferError, context.ContextError) as error:
+        text = re.sub("^as_cupy: (the array|argument)?", f"{caller}: ", str(error))
+        raise type(error)(text.replace(":  ", " ")) from None
+    contiguous, pointer = array.flags.forc, int(array.data.ptr)
+    check_array(array, caller, device_id)
     if not (contiguous or strided):
         raise ValueError(
             f"{caller} is not contiguous (shape {value.shape}, strides {value.strides}); pass a "
             "contiguous copy, or strided=True if the kernel takes the strides into account"
         )
     return pointer, array.dtype
-
-
-def _checked(pointer: int, caller: str, device_id: int) -> int:
-    check_device(pointer, caller, device_id)
-    return pointer
 
 
 def by_value(value: Any) -> Any:
@@ -146,21 +87,23 @@ def by_value(value: Any) -> Any:
     return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
 
 
-def convert(
-    value: Any, parameter: Parameter, size: int, caller: str, device_id: int, strided: bool
-) -> Any:
-    """Return an argument as `struct` packs it under the code of `code_of`.
+def pack_argument(
+    value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool, loose: bool
+) -> bytes:
+    """Return the bytes of an argument of any kind that the parameter takes, or raise.
 
-    `size` is the parameter's, in bytes.  `caller` begins error messages: "kernel: argument 0".
+    `caller` begins error messages: "kernel: argument 0".  In `loose` calls, the prepared ones, an
+    int may be an address, and any number is converted.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value = by_value(value)
     if parameter.is_pointer:
-        return _as_pointer(value, parameter, caller, device_id, strided)
+        return struct.pack("Q", _as_pointer(value, parameter, caller, device_id, strided, loose))
     if parameter.dtype is not None:
-        return _as_number(value, parameter.dtype, caller)
-    # Only the size is known.
-    if isinstance(value, np.generic):
+        return _as_number(value, parameter.dtype, caller, loose)
+    # Only the size is known, and perhaps that it is no pointer: a struct or an enum.
+    size, is_value = parameter.size, parameter.is_pointer is False
+    if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
         if value.nbytes != size:
             raise TypeError(
                 f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
@@ -169,30 +112,29 @@ def convert(
         return value.tobytes()
     if isinstance(value, bool) and size == 1:
         return bytes([value])
-    if type(value) is np.ndarray and value.nbytes == size != 8:
-        return value.tobytes()  # by value, as PyCUDA does; of eight bytes it may be a mistake
-    pointer, _ = pointer_of(value, caller, device_id, strided)
-    if size != 8:
-        raise TypeError(
-            f"{caller} is a device pointer, but the kernel's parameter has {size} bytes"
-        )
-    return pointer.to_bytes(8, "little")
+    if loose and type(value) is int and size == 8:
+        return value.to_bytes(8, "little", signed=value < 0)
+    # An array by value, as PyCUDA does; for what may be a pointer, it may be a mistake.
+    if type(value) is np.ndarray and value.nbytes == size and (is_value or size != 8):
+        return value.tobytes()
+    if is_value or size != 8:
+        raise _no_bytes(value, size, caller)
+    return struct.pack("Q", pointer_of(value, caller, device_id, strided)[0])
 
 
-def code_of(parameter: Parameter, size: int) -> str:
-    """Return the code of `struct` under which the parameter is packed."""
-    if parameter.is_pointer:
-        return "Q"  # "P" takes negative numbers
-    if parameter.dtype is None:
-        return f"{size}s"
-    return str(parameter.dtype.char)
+def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
+    what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
+    return TypeError(
+        f"{caller} is {what}, but the kernel takes {size} bytes by value; pass a NumPy scalar of "
+        "that size, e.g. an element of a structured array"
+    )
 
 
 def _as_pointer(
-    value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool
+    value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool, loose: bool
 ) -> int:
-    if isinstance(value, np.integer) and value.nbytes == 8:
-        if value < 0:
+    if (isinstance(value, np.integer) and value.nbytes == 8) or (loose and type(value) is int):
+        if not 0 <= value < 1 << 64:
             raise ValueError(f"{caller} is {named(value)}, which is no address")
         return int(value)
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
@@ -203,9 +145,10 @@ def _as_pointer(
     pointer, dtype = pointer_of(value, caller, device_id, strided)
     wanted = parameter.dtype
     if dtype is not None and wanted is not None and not _same_bits(dtype, wanted):
+        numbers = wanted if wanted.fields is None else wanted[0]
         raise TypeError(
-            f"{caller} is an array of {dtype}, but the kernel takes {wanted}: convert it with "
-            f"a.astype(numpy.{wanted}), or say with a.view(numpy.{wanted}) that bytes are meant"
+            f"{caller} is an array of {dtype}, but the kernel takes {numbers}: convert it with "
+            f"a.astype(numpy.{numbers}), or say with a.view(numpy.{numbers}) that bytes are meant"
         )
     return pointer
 
@@ -218,7 +161,12 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """
     if not one.isnative:
         return False
-    if one == other or one.kind == "V" or (one.kind == "S" and other.itemsize == 1):
+    if one == other:
+        return True
+    if other.fields is not None:  # one of CUDA's vectors
+        fields = [field[0] for field in (one.fields or {}).values()]
+        return all(_same_bits(field, other[0]) for field in fields or [one])
+    if one.kind == "V" or (one.kind == "S" and other.itemsize == 1):
         return True
     if one.kind == "c":
         return other.kind == "f" and one.itemsize == 2 * other.itemsize
@@ -226,34 +174,54 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
 
 
-def _as_number(value: Any, wanted: np.dtype[Any], caller: str) -> Any:
+def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> bytes:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
-    if isinstance(value, np.generic):
-        if value.dtype == wanted:
-            return value
-        if wanted.kind == "b" and value.dtype.kind in "iu":
-            return bool(value)
-        # A float16 is passed as a `short` by mistake, as an `unsigned short` on purpose.
-        as_bits = wanted.kind in ("u" if value.dtype.kind == "f" else "biu")
-        as_bits = as_bits and value.nbytes == wanted.itemsize
-        if as_bits and _same_bits(value.dtype, wanted):
-            return value.view(wanted)
-    elif type(value) in (bool, int, float):
-        # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
-        if wanted.kind in ("f" if type(value) is float else "biuf"):
-            if type(value) is int and wanted.kind in "iu":
-                limits = np.iinfo(wanted)
-                if not limits.min <= value <= limits.max:
-                    raise OverflowError(f"{caller} is {value}, which does not fit into {wanted}")
-            elif wanted.kind == "f" and float(np.finfo(wanted).max) < abs(value) < float("inf"):
-                raise OverflowError(f"{caller} is {value}, which does not fit into {wanted}")
-            return value
-    elif isinstance(value, TextureObject | SurfaceObject) and wanted.itemsize == 8:
-        return int(value.ptr)
+    if wanted.kind == "V":  # one of CUDA's vectors; or bytes, if prepared
+        data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
+        fits = data is value or wanted.fields is None or _same_bits(value.dtype, wanted)
+        if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
+            return data
+        raise _no_bytes(value, wanted.itemsize, caller)
+    if number := _fitting(value, wanted, caller, loose):
+        return number[0]
     advice = f"pass numpy.{wanted}(...)"
     if type(value) is float and wanted.kind in "biu":
         advice = "pass an int, e.g. round(...)"  # numpy.int32(...) would drop the fraction
-    if hasattr(value, "__cuda_array_interface__"):
+    elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
+        advice = "pass its real part, or let the kernel take a complex number"
+    elif hasattr(value, "__cuda_array_interface__"):
         advice = "pass a.get().item(), for which the host waits, or let it take a pointer"
-    raise TypeError(f"{caller} is {named(value)}, but the kernel takes {wanted} by value; {advice}")
+    what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
+    raise TypeError(f"{caller} is {what}, but the kernel takes {wanted} by value; {advice}")
+
+
+def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tuple[bytes] | None:
+    """Return the bytes of a number that fits; None for any other value."""
+    is_float = isinstance(value, float | np.floating)
+    if isinstance(value, np.generic) and not loose:
+        if value.dtype == wanted:
+            return (value.tobytes(),)
+        if wanted.kind == "b" and value.dtype.kind in "iu":
+            return (bytes([bool(value)]),)
+        # A float16 is passed as a `short` by mistake, as an `unsigned short` on purpose.
+        as_bits = wanted.kind in ("u" if is_float else "biu") and value.nbytes == wanted.itemsize
+        return (value.tobytes(),) if as_bits and _same_bits(value.dtype, wanted) else None
+    if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):  # addresses, as numbers
+        address = int(value.ptr if hasattr(value, "ptr") else value)
+        return (struct.pack("Q", address),) if wanted.char in "lqLQ" else None
+    # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
+    if hasattr(value, "shape") and not isinstance(value, np.generic):
+        return None  # whose __index__ would make the host wait
+    if wanted.kind == "c" and isinstance(value, complex | float | int | np.number):
+        return (wanted.type(value).tobytes(),)
+    is_number = isinstance(value, int) or is_float or (loose and hasattr(value, "__index__"))
+    if not is_number or (is_float and wanted.kind != "f"):
+        return None
+    try:
+        # Only the standard formats, "<f", refuse what is too large.
+        return (struct.pack("<" * (wanted.kind == "f") + wanted.char, value),)
+    except (struct.error, OverflowError) as error:
+        raise OverflowError(
+            f"{caller} is {value}, which does not fit into {wanted} ({error})"
+        ) from None

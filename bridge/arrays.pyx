@@ -240,6 +240,11 @@ cdef bint is_same_view(array, gpuarray) except -1:
 cdef bint is_usual(tuple shape, tuple strides, Py_ssize_t step) except -1:
     """Tell whether strides are those that CuPy gives the shape; those of short axes may be any."""
     cdef Py_ssize_t axis, n
+    if len(shape) != len(strides):
+        raise ValueError(
+            f"as_cupy: the array has shape {shape}, but strides {strides}: its shape was set on its "
+            "own; use a.reshape(shape)"
+        )
     for axis in range(len(shape) - 1, -1, -1):
         n = shape[axis]
         if n < 2 or strides[axis] != step:

@@ -16,6 +16,7 @@ device : pycuda.driver.Device
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
@@ -25,6 +26,7 @@ import_libraries()  # or say what is missing
 
 import cupy
 import pycuda
+import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .context import ContextError, push, start_cuda
@@ -47,7 +49,13 @@ if threading.current_thread() is not threading.main_thread():
     )
 start_cuda()
 # `bridge.context` pops it at exit.
-context = push(None) if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
+try:
+    context = push(None) if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
+except drv.Error as error:
+    raise ContextError(
+        f"PyCUDA cannot use a device ({error}); CUDA_DEVICE is {os.environ.get('CUDA_DEVICE')!r}, "
+        f"and this process sees {drv.Device.count()}, numbered from 0"
+    ) from error
 device = context.get_device()
 
 for _name in ("autoinit", "autoprimaryctx"):

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
-import warnings
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 import pycuda.compiler
 import pycuda.driver as drv
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
-from . import context, nvrtc
+from . import context
 from ._driver import LoadedModule
 from .errors import named
 from .function import Function
-from .launching import no_texture_references, refusal
+from .nvrtc import Compiled, Request, architecture, compile
 from .parameters import libcuda
-from .signature import kernel_names
-
-
-class Request(NamedTuple):
-    """What to compile: the arguments of ``pycuda.compiler.compile``, in their order."""
-
-    source: str
-    nvcc: str
-    options: list[str]
-    keep: bool
-    no_extern_c: bool
-    arch: str | None
-    code: str | None
-    cache_dir: Any
-    include_dirs: list[str]
+from .refusals import no_texture_references, refusal
+from .signature import Parameter, expression, kernel_names, read_signature
 
 
 class Global(tuple[int, int]):
@@ -46,13 +31,6 @@ class Global(tuple[int, int]):
     """
 
     _module: LoadedModule  # keeps the memory alive
-
-    def __reduce__(self) -> Any:
-        """Raise TypeError: the address is valid in this process only."""
-        raise TypeError(
-            "SourceModule.get_global: an address in this process cannot be pickled or copied; "
-            "pickle the module, and call get_global there"
-        )
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -155,56 +133,71 @@ class SourceModule:
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
         self._backend = backend
-        self._modules: dict[int, LoadedModule] = {}  # device id -> the module there
-        self._module(context.cuda_device())
+        self._loaded: dict[tuple[int, str], tuple[LoadedModule, dict[str, str]]] = {}
+        self._load(context.cuda_device())
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything but what is loaded."""
-        return {**vars(self), "_modules": {}}
+        return {**vars(self), "_loaded": {}}
 
-    def _module(self, device_id: int) -> LoadedModule:
-        """Return the module on the current device; compile and load it at first use."""
-        if device_id in self._modules:
-            return self._modules[device_id]
-        arch = nvrtc.architecture(device_id)
-        image = self._compile(arch)
+    def _load(self, device_id: int, extra: str = "") -> tuple[LoadedModule, dict[str, str]]:
+        """Return the module on the current device, and mangled names; compile it at first use.
+
+        A kernel `extra`, an instance of a template for one, is compiled as a module of its own.
+        """
+        if (device_id, extra) in self._loaded:
+            return self._loaded[device_id, extra]
+        arch = architecture(device_id)
+        compiled = self._compile(arch, [extra] if extra else kernel_names(self._request.source))
         try:
-            # Another thread, or a finalizer on this one, may have been faster.
-            return self._modules.setdefault(device_id, LoadedModule(image))
+            module = LoadedModule(compiled.code)
         except driver.CUDADriverError as error:
             raise refusal(
                 "SourceModule",
                 f"the code cannot be loaded on device {device_id}, whose own architecture "
                 f"is {arch}: {error}",
             ) from error
+        # Another thread, or a finalizer on this one, may have been faster.
+        return self._loaded.setdefault((device_id, extra), (module, compiled.mangled))
 
-    def _compile(self, default_arch: str) -> bytes:
+    def _compile(self, default_arch: str, kernels: Sequence[str]) -> Compiled:
         if self._backend == "nvrtc":
-            return compile(self._request, default_arch)
+            return compile(self._request, default_arch, kernels)
         request = self._request._replace(arch=self._request.arch or default_arch)
         try:
-            image: bytes = pycuda.compiler.compile(*request)
+            return Compiled(pycuda.compiler.compile(*request), {})
         except ExecError as error:
             raise FileNotFoundError(
                 f"SourceModule: nvcc is {request.nvcc!r}, which cannot be run ({error}); give the "
                 "compiler's path, or leave out backend='nvcc' for NVRTC"
             ) from error
-        return image
 
-    def _kernel(self, name: str, device_id: int) -> int:
-        """Return the CUfunction of a kernel on the current device."""
-        try:
-            return int(driver.moduleGetFunction(self._module(device_id).ptr, name))
-        except driver.CUDADriverError as error:
-            names = ", ".join(kernel_names(self._request.source)) or "none that can be read"
-            raise refusal(
-                "SourceModule.get_function",
-                f"there is no kernel {name!r} in the module ({error}); its source has {names}; the "
-                'names of C++ are mangled unless extern "C" stands before the kernel',
-            ) from None
+    def _kernel(self, name: str, device_id: int) -> tuple[int, list[Parameter] | None]:
+        """Return a kernel's CUfunction on the current device, and its parameters, if known."""
+        source, loaded = self._request.source, [self._load(device_id)]
+        is_mangled = name.startswith("_Z")
+        if not is_mangled and self._backend == "nvrtc" and expression(name) not in loaded[0][1]:
+            # The names in the source do not show it: an instance of a template, or made by a macro.
+            with suppress(drv.CompileError):
+                loaded.append(self._load(device_id, name))
+        mangled = loaded[-1][1]
+        signature = name if is_mangled else mangled.get(expression(name))
+        for module, _ in loaded:  # the first has the variables that `get_global` gives
+            try:
+                handle = int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
+            except driver.CUDADriverError as error:
+                refused = error
+            else:
+                return handle, read_signature(signature, source, name) if signature else None
+        names = ", ".join(kernel_names(source)) or "none that can be read"
+        raise refusal(
+            "SourceModule.get_function",
+            f"there is no kernel {name!r} in the module ({refused}); its source has {names}; "
+            "a kernel in a namespace and an instance of a template are named as in C++",
+        )
 
     def get_function(self, name: str) -> Function:
-        """Return a kernel by its name (of C++ without ``extern "C"``: its mangled name).
+        """Return a kernel by its name in C++, e.g. ``"scale"``, ``"filters::blur<float>"``.
 
         Raises
         ------
@@ -213,7 +206,7 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, name)
-        _ = function._layout  # now, so that a wrong name raises here
+        _ = function._table  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:
@@ -222,7 +215,7 @@ class SourceModule:
         Raises as `get_function` does.
         """
         _check("SourceModule.get_global: name", name, str, "the variable's name, a str,")
-        module = self._module(context.cuda_device())
+        module, _ = self._load(context.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
@@ -255,27 +248,3 @@ def _strings(value: Any, name: str, example: str) -> list[str]:
     for index, item in enumerate(value):
         _check(f"SourceModule: {name}[{index}]", item, str | os.PathLike, accepted)
     return [os.fspath(item) for item in value]
-
-
-def compile(request: Request, default_arch: str) -> bytes:
-    """Compile with NVRTC what `pycuda.compiler.compile` compiles with nvcc."""
-    options = list(request.options)
-    for name, value in (("-arch", request.arch), ("-code", request.code)):
-        if value is not None:
-            options += [name, value]
-    if drv.CUDA_DEBUGGING:
-        options.append("-G")
-    keep = request.keep or drv.CUDA_DEBUGGING
-    source = f'#line 1 "kernel.cu"\n{request.source}'  # the lines stay the user's
-    if not request.no_extern_c:
-        source = f'extern "C" {{\n{source}\n}}\n'
-    cache = None if keep else nvrtc.cache_folder(request.cache_dir)
-    image, remarks = nvrtc.compile(source, options, request.include_dirs, cache, default_arch)
-    if keep:
-        folder = Path(tempfile.mkdtemp())
-        (folder / "kernel.cu").write_text(source, encoding="utf-8")
-        (folder / "kernel.cubin").write_bytes(image)
-        print(f"*** compiler output in {folder}")
-    if remarks:
-        warnings.warn(f"NVRTC compiled the source, but says:\n{remarks}", stacklevel=5)
-    return image

@@ -28,7 +28,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import _core, _driver
 from ._driver import cuda_device, current_device, device_of_any, home_of
-from .errors import ContextError, runs_later
+from .errors import ContextError
 
 __all__ = ["ContextError", "cuda_device", "current_device", "primary_context"]
 
@@ -203,13 +203,6 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return the function, called where the context is current."""
-        if runs_later(function):
-            raise TypeError(
-                f"primary_context: {getattr(function, '__name__', function)} is a coroutine or a "
-                "generator, whose body runs after the call, where the context is not current; "
-                "decorate the functions that it calls, or write `with bridge.primary_context():` "
-                "in it, around what neither awaits nor yields"
-            )
 
         @functools.wraps(function)
         def inner(*args: Any, **keywords: Any) -> Any:

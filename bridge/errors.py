@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -54,13 +53,6 @@ def named(value: Any) -> str:
         return f"a {kind(value)}"
     text = f"the {kind(value)} {value}" if isinstance(value, np.generic) else repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
-
-
-def runs_later(function: Any) -> bool:
-    """Tell whether a function is a coroutine or a generator, whose body runs after the call."""
-    later = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    method = inspect.getattr_static(type(function), "__call__", None)  # of an object
-    return any(tell(function) or tell(method) for tell in later)
 
 
 def import_libraries() -> None:

@@ -26,6 +26,7 @@ from .streams import fence, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_FAR = 1 << 63
 _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
 
 Malloc = Callable[[int], Any]
@@ -102,17 +103,7 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     tracked, except on a view, ``as_pycuda(a, stream=s)``. *Cost:* half as much again as the pool.
     """
     malloc = _malloc_of(pool, "pycuda_allocator")
-    allocate = functools.partial(take, malloc, Allocation)
-
-    def allocate_on_null(size: int) -> Any:
-        current = _current_stream()
-        try:
-            cupy.cuda.Stream.null.use()
-            return allocate(size) or Allocation(0)  # of no bytes
-        finally:
-            current.use()  # `with null:` would go back past a stream that was set by `use`
-
-    return _trying_again(allocate, allocate_on_null, malloc, "pycuda_allocator")
+    return _trying_again(functools.partial(take, malloc, Allocation), malloc, "pycuda_allocator")
 
 
 def cupy_allocator(pool: Any = None, /) -> Malloc:
@@ -150,12 +141,7 @@ def cupy_allocator(pool: Any = None, /) -> Malloc:
     *Cost:* four times the pool, and a fence under another stream.
     """
     malloc = _malloc_of(pool, "cupy_allocator")
-
-    def usual(size: int) -> Any:
-        memory = malloc(size)
-        return memory if memory.ptr else None  # CuPy's pools take sizes beyond 64 bits for 0
-
-    return _trying_again(usual, malloc, malloc, "cupy_allocator")
+    return _trying_again(malloc, malloc, "cupy_allocator")
 
 
 def _malloc_of(pool: Any, caller: str) -> Malloc:
@@ -193,16 +179,13 @@ def _allocate_from_pycuda(pool: Any, size: int, caller: str) -> Any:
     return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
 
 
-def _trying_again(usual: Malloc, allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
-    """Return an allocator that tries the usual way first, and looks into a failure by `allocate`.
-
-    Where memory runs out, it releases unused memory and tries again.
-    """
+def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
+    """Return an allocator that releases unused memory where memory runs out, and tries again."""
 
     def allocator(size: Any) -> Any:
         try:
-            if memory := usual(size):
-                return memory
+            if 0 <= size < _FAR:  # CuPy's pools take sizes beyond 64 bits for 0
+                return allocate(size)
         except Exception:  # it arises again, and is explained there
             pass
         size = _bytes(size, caller)
@@ -234,7 +217,7 @@ def _bytes(size: Any, caller: str) -> int:
         raise TypeError(
             f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
         ) from None
-    if not 0 <= number < 1 << 63:
+    if not 0 <= number < _FAR:
         raise ValueError(f"{caller}: size is {number}; 0 to 2**63 - 1 bytes are accepted")
     return number
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import re
 import tempfile
@@ -14,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import pycuda
@@ -23,12 +24,14 @@ import pycuda.driver as drv
 from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
+from .signature import TEMPLATE, expression, ignored_alignment
+
 _FOLDER = Path(__file__).with_name("include")
 # Empty headers: NVRTC or the prelude declares what kernels use of them.
 _DECLARED = """builtin_types.h climits cmath cstddef cstdio cstdlib cstring cuda.h
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
 math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h
-vector_types.h"""
+vector_types.h thrust/detail/complex/stream.h"""
 _PRELUDE = "bridge/prelude.h"
 # NVRTC searches the folder of this name for headers: there is none, as with PyCUDA.
 _NAME = "/dev/null/kernel.cu"
@@ -106,32 +109,69 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
     return wanted.pop() if wanted else None, folders, rest
 
 
-def compile(
-    source: str,
-    options: Sequence[str],
-    folders: Sequence[str],
-    cache: Path | None,
-    default_arch: str,
-) -> tuple[bytes, str]:
-    """Compile CUDA C; return the code (a cubin, or PTX for ``compute_*``) and NVRTC's remarks.
+class Compiled(NamedTuple):
+    """What a compilation gives."""
 
-    `options` are nvcc's.  Headers are searched in the options' folders, then in `folders`.  The
-    code is kept in the folder `cache`.  `default_arch` is used if the options name none.
-    """
+    code: bytes  # a cubin, or PTX for ``compute_*``
+    mangled: dict[str, str]  # of the expressions that were asked for, if they are right
+    log: str = ""  # NVRTC's remarks
+
+
+class Request(NamedTuple):
+    """What to compile: the arguments of ``pycuda.compiler.compile``, in their order."""
+
+    source: str
+    nvcc: str
+    options: list[str]
+    keep: bool
+    no_extern_c: bool
+    arch: str | None
+    code: str | None
+    cache_dir: Any
+    include_dirs: list[str]
+
+
+def compile(request: Request, default_arch: str, kernels: Sequence[str] = ()) -> Compiled:
+    """Compile with NVRTC what `pycuda.compiler.compile` compiles with nvcc; name the kernels."""
     with _starting:
         _version()
-    arch, own, rest = translate(options)
-    arch = arch or default_arch
-    folders = [*own, *folders]
-    # A header there may change at any time, or shadow one that a vendor's header includes.
-    path = _place(cache, source, (arch, *rest)) if cache and not folders else None
+    given = list(request.options)
+    for name, value in (("-arch", request.arch), ("-code", request.code)):
+        given += [name, value] if value is not None else []
+    arch, folders, options = translate(given)
+    arch, folders = arch or default_arch, [*folders, *request.include_dirs]
+    keep = request.keep or drv.CUDA_DEBUGGING
+    options += ["-G"] * drv.CUDA_DEBUGGING
+    source = f'#line 1 "kernel.cu"\n{request.source}'  # the lines stay the user's
+    if not request.no_extern_c:
+        source = f'extern "C" {{\n{source}\n}}\n'
+    if found := ignored_alignment(request.source):
+        line = found.string[: found.end()].count("\n") + 1
+        raise drv.CompileError(
+            f"NVRTC ignores the alignment in line {line}, {found[0]!r}, which nvcc follows: arrays "
+            "that the host made would be read shifted. Write it behind the word struct: "
+            "`struct __align__(16) name { ... };`",
+            ["nvrtc"],
+        )
+    expressions = [*kernels, *map(expression, kernels)]
+    # A header in a folder may change at any time, or shadow one that a vendor's header includes.
+    cache = None if keep or folders else _cache_folder(request.cache_dir)
+    path = _place(cache, source, (arch, *options, *expressions)) if cache else None
     if path and (kept := _load(path)) is not None:
-        return kept, ""
+        return kept
     searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
-    code, log = _run(source, (f"-arch={arch}", *_ALWAYS, *rest, *searched), folders)
+    options = [f"-arch={arch}", *_ALWAYS, *options, *searched]
+    compiled = _run(source, options, folders, expressions)
     if path:
-        _save(path, code)
-    return code, log
+        _save(path, compiled)
+    if keep:
+        folder = Path(tempfile.mkdtemp())
+        (folder / "kernel.cu").write_text(source, encoding="utf-8")
+        (folder / "kernel.cubin").write_bytes(compiled.code)
+        print(f"*** compiler output in {folder}")
+    if compiled.log:
+        warnings.warn(f"NVRTC compiled the source, but says:\n{compiled.log}", stacklevel=5)
+    return compiled
 
 
 @functools.cache
@@ -140,7 +180,7 @@ def _headers() -> dict[str, bytes]:
     text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
     names = {"stdint.h": ["stdint.h", "cstdint", "inttypes.h", "cinttypes"]}
     names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
-    names |= {"prelude.h": [_PRELUDE]}
+    names |= {"prelude.h": [_PRELUDE], "cub.h": ["cub/cub.cuh"]}
     found = {name: text[file] for file, aliases in names.items() for name in aliases}
     return dict.fromkeys(_DECLARED.split(), b"") | found
 
@@ -157,23 +197,34 @@ def _vendor_folders() -> tuple[str, ...]:
     return pycuda.compiler._find_pycuda_include_path(), *found
 
 
-def _run(source: str, options: tuple[str, ...], folders: Sequence[str]) -> tuple[bytes, str]:
+def _run(
+    source: str, options: Sequence[str], folders: Sequence[str], expressions: Sequence[str]
+) -> Compiled:
     headers = {
         name: text
         for name, text in _headers().items()
         if not any(Path(folder, name).is_file() for folder in folders)  # the user's own comes first
     }
     names = [name.encode() for name in headers]
-    program = nvrtc.createProgram(source, _NAME, list(headers.values()), names)
+    whole = source + TEMPLATE if expressions else source
+    program = nvrtc.createProgram(whole, _NAME, list(headers.values()), names)
     try:
-        nvrtc.compileProgram(program, options)
+        for name in expressions:
+            nvrtc.addNameExpression(program, name)
+        nvrtc.compileProgram(program, tuple(options))
         ptx = any(option.startswith("-arch=compute_") for option in options)
         code = (nvrtc.getPTX if ptx else nvrtc.getCUBIN)(program)
-        return code, _log(program)
+        mangled = {name: nvrtc.getLoweredName(program, name) for name in expressions}
+        return Compiled(code, mangled, _log(program))
     except nvrtc.NVRTCError as error:
-        raise _explain(options, _log(program) or str(error)) from None
+        log = _log(program) or str(error)
     finally:
         nvrtc.destroyProgram(program)
+    if not expressions:
+        raise _explain(options, log)
+    # An expression may be wrong: a kernel that a macro leaves out, or that is overloaded.
+    wrong = set(_WRONG.findall(log)) & set(expressions) or expressions
+    return _run(source, options, folders, [name for name in expressions if name not in wrong])
 
 
 def _log(program: int) -> str:
@@ -181,6 +232,7 @@ def _log(program: int) -> str:
     return log.strip("\0\n ").replace(_NAME, "kernel.cu")
 
 
+_WRONG = re.compile(r"#pragma nv_mangled_name (.*)")
 _HINTS = {
     r"\b(texture|surface) is not a template|\btextureReference": (
         "texture references are gone since CUDA 12: take a `cudaTextureObject_t` as an argument "
@@ -202,7 +254,7 @@ _HINTS = {
 }
 
 
-def _explain(options: tuple[str, ...], log: str) -> Exception:
+def _explain(options: Sequence[str], log: str) -> Exception:
     text = log.removeprefix("nvrtc: error: ")
     if text != log:
         return ValueError(
@@ -211,34 +263,22 @@ def _explain(options: tuple[str, ...], log: str) -> Exception:
         )
     hints = [hint for pattern, hint in _HINTS.items() if re.search(pattern, log)]
     message = "; ".join(["NVRTC could not compile the source", *hints])
-    error: Exception = drv.CompileError(message, ["nvrtc", *options], stderr=log)
+    shown = [o for o in options if o not in _ALWAYS and not o.startswith("-I")]
+    error: Exception = drv.CompileError(message, ["nvrtc", *shown], stderr=log)
     return error
 
 
-# What may read a file.  Group 1: the name, in a plain #include of a header that lies in a folder
-# given to NVRTC.  Not there: an absolute path, a macro, an odd spelling.
-_READS = re.compile(
-    r"(?:#|%:)\s*(?:/\*|embed|import|include(?:\s*[\"<](\w[\w+-]*(?:[./][\w+-]+)*)[\">])?)"
-    r"|__has_include|\?\?[=/]"
-)
+# A path in a source that may lead out of the vendors' folders.
+_PATH = re.compile(r"[\"<]/|\.\./")
 
 
 def _place(cache: Path, source: str, options: Sequence[str]) -> Path | None:
     """Return the path of the code in the cache; None if a file of the user's may be read."""
     if any(word in option for option in options for word in ("include", "-I", "pch")):
         return None
+    if any(map(_PATH.search, (source, *options))):
+        return None
     digest = hashlib.sha256(repr((_version(), options, source)).encode())
-    for found in _READS.finditer(re.sub(r"\\\r?\n", "", source)):
-        name = found[1]
-        if name in _headers():  # which are part of `_version`
-            continue
-        paths = [Path(folder, name) for folder in _vendor_folders() if name]
-        path = next((path for path in paths if path.is_file()), None)
-        if path is None:
-            return None
-        # The headers that it includes change with it, when another version is installed.
-        status = path.stat()
-        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\0".encode())
     return cache / f"{digest.hexdigest()}.cubin"
 
 
@@ -256,40 +296,43 @@ def _version() -> str:
     finally:
         nvrtc.destroyProgram(program)
     build = [line for line in ptx.splitlines() if line.startswith("//")]
-    headers = _headers(), _vendor_folders(), cupy.__version__, pycuda.VERSION_TEXT
+    # An installation changes the folders.
+    folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in _vendor_folders()]
+    headers = TEMPLATE, _headers(), folders, cupy.__version__, pycuda.VERSION_TEXT
     return repr((nvrtc.getVersion(), build, _ALWAYS, headers))
 
 
-_DIGEST_BYTES = 32
-
-
-def _load(path: Path) -> bytes | None:
+def _load(path: Path) -> Compiled | None:
     try:
         content = path.expanduser().read_bytes()
     except (OSError, RuntimeError):
         return None
-    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    return code if digest == hashlib.sha256(code).digest() else None
+    digest, rest = content[:32], content[32:]  # of SHA-256
+    if digest != hashlib.sha256(rest).digest():
+        return None
+    mangled, _, code = rest.partition(b"\n")
+    return Compiled(code, json.loads(mangled))
 
 
-def _save(path: Path, code: bytes) -> None:
+def _save(path: Path, compiled: Compiled) -> None:
     try:
         path = path.expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
         # Elsewhere first: other processes may read or write it.
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             new = Path(folder, path.name)
-            new.write_bytes(hashlib.sha256(code).digest() + code)
+            content = json.dumps(compiled.mangled).encode() + b"\n" + compiled.code
+            new.write_bytes(hashlib.sha256(content).digest() + content)
             new.replace(path)
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
         warnings.warn(
             f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
             "CUPY_CACHE_DIR or cache_dir",
-            stacklevel=7,
+            stacklevel=6,
         )
 
 
-def cache_folder(cache_dir: Any) -> Path | None:
+def _cache_folder(cache_dir: Any) -> Path | None:
     """Return the folder for compiled code, by default CuPy's; None for no cache."""
     if "PYCUDA_DISABLE_CACHE" in os.environ:
         return None

@@ -1,265 +1,157 @@
-"""How a kernel's parameters lie in memory, and how arguments are packed there."""
+"""Tables of parameters: a kernel's, those of prepared calls, and the arguments' own."""
 
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import cupy
 import numpy as np
-from pycuda.gpuarray import GPUArray
 
-from .arguments import HOLDERS, code_of, convert
-from .context import ContextError
-from .interface import PLAIN_DTYPES, check_device, contiguity
+from .arguments import by_value
+from .errors import named
+from .interface import PLAIN_DTYPES
+from .launching import Table
 from .signature import Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for what neither library offers
 
-_BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_... (cuda.h)
-
-Buffer = tuple[Any, int, Any]  # the block, the address of the launch's `extra`, its owner
-
-# What a packer returns, and what it raises where arguments do not fit.
-UNUSUAL, USUAL, OF_PYCUDA = 0, 1, 2
-MISFITS = (ValueError, TypeError, OverflowError, ContextError, struct.error)
-Packer = Callable[[Any, Sequence[Any], int], int]  # of the block, the arguments and the device
+_POINTER = np.dtype(np.uintp)
+_INTEGERS = "?cbBhHiIlLqQnNP"
+# Codes of `struct` under which a number of a dtype may be prepared.
+_CODES: dict[Any, str] = {
+    dtype: "efd" if dtype.kind == "f" else _INTEGERS + "e" for dtype in PLAIN_DTYPES
+}
 
 
-class Layout:
-    """A format of `struct`, and idle buffers of its size.
-
-    Without offsets (bytes), the parameters lie as C aligns them.  A buffer is off the list while it
-    is in use: another thread may launch meanwhile.
-    """
-
-    pack: Packer  # packs the usual arguments
-    fill: Callable[[Any, Sequence[Any], int, bool], None]  # packs any, or raises
-
-    def __init__(self, codes: Iterable[str], offsets: Iterable[int] | None = None) -> None:
-        layout = ""
-        if offsets is None:
-            layout = "".join(codes)
-        else:
-            for code, offset in zip(codes, offsets, strict=True):
-                layout += f"{offset - struct.calcsize(layout)}x{code}"
-        packer = struct.Struct(layout)
-        self.pack_into = packer.pack_into
-        self.idle: list[Buffer] = []
-        self._size = ctypes.c_size_t(packer.size)
-
-    def take(self) -> Buffer:
-        """Return a buffer; it goes to `idle` after its use."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            pass
-        block = ctypes.create_string_buffer(self._size.value or 1)
-        start, size = ctypes.addressof(block), ctypes.addressof(self._size)
-        extra = (ctypes.c_void_p * 5)(_BUFFER_POINTER, start, _BUFFER_SIZE, size, _END)
-        return block, ctypes.addressof(extra), extra
-
-
-Slots = list[tuple[int, int]]  # (offset, size) of each parameter, bytes
-UNKNOWN = Parameter("", None, None)
-
-
-class Declaration(NamedTuple):
-    """What is known of a kernel's parameters."""
-
-    name: str
-    # None where neither the source nor the driver tells: the arguments decide then.
-    parameters: list[Parameter] | None
-    slots: Slots | None
-
-    def __str__(self) -> str:
-        """Show the kernel as the source declares it."""
-        if self.parameters is None:
-            return f"{self.name}(...)"
-        return f"{self.name}({', '.join(p.text or '?' for p in self.parameters)})"
-
-    def layout(self) -> Layout:
-        """Return a layout for calls with arguments as they are declared."""
-        parameters, slots = self.parameters or [], self.slots or []
-        codes = [code_of(p, size) for p, (_, size) in zip(parameters, slots, strict=True)]
-        layout = Layout(codes, [offset for offset, _ in slots])
-        layout.pack = make_packer(parameters, slots, layout)
-        pack_into = layout.pack_into
-
-        def fill(block: Any, args: Sequence[Any], device_id: int, strided: bool) -> None:
-            if len(args) != len(parameters):
-                given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
-                raise TypeError(f"{self.name}: {given} for {len(parameters)} parameters: {self}")
-            values = [
-                convert(value, parameter, size, f"{self.name}: argument {i}", device_id, strided)
-                for i, (value, parameter, (_, size)) in enumerate(
-                    zip(args, parameters, slots, strict=True)
-                )
-            ]
-            pack_into(block, 0, *values)
-
-        layout.fill = fill
-        return layout
-
-
-def declaration(name: str, parameters: list[Parameter] | None, slots: Slots | None) -> Declaration:
-    """Return what is known of a kernel's parameters from its source, and from the driver."""
-    if slots is None and parameters is not None:
-        slots = natural_slots(parameters)
+def declared(name: str, types: list[Parameter] | None, function: int) -> Table | None:
+    """Return the table of a kernel, whose types may not be known; None before CUDA 12.4 then."""
+    slots = _slots(function)
     if slots is None:
-        return Declaration(name, None, None)
-    if (
-        parameters is None
-        or len(parameters) != len(slots)
-        or any(
-            struct.calcsize(code_of(parameter, size)) != size
-            for parameter, (_, size) in zip(parameters, slots, strict=True)
-        )
-    ):  # the source means something else than it seems to
-        parameters = [UNKNOWN] * len(slots)
-    return Declaration(name, parameters, slots)
+        # How CUDA aligns structs, complex numbers and vectors, NumPy does not tell.
+        dtypes = [_POINTER if one.is_pointer else one.dtype for one in types or ()]
+        if types is None or any(dtype is None or dtype.kind in "cV" for dtype in dtypes):
+            return None
+        return Table(name, _placed(types, dtypes))
+    types = types or [Parameter("", None, None)] * len(slots)
+    return Table(
+        name,
+        [
+            one._replace(size=size, offset=offset)
+            for one, (offset, size) in zip(types, slots, strict=True)
+        ],
+    )
 
 
-def slots_of(handle: int) -> Slots | None:
-    """Return where a function's parameters lie, from the driver; None before CUDA 12.4."""
+def _slots(function: int) -> list[tuple[int, int]] | None:
+    """Return offset and size of a function's parameters; None before CUDA 12.4."""
     query = getattr(libcuda, "cuFuncGetParamInfo", None)
     if query is None:
         return None
-    slots: Slots = []
+    slots: list[tuple[int, int]] = []
     offset, size = ctypes.c_size_t(), ctypes.c_size_t()
     out = ctypes.byref(offset), ctypes.byref(size)
-    while not query(ctypes.c_void_p(handle), ctypes.c_size_t(len(slots)), *out):
+    while not query(ctypes.c_void_p(function), ctypes.c_size_t(len(slots)), *out):
         slots.append((offset.value, size.value))
     return slots
 
 
-def natural_slots(parameters: Sequence[Parameter]) -> Slots | None:
-    """Return where C puts parameters; None if the size of one is not known."""
-    slots, end = [], 0
-    for parameter in parameters:
-        dtype = np.dtype(np.uintp) if parameter.is_pointer else parameter.dtype
-        if dtype is None:
-            return None
-        start = end + -end % dtype.itemsize
-        slots.append((start, dtype.itemsize))
+def _placed(types: Iterable[Parameter], dtypes: Iterable[Any]) -> list[Parameter]:
+    """Return parameters where C puts values of these dtypes."""
+    placed, end = [], 0
+    for one, dtype in zip(types, dtypes, strict=True):
+        start = end + -end % _alignment(dtype)
         end = start + dtype.itemsize
-    return slots
+        placed.append(one._replace(size=dtype.itemsize, offset=start))
+    return placed
 
 
-_POINTER = """
-    if type({a}) is ndarray and {same} ({a}._c_contiguous or {a}._f_contiguous):
-        {a} = {a}.data
-        if {a}.device_id != device_id:
-            return UNUSUAL
-        {a} = {a}.ptr
-    elif (type({a}) is GPUArray and {same} {a}.size
-            and ({a}.strides == ({a}.itemsize,)
-                 or any(contiguity({a}.shape, {a}.strides, {a}.itemsize)))):
-        {a} = int({a}.gpudata)
-        answer = OF_PYCUDA
-        check_device({a}, "", device_id)
-    elif type({a}) in holders:
-        {a} = int({a})
-        answer = OF_PYCUDA
-        check_device({a}, "", device_id)
-    elif type({a}) not in addresses:
-        return UNUSUAL"""
-_SCALAR = """
-    if type({a}) is not {a}_type and (type({a}) is not {a}_python {limit}):
-        return UNUSUAL"""
-# `struct` checks the range of all other types.
-_LIMIT_OF_FLOATS = f"or abs({{a}}) > {float(np.finfo(np.float32).max)}"
-_OF_A_SIZE = """
-    if not isinstance({a}, generic) or {a}.nbytes != {size}:
-        return UNUSUAL
-    {a} = {a}.tobytes()"""
-# `struct` would drop a complex number's imaginary part.
-_NUMBER = """
-    if type({a}) is not int and type({a}) not in numbers:
-        return UNUSUAL"""
-_NUMBER_OR_POINTER = """
-    if type({a}) is int or type({a}) in numbers:
-        pass
-    el""" + _POINTER.lstrip()
-_PYTHON = {"b": bool, "f": float}
-_NAMES = {
-    "ndarray": cupy.ndarray,
-    "GPUArray": GPUArray,
-    "contiguity": contiguity,
-    "holders": frozenset(HOLDERS),
-    "addresses": frozenset(dtype.type for dtype in PLAIN_DTYPES if dtype.char in "lqLQ"),
-    "numbers": frozenset({bool, int, float, *(d.type for d in PLAIN_DTYPES if d.kind != "c")}),
-    "generic": np.generic,
-    "check_device": check_device,
-    **{"UNUSUAL": UNUSUAL, "USUAL": USUAL, "OF_PYCUDA": OF_PYCUDA},
-}
+def _alignment(dtype: np.dtype[Any]) -> int:
+    """Return how C aligns a type: a struct as its most demanding member."""
+    members = (dtype.base.fields or {}).values()
+    return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
 
 
-def make_packer(parameters: Sequence[Parameter], slots: Slots, layout: Layout) -> Packer:
-    """Return a function that packs the usual arguments.
+def table_of(args: Sequence[Any], caller: str) -> Table:
+    """Return a table of the arguments' own types, for a kernel that is not known."""
+    dtypes: list[np.dtype[Any] | None] = []
+    for index, value in enumerate(map(by_value, args)):
+        dtype = value.dtype if isinstance(value, np.generic) else None
+        if dtype is not None and dtype not in PLAIN_DTYPES and dtype.kind != "V":
+            raise TypeError(
+                f"{caller}: argument {index} is a {dtype}, no type of CUDA C; bool, integers, "
+                "float16/32/64 and complex64/128 are accepted"
+            )
+        dtypes.append(np.dtype(bool) if isinstance(value, bool) else dtype)
+    return _table_of(tuple(dtypes), caller)
 
-    For a pointer it packs contiguous arrays of the parameter's dtype, PyCUDA's memory and NumPy's
-    integers of 8 bytes; for a number, NumPy scalars of the parameter's type and Python's of its
-    kind.  It returns USUAL; or OF_PYCUDA with PyCUDA's memory among the arguments; or UNUSUAL for
-    anything else.  It may raise one of `MISFITS`.
 
-    It is generated: a loop over the parameters would take half as long as the launch itself.
+@functools.lru_cache(maxsize=1024)
+def _table_of(dtypes: tuple[np.dtype[Any] | None, ...], caller: str) -> Table:
+    types = [Parameter("", None if dtype is None else False, dtype) for dtype in dtypes]
+    return Table(caller, _placed(types, [dtype or _POINTER for dtype in dtypes]))
+
+
+def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
+    """Return the table of prepared calls: numbers of the prepared types, where the kernel has them.
+
+    Raises TypeError if number or size of the types are not the kernel's.
     """
-    names: dict[str, Any] = {}
-    body = ""
-    for i, (parameter, (_, size)) in enumerate(zip(parameters, slots, strict=True)):
-        a = f"a{i}"
-        if parameter.is_pointer:
-            body += _pointer(_POINTER, a, parameter, names)
-        elif parameter.dtype is not None:
-            names[f"{a}_type"] = parameter.dtype.type
-            names[f"{a}_python"] = _PYTHON.get(parameter.dtype.kind, int)
-            limit = _LIMIT_OF_FLOATS.format(a=a) if parameter.dtype.char == "f" else ""
-            body += _SCALAR.format(a=a, limit=limit)
-        else:  # only the size is known
-            body += _OF_A_SIZE.format(a=a, size=size)
-    return _generate(len(parameters), body, names, layout)
+    dtypes = [np.dtype(_dtype_of(code)) for code in codes]
+    own = _placed([Parameter("", False, dtype) for dtype in dtypes], dtypes)
+    known = tuple(one._replace(is_pointer=None, dtype=None) for one in own)
+    if table is not None and len(own) == len(table.parameters):
+        known = table.parameters
+    elif table is not None and list(map(_end, own[-1:])) != list(map(_end, table.parameters[-1:])):
+        # (A struct may be prepared as its parts.)
+        raise TypeError(
+            f"{name}: {len(own)} types prepared for {len(table.parameters)} parameters: {table}"
+        )
+    merged = []
+    for index, (code, mine, given) in enumerate(zip(codes, own, known, strict=True)):
+        may_be_pointer = code in tuple("PnNlLqQ") and (given.is_pointer or given.dtype is None)
+        fits = may_be_pointer if given.is_pointer else code in _CODES.get(given.dtype, code)
+        if mine.size != given.size or not fits:
+            raise TypeError(
+                f"{name}: type {index} is {code!r}, of {mine.size} bytes, but the parameter is "
+                f"another, `{given.text}`, of {given.size}: {table}"
+            )
+        mine = mine._replace(text=given.text, offset=given.offset)
+        merged.append(given if may_be_pointer else mine)
+    return Table(name, merged, loose=True)
 
 
-def make_prepared_packer(
-    codes: Sequence[str], parameters: Sequence[Parameter], layout: Layout
-) -> Packer:
-    """Return a function like `make_packer`'s for prepared calls, which take numbers of any type."""
-    names: dict[str, Any] = {}
-    body = ""
-    for i, (code, parameter) in enumerate(zip(codes, parameters, strict=True)):
-        a = f"a{i}"
-        if may_be_pointer(code, parameter):
-            body += _pointer(_NUMBER_OR_POINTER, a, parameter, names)
-        elif code.endswith("s"):
-            body += "\n    return UNUSUAL"  # `struct` would cut or fill up bytes
-        else:
-            body += _NUMBER.format(a=a)
-    return _generate(len(codes), body, names, layout)
+def _end(parameter: Parameter) -> int:
+    return parameter.offset + parameter.size
 
 
-def may_be_pointer(code: str, parameter: Parameter) -> bool:
-    """Tell whether a parameter with this code of `struct` may be a pointer."""
-    return code in tuple("PnNlLqQ") and (parameter.is_pointer or parameter.dtype is None)
+def _dtype_of(code: str) -> Any:
+    if code.endswith("s"):
+        return f"V{code[:-1] or 1}"
+    return {"P": "P", "n": np.intp, "N": np.uintp, "c": "b"}.get(code, code)
 
 
-def _pointer(template: str, a: str, parameter: Parameter, names: dict[str, Any]) -> str:
-    names[f"{a}_dtype"] = parameter.dtype
-    return template.format(a=a, same=f"{a}.dtype is {a}_dtype and" if parameter.dtype else "")
-
-
-def _generate(count: int, body: str, names: dict[str, Any], layout: Layout) -> Packer:
-    names |= {**_NAMES, "pack_into": layout.pack_into}
-    listed = "".join(f"a{i}, " for i in range(count))
-    source = (
-        f"def pack(block, arguments, device_id):\n"
-        f"    answer = USUAL\n"
-        f"    ({listed}) = arguments{body}\n"
-        f"    pack_into(block, 0, {listed})\n"
-        f"    return answer\n"
-    )
-    exec(compile(source, f"<{__name__}>", "exec"), names)  # as dataclasses and namedtuple do
-    packer: Packer = names["pack"]
-    return packer
+def codes_of(arg_types: Any, caller: str) -> list[str]:
+    """Return the codes of `struct` that PyCUDA reads in the types given to ``prepare``."""
+    if isinstance(arg_types, bytes) or not isinstance(arg_types, Iterable):
+        raise TypeError(
+            f"{caller}: arg_types is {named(arg_types)}; a str of struct's codes, e.g. 'PPi', or a "
+            "sequence of such and of NumPy's types is accepted"
+        )
+    codes = []
+    for kind in [arg_types] if isinstance(arg_types, str) else arg_types:
+        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
+            kind = np.dtype(kind)
+        if isinstance(kind, np.dtype):
+            codes.append(f"{kind.itemsize}s" if kind.char == "V" else kind.char)
+            continue
+        for count, code in re.findall(r"(\d*)\s*(\S)", kind if isinstance(kind, str) else "P"):
+            if code not in _INTEGERS + "efdFDs":
+                raise TypeError(
+                    f"{caller}: {code!r} in {kind!r} is no type's code; those of struct are "
+                    "accepted: P for pointers, i for int, f for float, ..."
+                )
+            codes += [count + code] if code == "s" else [code] * int(count or 1)
+    return codes

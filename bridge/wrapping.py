@@ -9,7 +9,7 @@ from typing import Any
 from . import context
 from .arrays import call
 from .context import primary_context
-from .errors import named, runs_later
+from .errors import named
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -18,7 +18,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Parameters
     ----------
     func : callable
-        Any function of GPUArrays, e.g. ``pycuda.cumath.exp`` or an ``ElementwiseKernel``.
+        Any function of GPUArrays, e.g. ``pycuda.cumath.exp`` or an ``ElementwiseKernel``; no
+        coroutine and no generator, whose body runs after the call.
 
     Returns
     -------
@@ -29,7 +30,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Raises
     ------
     TypeError
-        If `func` cannot be called, or is a coroutine or a generator, whose body runs later.
+        If `func` cannot be called.
     ContextError, TypeError, ValueError
         On calling, as `as_pycuda` and `as_cupy`.  ValueError also while CuPy's current stream is
         captured into a graph.
@@ -52,12 +53,6 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         raise TypeError(
             f"wrap_pycuda: func is {named(func)}; a callable is accepted: wrap the function, then "
             "call it with the arrays"
-        )
-    name = getattr(func, "__name__", "wrap_pycuda")
-    if runs_later(func):
-        raise TypeError(
-            f"wrap_pycuda: {name} is a coroutine or a generator, whose body runs after the call, "
-            "where nothing is ordered; wrap the functions that it calls"
         )
 
     @functools.wraps(func)

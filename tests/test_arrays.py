@@ -467,3 +467,13 @@ def test_a_view_whose_strides_were_changed_in_place_is_another_view():
     back = bridge.as_pycuda(view)
     assert back is not a
     assert back.strides == (12, 4)
+
+
+def test_a_shape_that_was_set_on_its_own_is_refused():
+    a = gpuarray.to_gpu(np.arange(6.0))
+    for _ in range(2):
+        a.shape = (2, 3)
+        with pytest.raises(ValueError, match=r"shape \(2, 3\), but strides \(8,\).*a.reshape"):
+            bridge.as_cupy(a)
+        a.shape = (6,)
+        bridge.as_cupy(a)

@@ -56,6 +56,12 @@ def test_the_second_context_of_pycuda_autoinit_is_refused(python, cupy_first, sw
     assert "`import bridge.autoinit` in place of pycuda.autoinit" in done.stdout
 
 
+def test_a_device_that_is_not_there_is_said(python):
+    done = python("import bridge.autoinit", devices=1, CUDA_DEVICE="99")
+    assert "ContextError: PyCUDA cannot use a device" in done.stderr
+    assert "CUDA_DEVICE is '99', and this process sees" in done.stderr
+
+
 def test_modules_that_import_pycuda_autoinit_later_get_the_shared_context(python):
     done = python(
         """

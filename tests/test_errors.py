@@ -449,7 +449,7 @@ f(cupy.zeros(N), n, v, block=32)
 f(strided, n, v, block=32)
     ValueError: is not contiguous (shape (8,), strides (8,)); pass a contiguous copy
 f(without_memory(), n, v, block=32)
-    ValueError: fill: argument 0 (`float *x`): the array has no memory
+    ValueError: fill: argument 0 (`float *x`) has no memory
 f(4096, n, v, block=32)
     TypeError: but the kernel takes a pointer; a device array is accepted, or an address as numpy.
 f(1.5, n, v, block=32)
@@ -491,15 +491,13 @@ f(np.int64(-1), n, v, block=32)
 f(drv.InOut(np.zeros(4, ">f4")), 4, 7, block=32)
     TypeError: is an array of >f4, but the kernel takes float32
 move(1, np.zeros(2, POINT), 1, block=32)
-    TypeError: move: argument 1 (`struct point p`) is a host numpy.ndarray; move it to the device
+    TypeError: move: argument 1 (`point p`) is a numpy.ndarray, but the kernel takes 24 bytes by
 move(1, np.zeros((), "u8")[()], 1, block=32)
     TypeError: of 8 bytes, but the kernel's parameter has 24
 move(1, x, 1, block=32)
-    TypeError: is a device pointer, but the kernel's parameter has 24 bytes
+    TypeError: argument 1 (`point p`) is a cupy.ndarray, but the kernel takes 24 bytes by value
 move(1, np.zeros((), POINT)[()], np.float64(1), block=32)
-    TypeError: argument 2 (`real by`) is a float64 of 8 bytes, but the kernel's parameter has 4
-move(1, np.zeros((), POINT)[()], 1.0, block=32)
-    TypeError: is the Python float 1.0, which has no width; say numpy.float32 or numpy.float64
+    TypeError: argument 2 (`float by`) is the numpy.float64 1.0, but the kernel takes float32
 f(x, n, v)
     ValueError: fill: block is missing; give one, e.g. block=(128, 1, 1)
 f(x, n, v, block=(32, 0, 1))
@@ -545,7 +543,7 @@ f(x, n, v, block=32, stream=-1)
 f(x, n, v, block=32, texrefs=[object()])
     NotImplementedError: fill: texrefs: texture and surface references are gone since CUDA 12
 f(x, n, v, block=32, blocks=1)
-    TypeError: Function.__call__() got an unexpected keyword argument 'blocks'
+    TypeError: got an unexpected keyword argument 'blocks'
 
 # Prepared calls.
 f.prepare(3)
@@ -553,43 +551,41 @@ f.prepare(3)
 f.prepare("Pi")
     TypeError: fill: 2 types prepared for 3 parameters: fill(float *x, int n, float v)
 f.prepare(["P", np.int64, np.float32])
-    TypeError: of 8 bytes, but the parameter is another, of 4: fill(float *x, int n, float v)
+    TypeError: of 8 bytes, but the parameter is another, `int n`, of 4
 f.prepare("Piz")
     TypeError: 'z' in 'Piz' is no type's code; those of struct are accepted: P for pointers
 f.prepare("iif")
-    TypeError: fill: type 0 is 'i', of 4 bytes, but the parameter is another, of 8
+    TypeError: fill: type 0 is 'i', of 4 bytes, but the parameter is another, `float *x`, of 8
 f.prepare("dif")
-    TypeError: fill: type 0 is 'd', of 8 bytes, but the parameter is another, of 8
+    TypeError: fill: type 0 is 'd', of 8 bytes, but the parameter is another, `float *x`, of 8
 f.prepare("Pff")
-    TypeError: fill: type 1 is 'f', of 4 bytes, but the parameter is another, of 4
+    TypeError: fill: type 1 is 'f', of 4 bytes, but the parameter is another, `int n`, of 4
 f.prepare("Pif", texrefs=[object()])
     NotImplementedError: fill: texrefs: texture and surface references are gone since CUDA 12
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)
     TypeError: fill: it is not prepared; call prepare(arg_types) before the prepared calls
 prepared.prepared_call(1, 32, x, 8)
-    TypeError: fill: prepared for P, i, f, but the number of arguments is 2
+    TypeError: fill: 2 arguments for 3 parameters: fill(float *x, int n, float v)
 prepared.prepared_call(1, 32, x, [1], 1.0)
-    TypeError: fill: argument 1 is [1], but 'i' is prepared: a number is accepted
+    TypeError: fill: argument 1 (`int n`) is [1], but the kernel takes int32 by value
 prepared.prepared_call(1, 32, x, np.zeros(3), 1.0)
-    TypeError: fill: argument 1 is a numpy.ndarray, but 'i' is prepared: a number is accepted
+    TypeError: fill: argument 1 (`int n`) is a numpy.ndarray, but the kernel takes int32 by value
 prepared.prepared_call(1, 32, x, x, 1.0)
-    TypeError: fill: argument 1 is a cupy.ndarray, but 'i' is prepared: a number is accepted
+    TypeError: fill: argument 1 (`int n`) is a cupy.ndarray, but the kernel takes int32 by value
 prepared.prepared_call(1, 32, x, 1 << 40, 1.0)
-    TypeError: fill: argument 1 is 1099511627776, but 'i' is prepared:
+    OverflowError: fill: argument 1 (`int n`) is 1099511627776, which does not fit into int32
 prepared.prepared_call(1, 32, np.zeros(N, np.float32), 8, 1.0)
     TypeError: fill: argument 0 (`float *x`) is a host numpy.ndarray; move it to the device first
 prepared.prepared_call(1, 32, cupy.zeros(N), 8, 1.0)
     TypeError: fill: argument 0 (`float *x`) is an array of float64, but the kernel takes float32
-prepared.prepared_call(1, 32, drv.In(np.zeros(N, np.float32)), 8, 1.0)
-    TypeError: is a pycuda.driver.In, which prepared calls do not take; call the function itself
 prepared.prepared_call(1, 32, x, 8, 1.0, 3)
-    TypeError: fill: prepared for P, i, f, but the number of arguments is 4
+    TypeError: fill: 4 arguments for 3 parameters: fill(float *x, int n, float v)
 prepared.prepared_call(1, 32, x, 1.5, 1.0)
-    TypeError: fill: argument 1 is 1.5, but 'i' is prepared:
+    TypeError: fill: argument 1 (`int n`) is 1.5, but the kernel takes int32 by value; pass an int
 prepared.prepared_call(1, 32, cupy.zeros((N, 2), "f")[:, 0], 8, 1.0)
     ValueError: is not contiguous
 prepared.prepared_async_call(1, 32, stream, x, 1.5, 1.0)
-    TypeError: fill: argument 1 is 1.5, but 'i' is prepared:
+    TypeError: fill: argument 1 (`int n`) is 1.5, but the kernel takes int32 by value; pass an int
 prepared.prepared_async_call(1, 32, stream, cupy.zeros(N), 8, 1.0)
     TypeError: is an array of float64, but the kernel takes float32
 prepared.prepared_call(1.0, 32, x, 8, 1.0)
@@ -609,7 +605,7 @@ launch(module, x, grid=1, block=32)
 launch(plain, np.zeros(3), n, v, grid=1, block=32)
     TypeError: launch: argument 0 is a host numpy.ndarray; move it to the device first
 launch(plain, x, 8, v, grid=1, block=32)
-    TypeError: is the Python int 8, which has no width; say numpy.int32 or numpy.int64
+    TypeError: is the Python int 8, which has no width; say numpy.int32(...)
 launch(plain, "x", n, v, grid=1, block=32)
     TypeError: launch: argument 0 is 'x'; a GPUArray, a cupy.ndarray
 launch(plain, x, n, np.longdouble(1), grid=1, block=32)
@@ -617,7 +613,7 @@ launch(plain, x, n, np.longdouble(1), grid=1, block=32)
 launch(plain, strided, n, v, grid=1, block=32)
     ValueError: launch: argument 0 is not contiguous (shape (8,), strides (8,))
 launch(plain, without_memory(), n, v, grid=1, block=32)
-    ValueError: launch: argument 0: the array has no memory: its gpudata is None, its shape (8,)
+    ValueError: launch: argument 0 has no memory: its gpudata is None, its shape (8,)
 launch(plain, Interface(mask=x), n, v, grid=1, block=32)
     BufferError: launch: argument 0: the argument's __cuda_array_interface__ has a mask
 launch(plain, x, n, v, grid=(True, 1), block=32)

@@ -1,149 +1,213 @@
-"""What is read of a kernel's parameters in its source; what cannot be known stays unknown."""
+"""What the compiler tells of a kernel's parameters: the real NVRTC, also without a GPU."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from conftest import ON_GPU, run_python
 
-from bridge.signature import kernel_names, read_parameters
+from bridge.signature import kernel_names
 
-# The declaration of one parameter -> (is a pointer, dtype); None is "not known".
+BEFORE = """
+#include <stdint.h>
+#include <cuda_fp16.h>
+#include <cuComplex.h>
+#include <pycuda-complex.hpp>
+#define PTR *
+typedef double real; typedef float *row; using index = unsigned long long;
+struct point { char name; double x; }; enum mode { fast, slow };
+namespace filters { enum class edge : char { wrap }; template <class T> struct box { T of; }; }
+template <mode m> struct flag { char of; }; namespace { struct hidden { int of; }; }
+"""
+# The declaration of one parameter -> the type that is shown, if it is a pointer, and the dtype;
+# None is "not known".
 PARAMETERS = {
-    "float *x": (True, "float32"),
-    "float* x": (True, "float32"),
-    "const float *__restrict__ x": (True, "float32"),
-    "float const * const x": (True, "float32"),
-    "volatile double *x": (True, "float64"),
-    "float x[]": (True, "float32"),
-    "float x[16]": (True, "float32"),
-    "float *": (True, "float32"),
-    "int n": (False, "int32"),
-    "int": (False, "int32"),
-    "const unsigned n": (False, "uint32"),
-    "unsigned int n": (False, "uint32"),
-    "int unsigned n": (False, "uint32"),
-    "short int n": (False, "int16"),
-    "unsigned short n": (False, "uint16"),
-    "long n": (False, "int64"),
-    "unsigned long int n": (False, "uint64"),
-    "long long n": (False, "int64"),
-    "unsigned long long n": (False, "uint64"),
-    "char c": (False, "int8"),
-    "signed char c": (False, "int8"),
-    "unsigned char c": (False, "uint8"),
-    "bool b": (False, "bool"),
-    "float f": (False, "float32"),
-    "double d": (False, "float64"),
-    "float half": (False, "float32"),
-    "half h": (False, "float16"),
-    "__half *h": (True, "float16"),
-    "size_t n": (False, "uint64"),
-    "uint8_t *x": (True, "uint8"),
-    "int64_t n": (False, "int64"),
-    "uint n": (False, "uint32"),
-    "cudaTextureObject_t t": (False, "uint64"),
-    "void *p": (True, None),
-    "float **p": (True, None),
-    "float4 *v": (True, None),
-    "float2 v": (None, None),
-    "real *x": (True, None),
-    "real x": (None, None),
-    "struct point p": (None, None),
-    "struct point *p": (True, None),
-    "pycuda::complex<float> *z": (True, None),
-    "pycuda::complex<float> z": (None, None),
-    "float (*p)[3]": (None, None),
-    "const float &x": (None, None),
-    "unsigned_thing n": (None, None),
-    "[[maybe_unused]] double d": (False, "float64"),
-    "[[maybe_unused]] float *x": (True, "float32"),
-    "unsigned __int128 n": (None, None),
-    "unsigned __int128 *n": (True, None),
-    "float PTR x": (None, None),
-    "float *PTR x": (True, None),
-}
+    "float *x": ("float *x", True, "float32"),
+    "float* x": ("float *x", True, "float32"),
+    "const float *__restrict__ x": ("const float *x", True, "float32"),
+    "float const * const x": ("const float *x", True, "float32"),
+    "volatile double *x": ("double volatile *x", True, "float64"),
+    "float x[]": ("float *x", True, "float32"),
+    "float x[16]": ("float *x", True, "float32"),
+    "float x[4][3]": ("float (*) [3] x", True, None),
+    "float *": ("float *", True, "float32"),
+    "int n": ("int n", False, "int32"),
+    "int": ("int", False, "int32"),
+    "const unsigned n": ("unsigned int n", False, "uint32"),
+    "int unsigned n": ("unsigned int n", False, "uint32"),
+    "short int n": ("short n", False, "int16"),
+    "unsigned short n": ("unsigned short n", False, "uint16"),
+    "long n": ("long n", False, "int64"),
+    "unsigned long int n": ("unsigned long n", False, "uint64"),
+    "long long n": ("long long n", False, "int64"),
+    "index n": ("unsigned long long n", False, "uint64"),
+    "char c": ("char c", False, "int8"),
+    "signed char c": ("signed char c", False, "int8"),
+    "unsigned char c": ("unsigned char c", False, "uint8"),
+    "bool b": ("bool b", False, "bool"),
+    "bool *b": ("bool *b", True, "bool"),
+    "float f": ("float f", False, "float32"),
+    "double d": ("double d", False, "float64"),
+    "float half": ("float half", False, "float32"),
+    "half h": ("__half h", False, "float16"),
+    "const __half *h": ("const __half *h", True, "float16"),
+    "size_t n": ("unsigned long n", False, "uint64"),
+    "ptrdiff_t n": ("long n", False, "int64"),
+    "uint8_t *x": ("unsigned char *x", True, "uint8"),
+    "int64_t n": ("long long n", False, "int64"),
+    "uint n": ("unsigned int n", False, "uint32"),
+    "cudaTextureObject_t t": ("unsigned long long t", False, "uint64"),
+    "cudaSurfaceObject_t t": ("unsigned long long t", False, "uint64"),
+    "void *p": ("void *p", True, None),
+    "const void *p": ("const void *p", True, None),
+    "float **p": ("float **p", True, None),
+    "const float *const *p": ("const float *const*p", True, None),
+    "float4 *v": ("float4 *v", True, "float32"),
+    "const double2 *v": ("const double2 *v", True, "float64"),
+    "float2 v": ("float2 v", False, "float32"),
+    "uchar4 v": ("uchar4 v", False, "uint8"),
+    "longlong2 v": ("longlong2 v", False, "int64"),
+    "dim3 v": ("dim3 v", False, None),
+    "real *x": ("double *x", True, "float64"),
+    "const real x": ("double x", False, "float64"),
+    "row x": ("float *x", True, "float32"),
+    "const row *x": ("float *const*x", True, None),
+    "point p": ("point p", False, None),
+    "struct point p": ("point p", False, None),
+    "const struct point *p": ("const point *p", True, None),
+    "enum mode m": ("mode m", False, None),
+    "filters::edge e": ("filters::edge e", False, None),
+    "filters::box<float *> b": ("filters::box<float*> b", False, None),
+    "flag<slow> f": ("flag<(mode)1> f", False, None),
+    "hidden h": ("(anonymous namespace)::hidden h", False, None),
+    "filters::box<float> b": ("filters::box<float> b", False, None),
+    "filters::box<real> *b": ("filters::box<double> *b", True, None),
+    "pycuda::complex<float> *z": ("pycuda::complex<float> *z", True, "complex64"),
+    "pycuda::complex<double> z": ("pycuda::complex<double> z", False, "complex128"),
+    "cuComplex z": ("float2 z", False, "float32"),
+    "const cuDoubleComplex *z": ("const double2 *z", True, "float64"),
+    "float (*p)[3]": ("float (*) [3]", True, None),
+    "float (*p)(float)": ("float (*)(float)", True, None),
+    "decltype(1.f) x": ("float", False, "float32"),
+    "[[maybe_unused]] double d": ("double d", False, "float64"),
+    "__grid_constant__ const point p": ("point p", False, None),
+    "unsigned __int128 n": ("unsigned __int128 n", False, None),
+    "unsigned __int128 *n": ("unsigned __int128 *n", True, None),
+    "float PTR x": ("float *x", True, "float32"),
+    "float x = 3 > 2": ("float x", False, "float32"),
+}  # fmt: skip
 
-
-def found(source, name="f", options=()):
-    parameters = read_parameters(source, name, options)
-    if parameters is None:
-        return None
-    return [(p.is_pointer, None if p.dtype is None else str(p.dtype)) for p in parameters]
-
-
-@pytest.mark.parametrize("declaration", PARAMETERS)
-def test_a_parameter(declaration):
-    source = f"__global__ void f(double *before, {declaration}, int after) {{ }}"
-    expected = [(True, "float64"), PARAMETERS[declaration], (False, "int32")]
-    assert found(source) == expected
-    assert read_parameters(source, "f")[1].text == declaration
-
-
-ONE_FLOAT = [(True, "float32")]
+ONE_FLOAT = [("float *x", True, "float32")]
 SOURCES = {
     "no parameters": ("__global__ void f() { }", []),
     "void": ("__global__ void f(void) { }", []),
     "launch bounds": ("__global__ void __launch_bounds__(64, 2) f(float *x) { }", ONE_FLOAT),
-    "words before": ('extern "C" __global__ static void f(float *x) { }', ONE_FLOAT),
-    "words behind void": ("__global__ void\nf ( float\n*x ) { }", ONE_FLOAT),
+    "words before": ('extern "C" __global__ void f(float *x) { }', ONE_FLOAT),
+    "static": ("static __global__ void f(float *x) { }", ONE_FLOAT),
     "declared and defined": (
         "__global__ void f(float *); __global__ void f(float *x) { }",
-        ONE_FLOAT,
+        [("float *", True, "float32")],
     ),
-    "commented out": ("// __global__ void f(int n);\n__global__ void f(float *x) { }", ONE_FLOAT),
     "in a comment": ("/* __global__ void f(int n) */ __global__ void f(float *x) { }", ONE_FLOAT),
-    "a comment inside": ("__global__ void f(float *x /* , int n */) { }", ONE_FLOAT),
-    "in a literal": ('const char *s = "__global__ void f(int n)"; __global__ void f(float *x) { }',
-                     ONE_FLOAT),
-    "another kernel": ("__global__ void ff(int n) { } __global__ void f(float *x) { }", ONE_FLOAT),
-    "a device function": ("__device__ void f(int n) { } ", None),
-    "not there": ("__global__ void g(int n) { } ", None),
-    "a template": ("template <class T> __global__ void f(float *x, T n) { }", None),
-    "two of that name": ("__global__ void f(float *x) { } __global__ void f(int n) { }", None),
-    "two branches": (
-        "#ifdef A\n__global__ void f(float *x) {}\n#else\n__global__ void f(int *x) {}\n#endif",
+    "a device function": ("__device__ void g(int n) { } ", None),
+    "a template": ("}template <class T> __global__ void f(float *x, T n) { }\nnamespace {", None),
+    "two of that name": (
+        "}__global__ void f(float *x) { } __global__ void f(int n) { }\nnamespace {",
         None,
     ),
-    "a branch inside": ("__global__ void f(float *x\n#ifdef A\n, int n\n#endif\n) { }", None),
-    "a default": ("__global__ void f(float *x, int n = 3 > 2) { }", None),
-    "from a macro": ("#define K(n) __global__ void n(float *x)\nK(f) { }", None),
-    "a type of the macro's": ("#define T float\n__global__ void f(T *x) { }", [(True, None)]),
-    "a keyword redefined": ("#define float double\n__global__ void f(float *x) { }", None),
-    "a name redefined": ("typedef float half;\n__global__ void f(half *x) { }", [(True, None)]),
-    "a name used": ("using half = float;\n__global__ void f(half *x) { }", [(True, None)]),
-    "a struct's name": (
-        "typedef struct { int a; } uint;\n__global__ void f(uint x) { }",
-        [(None, None)],
+    "two branches": (
+        "#ifdef A\n__global__ void f(float *x) {}\n#else\n__global__ void f(int *x) {}\n#endif",
+        [("int *x", True, "int32")],
     ),
-    "a struct's name, aligned": (
-        "struct __align__(8) half { int a; };\n__global__ void f(half *x) { }",
-        [(True, None)],
+    "a branch inside": (
+        "__global__ void f(float *x\n#ifndef A\n, int n\n#endif\n) { }",
+        [("float *", True, "float32"), ("int", False, "int32")],
     ),
-    "a header of the user's": (
-        '#include "mine.h"\n__global__ void f(half *x, float *y) { }',
-        [(True, None), (True, "float32")],
+    "from a macro": (
+        "#define K(n) __global__ void n(float *x)\nK(f) { }",
+        [("float *", True, "float32")],
     ),
-    "in a branch": ("#if 0\n__global__ void f(int n) { }\n#endif\nKERNEL(f)(float *x) { }", None),
-    "behind a branch": ("#if 0\nint n;\n#endif\n__global__ void f(float *x) { }", ONE_FLOAT),
-    "a spliced comment": (
-        "// here \\\r\n__global__ void f(int n);\r\n__global__ void f(float *x) { }",
+    "a keyword redefined": (
+        "#define float double\n__global__ void f(float *x) { }",
+        [("double *x", True, "float64")],
+    ),
+    "macros F and T": ("#define F 1\n#define T float\n__global__ void f(T *x) { }", ONE_FLOAT),
+    "complex numbers of Thrust": (
+        '}\n#include <thrust/complex.h>\nextern "C" {\n'
+        "__global__ void f(thrust::complex<float> *z, thrust::complex<double> s) { }",
+        [
+            ("thrust::complex<float> *z", True, "complex64"),
+            ("thrust::complex<double> s", False, "complex128"),
+        ],
+    ),
+    "one that is left out": (
+        "#if 0\n__global__ void g(int n) { }\n#endif\n__global__ void f(float *x) { }",
         ONE_FLOAT,
     ),
-    "a pointer's name": ("typedef float *half;\n__global__ void f(half x) { }", [(None, None)]),
-}  # fmt: skip
+}
+OPTIONS = {
+    "-DREAL=double": [("double *x", True, "float64")],
+    "-DREAL=float": ONE_FLOAT,
+    "-DREAL=float -std=c++14": ONE_FLOAT,
+    "-DREAL=float -std=c++11": None,  # no variable templates
+}
+CASES = {
+    **{
+        declaration: (
+            f'}}{BEFORE}extern "C" {{\n__global__ void f(int first, {declaration}) {{ }}',
+            [],
+        )
+        for declaration in PARAMETERS
+    },
+    **{name: (source, []) for name, (source, _) in SOURCES.items()},
+    **{option: ("__global__ void f(REAL *x) { }", option.split()) for option in OPTIONS},
+}
 
 
-@pytest.mark.parametrize(("source", "expected"), SOURCES.values(), ids=SOURCES)
-def test_a_source(source, expected):
-    assert found(source) == expected
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    """What is read of each of `CASES`, in another process: see `test_compiler.compiled`."""
+    cases = tmp_path_factory.mktemp("nvrtc") / "cases.json"
+    cases.write_text(json.dumps(CASES))
+    script = f"""
+    import json
+    {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
+    import bridge.compiler as compiler
+    from bridge.signature import expression, kernel_names, read_signature
+
+    def shown(one):
+        if one.dtype is None:
+            return one.text, one.is_pointer, None
+        base = one.dtype if one.dtype.fields is None else one.dtype[0]
+        return one.text, one.is_pointer, str(base)
+
+    def attempt(source, options):
+        request = compiler.Request(source, "", options, False, False, None, None, False, [])
+        names = sorted({{"f", *kernel_names(source)}})
+        mangled = compiler.compile(request, "sm_90", names).mangled.get(expression("f"))
+        return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
+
+    with open({str(cases)!r}) as file:
+        cases = json.load(file)
+    print(json.dumps({{name: attempt(*case) for name, case in cases.items()}}))
+    """
+    done = run_python(script, devices=0)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return {name: row and [tuple(one) for one in row] for name, row in found.items()}
 
 
-def test_macros_of_the_options_count():
-    source = "__global__ void f(float *x, size_t n) { }"
-    assert found(source, options=["-Dfloat=double"]) is None
-    assert found(source, options=["-Dsize_t=int"]) == [(True, "float32"), (None, None)]
-    assert found(source, options=["-D", "size_t=int"]) == [(True, "float32"), (None, None)]
-    assert found(source, options=["--define-macro=size_t"])[1] == (None, None)
-    assert found(source, options=["-DN=3"]) == [(True, "float32"), (False, "uint64")]
+@pytest.mark.parametrize("declaration", PARAMETERS)
+def test_a_parameter(declaration, read):
+    first, found = read[declaration]
+    assert found == PARAMETERS[declaration]
+    assert first[1:] == (False, "int32")
+
+
+@pytest.mark.parametrize("name", [*SOURCES, *OPTIONS])
+def test_a_source(name, read):
+    assert read[name] == (SOURCES[name][1] if name in SOURCES else OPTIONS[name])
 
 
 def test_the_names_of_kernels():
@@ -151,6 +215,7 @@ def test_the_names_of_kernels():
     // __global__ void not_this(int n);
     __global__ void second(float *x) { }
     extern "C" __global__ void __launch_bounds__(256, 2) first(int n) { helper(n); }
+    template <class T, int n = 3> static __global__ void nor_this(T n) { }
     __device__ int helper(int n) { return n; }
     """
     assert kernel_names(source) == ["first", "second"]

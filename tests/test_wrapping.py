@@ -74,30 +74,6 @@ def test_a_container_without_arrays_is_the_object_it_was():
     assert bridge.wrap_pycuda(lambda value: value)(plain) is plain
 
 
-async def coroutine():
-    pass
-
-
-def generator():
-    yield
-
-
-async def asynchronous_generator():
-    yield
-
-
-class Later:
-    async def __call__(self):
-        pass
-
-
-@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator, Later()])
-@pytest.mark.parametrize("decorator", [bridge.wrap_pycuda, bridge.primary_context()])
-def test_what_runs_after_the_call_is_refused(decorator, function):
-    with pytest.raises(TypeError, match="(wrap_pycuda|primary_context): .* is a coroutine or a"):
-        decorator(function)
-
-
 def test_what_is_written_in_place_is_seen():
     x = cupy.zeros(8, np.float32)
     bridge.wrap_pycuda(lambda a: a.fill(np.float32(7)))(x)

@@ -160,6 +160,21 @@ def _has_variables(image: Path) -> bool:
     return any(kind in "BD" and name != "hostcuda_kernels" for _, kind, name in symbols)
 
 
+def lowered_name(image: bytes, expressions: list[str], name: str) -> str:
+    """Answer the mangled name of a variable's address; a kernel is found by its own text."""
+    if not name.startswith("&"):
+        return name
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(image)
+        file.flush()
+        symbols = _run(["nm", "-D", "--defined-only", file.name])
+        relocations = _run(["readelf", "-Wr", file.name])
+    at = {symbol: int(address, 16) for address, _, symbol in map(str.split, symbols.splitlines())}
+    used = at[f"hostcuda_use_{expressions.index(name)}"]
+    target = re.search(rf"^0*{used:x} .*_RELATIVE\s+(\w+)$", relocations, re.MULTILINE)[1]
+    return next(symbol for symbol in at if symbol[0] == "_" and at[symbol] == int(target, 16))
+
+
 def compiler_key() -> str:
     """Name what compiled kernels depend on besides their source, for the caches of others."""
     digest = hashlib.sha256(CXX.encode())
@@ -200,8 +215,12 @@ def _host_source(text: str, name_expressions: Iterable[str]) -> str:
         before = re.split(r"[;{}]", text[: match.start()])[-1]
         if not re.search(r"\btemplate\s*<", before):  # templates are named by expressions
             rows[match[1]] = f"hostcuda_entry<&{match[1]}>::make(nullptr)"
-    for name in name_expressions:
-        rows[name] = f'hostcuda_entry<&{name}>::make("{name}")'
+    uses = ""
+    for index, name in enumerate(name_expressions):
+        if name.startswith("&"):  # a variable's address: see `lowered_name`
+            uses += f"void *hostcuda_use_{index} = {name};\n"
+        else:
+            rows[name] = f'hostcuda_entry<&{name}>::make("{name}")'
     # Kernels older than Volta, PyCUDA's reductions among them, count on the threads of a warp
     # running in step where they write through a pointer to volatile. Here such a write waits.
     for pointer in set(re.findall(_VOLATILE, text)):
@@ -210,4 +229,4 @@ def _host_source(text: str, name_expressions: Iterable[str]) -> str:
     text = re.sub(r"(?:\bstatic\s+)?\b__shared__\b", "static", text)
     text = re.sub(r"\b__global__\b", "", text)
     table = "".join(f"{row}, " for row in rows.values())
-    return f'{text}\nextern "C" hostcuda_kernel hostcuda_kernels[] = {{{table}{{}}}};\n'
+    return f'{text}\n{uses}extern "C" hostcuda_kernel hostcuda_kernels[] = {{{table}{{}}}};\n'

@@ -191,9 +191,16 @@ def replace_nvrtc() -> None:
         program = programs[key]
         try:
             program.image = _build.compile(program.source, options, program.expressions)
+            return
         except _build.CompileError as error:
             program.log = str(error)
-            raise Refused from None
+        for expression in program.expressions:
+            try:
+                _build.compile(program.source, options, [expression])
+            except _build.CompileError as error:
+                program.log += f"__nv_name_map(1): error: {error}\n"
+                program.log += f"  #pragma nv_mangled_name {expression}\n"
+        raise Refused
 
     def get_ptx(key: int) -> bytes:
         # CuPy compiles an empty source to learn the compiler's version from the comments.
@@ -209,7 +216,9 @@ def replace_nvrtc() -> None:
         "getCUBIN": lambda key: programs[key].image,
         "getProgramLog": lambda key: programs[key].log,
         "addNameExpression": lambda key, name: programs[key].expressions.append(name),
-        "getLoweredName": lambda key, name: name,  # modules find expressions by their own text
+        "getLoweredName": lambda key, name: _build.lowered_name(
+            programs[key].image, programs[key].expressions, name
+        ),
     }
     for name, function in replacements.items():
         if not hasattr(nvrtc, name):

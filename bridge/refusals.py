@@ -1,28 +1,25 @@
-"""What launches of either library's functions have in common: extents, order, CUDA's refusals."""
+"""What a launch cannot have: extents, captures, and what CUDA refuses, with the reason."""
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import runtime
+from cupy.cuda import driver, runtime
 
 from . import context
 from .errors import named
-from .streams import is_capturing, order
+from .streams import is_capturing
+
+# OverflowError: too large for CUDA's types.
+REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)
 
 
 def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
     """Return the three extents of a grid or a block, given as 1 to 3 ints."""
-    if type(value) is tuple and 1 < len(value) < 4:  # the usual forms, without the slower checks
-        x, y, z = value if len(value) == 3 else (*value, 1)
-        if type(x) is type(y) is type(z) is int and x > 0 and y > 0 and z > 0:
-            return x, y, z
     sizes = tuple(value) if isinstance(value, Sequence) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(map(_is_integer, sizes)):
         raise TypeError(
@@ -47,60 +44,20 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def run_in_order(
-    start: Callable[[], None],
-    here: int,
-    there: int,
-    device_id: int,
-    of_pycuda: bool,
-    handlers: Sequence[Any],
-    caller: str,
-    timed: bool = False,
-) -> Callable[[], float] | None:
-    """Call `start`, which launches on stream `there`, as if it were on CuPy's stream `here`.
-
-    With PyCUDA's memory among the arguments, also as if on PyCUDA's default stream.  The handlers
-    (``pycuda.driver.In``, ``Out``) copy there before and after.  Of a timed launch, return a
-    function that waits for it, and returns the seconds.
-    """
+def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
+    """Raise ValueError for a launch on stream `there` that CuPy's stream `here` cannot capture."""
     if here != there and not there and is_capturing(here):
         raise ValueError(
             f"{caller}: CuPy's current stream is being captured into a graph, but the launch would "
             "go to the default stream, which cannot be; give it the captured stream, e.g. capture "
             "under `with bridge.use_stream(stream):`, stream a pycuda.driver.Stream"
         )
-    if (handlers or timed) and (is_capturing(there) or is_capturing(here)):
+    if waits and (is_capturing(there) or is_capturing(here)):
         raise ValueError(
             f"{caller}: for pycuda.driver.In, Out and InOut, and for the time of a kernel, the "
             "host waits, which cannot be captured into a graph; pass device arrays, copy before "
             "and after, and time the graph"
         )
-    if timed:
-        if reason := context.failure():
-            raise drv.LaunchError(f"{caller}: {reason}")
-        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-    others = {here, 0} if of_pycuda else {here}
-    others.discard(there)
-    for handler in handlers:
-        handler.pre_call(None)
-    for other in others:
-        order(there, other, device_id)
-    if timed:
-        runtime.eventRecord(begin.ptr, there)
-    start()
-    if timed:
-        runtime.eventRecord(end.ptr, there)
-    for other in others:
-        order(other, there, device_id)
-    for handler in handlers:
-        if hasattr(handler, "post_call"):
-            handler.post_call(None)
-    return functools.partial(_seconds, begin, end) if timed else None
-
-
-def _seconds(begin: Any, end: Any) -> float:
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
 
 
 def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
@@ -111,24 +68,21 @@ def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
 
 
 def explain(
-    error: Exception,
-    function: Any,
-    extents: tuple[int, ...],
-    shared: int,
-    device_id: int,
-    caller: str,
+    error: Exception, launcher: Any, grid: Any, block: Any, shared: int, device_id: int
 ) -> Any:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
-    `error` is of either library, or an OverflowError; `extents` are the grid's and the block's.
+    `error` is of either library, or an OverflowError.
     """
     text = str(error)
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
     if "too many resources" in text:
         kind = drv.LaunchError
     if not context.failure():
+        extents = *extent(grid, "grid", launcher.name), *extent(block, "block", launcher.name)
+        function = getattr(launcher, "function", launcher)
         text = _reason(text, function, extents, shared, device_id)
-    return refusal(caller, text, kind)
+    return refusal(launcher.name, text, kind)
 
 
 def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int) -> str:
@@ -143,7 +97,8 @@ def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, dev
     if threads > function.max_threads_per_block:
         return (
             f"block {block} has {threads} threads; for this kernel, which uses "
-            f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit"
+            f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit "
+            f"({text})"
         )
     if "invalid resource handle" in text:
         return (
@@ -153,13 +108,16 @@ def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, dev
     device = runtime.getDeviceProperties(device_id)
     most = device["maxGridSize"], device["maxThreadsDim"]
     if any(map(operator.gt, extents, (*most[0], *most[1]))):
-        return f"grid is {grid}, block is {block}; this device takes up to {most[0]} and {most[1]}"
+        return (
+            f"grid is {grid}, block is {block}; this device takes up to {most[0]} and {most[1]} "
+            f"({text})"
+        )
     of_pycuda = isinstance(function, drv.Function)  # to go beyond takes set_attribute
     bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]
     if function.shared_size_bytes + shared > bytes_:
         return (
             f"{shared} bytes of dynamic shared memory are asked for, beside the kernel's own "
-            f"{function.shared_size_bytes}; a block has {bytes_} bytes"
+            f"{function.shared_size_bytes}; a block has {bytes_} bytes ({text})"
         )
     if of_pycuda and "invalid argument" in text:
         return (

@@ -1,0 +1,401 @@
+# cython: auto_pickle=False
+"""Launches: the arguments are packed, the streams ordered, and CUDA is called.
+
+Packing is a loop over the kernel's parameters.  It takes the usual argument of each type; any other
+is converted in Python (`bridge.arguments`), and packed by `struct`.
+"""
+
+cimport cython
+from libc.math cimport isinf
+from libc.stdint cimport int64_t, intptr_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from cpython.ref cimport PyObject
+
+from bridge._core cimport pointer_home
+from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
+
+import functools
+import struct
+
+import cupy
+import pycuda.driver as drv
+from cupy.cuda import driver, runtime
+from pycuda.gpuarray import GPUArray
+
+from .arguments import HOLDERS, is_of_pycuda, pack_argument
+from .context import failure
+from .interface import contiguity
+from .refusals import (
+    REFUSALS, check_capture, explain, extent, no_texture_references, shared_bytes,
+)
+from .streams import handle_of, order
+
+cdef extern from "Python.h":
+    int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
+
+cdef int (*cuLaunchKernel)(
+    Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
+    void **
+) noexcept nogil
+find("cuLaunchKernel", &cuLaunchKernel)
+
+cdef object cupy_current_stream = cupy.cuda.get_current_stream
+cdef type ndarray = cupy.ndarray
+cdef frozenset holders = frozenset(HOLDERS)
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+cdef enum:
+    BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
+    BUFFER_SIZE = 2
+    MOST_BYTES = 32764  # of all parameters: CUDA Programming Guide, "__global__ Function Parameters"
+
+cdef enum Kind:
+    POINTER, SIGNED, UNSIGNED, BOOL, FLOAT, BYTES
+
+# Of numbers, by the code of `struct`: the kind, and Python's type.
+cdef dict NUMBERS = {
+    **dict.fromkeys("bhilq", (SIGNED, int)),
+    **dict.fromkeys("BHILQ", (UNSIGNED, int)),
+    **dict.fromkeys("fd", (FLOAT, float)),
+    "?": (BOOL, bool),
+}
+
+cdef struct Slot:  # one parameter
+    Kind kind
+    Py_ssize_t offset, size  # bytes
+    PyObject *dtype  # of what a pointer points to, or None
+    PyObject *type  # NumPy's, of a number; NULL for what may be a pointer
+    PyObject *python  # Python's
+
+cdef struct Call:
+    int device_id
+    Stream stream
+    bint strided
+    bint of_pycuda  # PyCUDA's memory is among the arguments
+    bint handlers  # and pycuda.driver.In, Out or InOut
+    size_t size  # of the parameters, bytes
+    char packed[MOST_BYTES]
+
+
+cdef class Table:
+    """What a kernel's parameters take, and where they lie.
+
+    `parameters` are `bridge.signature.Parameter`.  In `loose` calls, an int may be an address.
+    """
+
+    cdef readonly str name
+    cdef readonly tuple parameters
+    cdef bint loose
+    cdef Slot *slots
+    cdef Py_ssize_t size
+
+    def __init__(self, name, parameters, bint loose=False):
+        cdef Slot *slot
+        self.name, self.parameters, self.loose = name, tuple(parameters), loose
+        self.slots = <Slot *> calloc(len(parameters) + 1, sizeof(Slot))
+        for index, parameter in enumerate(parameters):
+            slot = &self.slots[index]
+            code, dtype, python = parameter.code(), parameter.dtype, int
+            slot.kind = POINTER if parameter.is_pointer and parameter.size == 8 else BYTES
+            if code in NUMBERS and slot.kind != POINTER:
+                slot.kind, python = NUMBERS[code]
+            slot.offset, slot.size = parameter.offset, parameter.size
+            slot.dtype = <PyObject *> dtype
+            if parameter.is_pointer is False or slot.size != sizeof(void *):
+                number = getattr(dtype, "type", None)
+                slot.type = <PyObject *> number
+            if loose or slot.kind != POINTER:
+                slot.python = <PyObject *> python
+            self.size = slot.offset + slot.size
+        if self.size > MOST_BYTES:
+            raise ValueError(f"{name}: parameters of {self.size} bytes; CUDA takes {MOST_BYTES}")
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef int pack(self, tuple args, Call *call) except -1:
+        cdef Py_ssize_t index
+        cdef Slot *slot
+        cdef bytes packed
+        if len(args) != len(self.parameters):
+            given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
+            raise TypeError(
+                f"{self.name}: {given} for {len(self.parameters)} parameters: {self}"
+            )
+        call.size = self.size
+        memset(call.packed, 0, self.size)  # what lies between the parameters
+        for index in range(len(args)):
+            slot = &self.slots[index]
+            value = args[index]
+            if put(slot, value, call):
+                continue
+            if is_of_pycuda(value):
+                note_pycuda(call)
+                call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
+            packed = pack_argument(
+                value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
+                call.strided, self.loose
+            )
+            memcpy(call.packed + slot.offset, <char *> packed, slot.size)
+        return 0
+
+    def __str__(self):
+        """Show the parameters: one that is known by its size only, with that."""
+        shown = [
+            one.text if one.is_pointer or one.dtype is not None
+            else f"{one.text} ({one.size} bytes)" if one.text else f"{one.size} bytes"
+            for one in self.parameters
+        ]
+        return f"{self.name}({', '.join(shown)})"
+
+
+cdef int note_pycuda(Call *call) except -1:
+    if not call.of_pycuda:
+        current_device()  # or an error: PyCUDA must work in the same context
+        call.of_pycuda = True
+    return 0
+
+
+cdef bint put(Slot *slot, value, Call *call) except -1:
+    """Pack a usual argument; return False for any other."""
+    cdef type of_value = type(value)
+    cdef PyObject *kind = <PyObject *> of_value
+    cdef char *at = call.packed + slot.offset
+    cdef int64_t number, limit
+    cdef double real
+    cdef float narrow
+    cdef int overflow = 0
+    if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
+        return slot.type is NULL and put_pointer(<object> slot.dtype, value, at, call)
+    if slot.kind != POINTER and kind is not slot.type and kind is not slot.python:
+        return False
+    if slot.kind == FLOAT:
+        real = value
+        narrow = <float> real
+        if slot.size == sizeof(double):
+            memcpy(at, &real, sizeof(double))
+            return True
+        if isinf(narrow) and not isinf(real):
+            return False
+        memcpy(at, &narrow, sizeof(float))
+        return True
+    number = bool(value) if slot.kind == BOOL else PyLong_AsLongLongAndOverflow(value, &overflow)
+    if slot.size < 8:
+        limit = <int64_t> 1 << (8 * slot.size - (slot.kind == SIGNED))
+        if not (-limit if slot.kind == SIGNED else 0) <= number < limit:
+            return False
+    if overflow or (number < 0 and slot.kind != SIGNED):
+        return False
+    memcpy(at, &number, slot.size)  # its low bytes: NVIDIA's hosts are little-endian
+    return True
+
+
+cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
+    """Pack contiguous arrays of a dtype (None: of any), and PyCUDA's memory."""
+    cdef type kind = type(value)
+    cdef uint64_t pointer
+    if kind is ndarray:
+        if dtype is not None and value.dtype is not dtype:
+            return False
+        if not (value._c_contiguous or value._f_contiguous):
+            return False
+        data = value.data
+        if data.device_id != call.device_id:
+            return False
+        pointer = data.ptr
+        memcpy(at, &pointer, sizeof(pointer))
+        return True
+    if kind is GPUArray:
+        if (dtype is not None and value.dtype is not dtype) or not value.size:
+            return False
+        strides, itemsize = value.strides, value.dtype.itemsize
+        if strides != (itemsize,) and not any(contiguity(value.shape, strides, itemsize)):
+            return False
+        value = value.gpudata
+    elif kind not in holders:
+        return False
+    if value is None or not 0 <= (address := int(value)) < 1 << 64:
+        return False
+    pointer = address
+    if pointer and pointer_home(<intptr_t> pointer) != (call.device_id, False):
+        return False
+    note_pycuda(call)
+    memcpy(at, &pointer, sizeof(pointer))
+    return True
+
+# ---- launches ------------------------------------------------------------------------------------
+
+
+cdef class Launcher:
+    """What can be launched: a kernel of a `SourceModule` (`bridge.function.Function`).
+
+    A subclass has a method ``load(device_id)``, which returns the CUfunction on the current device,
+    ``allow(shared, device_id)``, which raises the kernel's limit of shared memory, and
+    ``table_for(args)``, which sets the table, if the parameters are known.
+    """
+
+    cdef public str name
+    cdef public Table table
+    cdef Handle handles[MOST_DEVICES]
+
+    def __call__(
+        self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
+        bint time_kernel=False, bint strided=False,
+    ):
+        """Launch the kernel as if on CuPy's current stream.
+
+        Parameters
+        ----------
+        *args
+            As `bridge.launch` takes them.  Where the compiler tells a parameter's type (``repr``
+            shows it), other dtypes and widths raise, and Python's numbers are converted.
+        block, grid, shared, strided
+            As `bridge.launch` takes them; `shared` up to the device's limit.
+        stream : pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``, optional
+            The stream to launch on; CuPy's current one if omitted.
+        time_kernel : bool
+            Wait for the kernel, and return its time in seconds (a float; else None).
+
+        Raises
+        ------
+        TypeError
+            If an argument is not what the kernel takes, or their number differs.
+        ValueError
+            If an array is not contiguous, an extent is less than 1, `shared` is negative, CUDA does
+            not know the stream, or a graph is captured that the launch cannot be part of.
+        pycuda.driver.Error
+            If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
+        OverflowError
+            If a Python int does not fit the parameter.
+        ContextError
+            If an array is on another device, or CUDA's context is not the primary one.
+        """
+        if texrefs:
+            raise no_texture_references(f"{self.name}: texrefs")
+        table = self.table or self.table_for(args)
+        wait = self.start(table, args, grid, block, shared, stream, strided, time_kernel)
+        return wait() if time_kernel else None
+
+    cpdef intptr_t handle(self, int device_id) except -1:
+        """Return the CUfunction on a device, which is current."""
+        if self.handles[device_id] is NULL:
+            self.handles[device_id] = <Handle> <intptr_t> self.load(device_id)
+        return <intptr_t> self.handles[device_id]
+
+    cpdef start(
+        self, Table table, tuple args, grid, block, shared, stream, bint strided=False,
+        bint timed=False,
+    ):
+        """Launch on a stream (None: CuPy's current one), as if on CuPy's current stream.
+
+        Of a timed launch, return a function that waits for it, and returns the seconds.
+        """
+        cdef Call call
+        cdef int device_id = cuda_device()
+        cdef Stream here = cupy_current_stream(device_id).ptr
+        cdef Stream there = here
+        if stream is not None:
+            there = handle_of(stream, self.name, may_be_unordered=False)
+        call.device_id, call.stream, call.strided = device_id, there, strided
+        call.of_pycuda = call.handlers = False
+        table.pack(args, &call)
+        handlers = ()
+        if call.handlers:
+            handlers = [value for value in args if isinstance(value, drv.ArgumentHandler)]
+        if here != there or handlers or timed:
+            check_capture(here, there, bool(handlers or timed), self.name)
+
+        for handler in handlers:
+            handler.pre_call(None)
+        # With PyCUDA's memory among the arguments, also as if on PyCUDA's default stream.
+        cdef bint with_default = call.of_pycuda and here
+        if here != there:
+            order(there, here, device_id)
+        if with_default:
+            order(there, 0, device_id)
+        if timed:
+            if reason := failure():
+                raise drv.LaunchError(f"{self.name}: {reason}")
+            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+            runtime.eventRecord(begin.ptr, there)
+        self.launch(grid, block, shared, &call)
+        if timed:
+            runtime.eventRecord(end.ptr, there)
+        if here != there:
+            order(here, there, device_id)
+        if with_default:
+            order(0, there, device_id)
+        for handler in handlers:
+            if hasattr(handler, "post_call"):
+                handler.post_call(None)
+        return functools.partial(seconds, begin, end) if timed else None
+
+    cdef int launch(self, grid, block, shared, Call *call) except -1:
+        cdef unsigned extents[6]
+        if block is None:
+            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
+        try:
+            read_extent(extents, grid, "grid", self.name)
+            read_extent(extents + 3, block, "block", self.name)
+            if type(shared) is not int or shared:
+                shared = self.allow(shared_bytes(shared, self.name), call.device_id)
+            self.start_kernel(extents, shared, call)
+        except REFUSALS as error:
+            raise explain(error, self, grid, block, shared, call.device_id) from error
+        return 0
+
+    cdef int start_kernel(self, unsigned *extents, unsigned shared, Call *call) except -1:
+        cdef int status
+        cdef Handle function = <Handle> self.handle(call.device_id)
+        cdef void *extra[5]
+        extra[:] = [
+            <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
+        ]
+        with nogil:  # where the stream's queue is full, CUDA waits for room in it
+            status = cuLaunchKernel(
+                function, extents[0], extents[1], extents[2], extents[3], extents[4], extents[5],
+                shared, call.stream, NULL, extra
+            )
+        if status:
+            driver.check_status(status)
+        return 0
+
+
+@cython.final
+cdef class PycudaLauncher(Launcher):
+    """A ``pycuda.driver.Function``, which does not tell its CUfunction."""
+
+    cdef readonly object function
+    cdef object stream  # PyCUDA's, or None
+
+    def __init__(self, function, stream):
+        self.name, self.function, self.stream = "launch", function, stream
+
+    def allow(self, shared, device_id):
+        """Return the bytes of shared memory; to go beyond the limit takes PyCUDA's own call."""
+        return shared
+
+    cdef int start_kernel(self, unsigned *extents, unsigned shared, Call *call) except -1:
+        grid, block = (extents[0], extents[1], extents[2]), (extents[3], extents[4], extents[5])
+        self.function._launch_kernel(grid, block, call.packed[:call.size], shared, self.stream)
+        return 0
+
+
+cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
+    """Read the three extents of a grid or a block, given as 1 to 3 ints."""
+    cdef Py_ssize_t axis
+    cdef tuple sizes = value if type(value) is tuple else ()
+    if not 1 <= len(sizes) <= 3 or not all([type(size) is int and size > 0 for size in sizes]):
+        sizes = extent(value, name, caller)  # or an error
+    for axis in range(3):
+        to[axis] = sizes[axis] if axis < len(sizes) else 1
+    return 0
+
+
+def seconds(begin, end):
+    """Wait for a timed launch, and return its seconds."""
+    end.synchronize()
+    return cupy.cuda.get_elapsed_time(begin, end) * 1e-3
