@@ -23,7 +23,7 @@ ctk   := $(shell $(PYTHON) -c 'import ctypes; \
 cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])$(CUPY)
 ready := $(venv)/.installed$(if $(ctk),-$(ctk))
 
-compiled := $(wildcard bridge/*.pyx)
+compiled := $(wildcard bridge/*.pyx bridge/*/*.pyx)
 
 sphinx := -c docs -q -n -W --keep-going
 
@@ -113,12 +113,13 @@ links: $(ready)
 	$(bin)/sphinx-build $(sphinx) -b linkcheck . build/links
 
 clean:
-	rm -rf .venv build dist *.egg-info bridge/*.c bridge/*.so
+	rm -rf .venv build dist *.egg-info bridge/*.c bridge/*.so bridge/*/*.c bridge/*/*.so
 
 # The wheel is built from the sdist, holds what bridge/ holds, compiled where it is to be, and can be
 # imported on its own.
 wheel: $(venv)/.wheel
-$(venv)/.wheel: $(ready) pyproject.toml $(wildcard bridge/*.* bridge/include/* README.md MANIFEST.in)
+$(venv)/.wheel: $(ready) pyproject.toml $(wildcard README.md MANIFEST.in \
+	bridge/*.* bridge/kernels/*.* bridge/kernels/include/*)
 	@echo 'Building sdist and wheel'
 	@rm -rf $(venv)/wheel
 	@$(bin)/python -m build --outdir $(venv)/wheel >$(venv)/wheel.log 2>&1 || \

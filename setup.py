@@ -27,11 +27,11 @@ class BuildModules(build_ext):
 
 modules = [
     Extension(
-        f"bridge.{path.stem}",
+        ".".join(path.with_suffix("").parts),
         [str(path)],
         libraries=["dl"],  # dlopen, where the C library is older than 2.34
         extra_compile_args=["-O2", "-g0"],
     )
-    for path in sorted(Path("bridge").glob("*.pyx"))
+    for path in sorted(Path("bridge").rglob("*.pyx"))
 ]
 setup(ext_modules=modules, cmdclass={"build_ext": BuildModules})

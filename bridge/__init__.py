@@ -13,9 +13,9 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "arrays": ("as_cupy", "as_pycuda"),
-    "compiler": ("SourceModule",),
     "context": ("ContextError", "primary_context"),
-    "function": ("launch",),
+    "kernels.function": ("launch",),
+    "kernels.module": ("SourceModule",),
     "memory": ("cupy_allocator", "pycuda_allocator", "show_memory"),
     "report": ("show_config",),
     "streams": ("as_cupy_stream", "use_stream", "wait_stream"),
@@ -27,9 +27,9 @@ __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
-    from .compiler import SourceModule as SourceModule
     from .context import ContextError as ContextError, primary_context as primary_context
-    from .function import launch as launch
+    from .kernels.function import launch as launch
+    from .kernels.module import SourceModule as SourceModule
     from .memory import (
         cupy_allocator as cupy_allocator,
         pycuda_allocator as pycuda_allocator,

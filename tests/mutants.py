@@ -34,8 +34,9 @@ class Mutant(NamedTuple):
 
 def sources() -> dict[str, str]:
     """Return the package's files and what they hold."""
-    paths = sorted((ROOT / "bridge").glob("*.py*"))
-    return {path.name: path.read_text() for path in paths if path.suffix in (".py", ".pyx")}
+    folder = ROOT / "bridge"
+    paths = [*folder.rglob("*.py"), *folder.rglob("*.pyx")]
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(paths)}
 
 
 SOURCES = sources()
@@ -213,7 +214,7 @@ class Workshop:
         text = SOURCES[mutant.file]
         assert text.startswith(mutant.old, mutant.start)
         changed = text[: mutant.start] + mutant.new + text[mutant.start + len(mutant.old) :]
-        library = {path: path.read_bytes() for path in (self.folder / "bridge").glob("*.so")}
+        library = {path: path.read_bytes() for path in (self.folder / "bridge").rglob("*.so")}
         try:
             self.write(mutant.file, changed)
             if not mutant.test:

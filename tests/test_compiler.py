@@ -15,7 +15,7 @@ import pytest
 from conftest import ON_GPU, run_python
 
 import bridge
-from bridge import nvrtc
+from bridge.kernels import nvrtc
 
 CUPY_13 = cupy.__version__.startswith("13.")
 SET = "__global__ void set(float *x) { x[0] = VALUE; }"
@@ -248,7 +248,7 @@ def compiled(tmp_path_factory):
     script = f"""
     import json, warnings
     {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    import bridge.compiler as compiler
+    from bridge.kernels import nvrtc
 
     def attempt(source, keywords):
         default = dict(nvcc="", options=[], keep=False, no_extern_c=False, arch=None, code=None,
@@ -256,7 +256,7 @@ def compiled(tmp_path_factory):
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
             try:
-                found = compiler.compile(compiler.Request(source, **default), "sm_90", ["f"])
+                found = nvrtc.compile(nvrtc.Request(source, **default), "sm_90", ["f"])
             except Exception as error:
                 return type(error).__name__, str(error), ""
         return found.code[:4].decode("latin1"), "", " ".join(str(r.message) for r in remarks)

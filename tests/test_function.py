@@ -19,7 +19,7 @@ from test_interface import DLPackExporter, Exporter
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 
 import bridge
-import bridge.function
+import bridge.kernels.function
 
 N = 1000
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)
@@ -91,8 +91,8 @@ def forget(monkeypatch):
     """Have neither source nor driver tell of parameters."""
 
     def forget():
-        monkeypatch.setattr("bridge.parameters._slots", lambda handle: None)  # CUDA before 12.4
-        monkeypatch.setattr("bridge.compiler.read_signature", lambda *_: None)
+        monkeypatch.setattr("bridge.kernels.tables._slots", lambda handle: None)  # CUDA before 12.4
+        monkeypatch.setattr("bridge.kernels.module.read_signature", lambda *_: None)
 
     return forget
 
@@ -442,7 +442,7 @@ def test_where_nothing_is_known_nothing_is_guessed(module, forget, value, messag
 
 
 def test_before_cuda_12_4_the_source_tells(module, monkeypatch):
-    monkeypatch.setattr("bridge.parameters._slots", lambda handle: None)
+    monkeypatch.setattr("bridge.kernels.tables._slots", lambda handle: None)
     x = cupy.zeros(8)
     module.get_function("scalars")(x, True, *SCALARS, **ONE)
     assert x.get().tolist() == VALUES
@@ -457,7 +457,7 @@ def test_of_nvccs_modules_the_sizes_are_known(nvcc):
     assert (x.get() == 7).all()
     with pytest.raises(TypeError, match="is a int64 of 8 bytes, but the kernel's parameter has 4"):
         function(x, np.int64(N), np.int32(7), **ONE)
-    assert repr(function) == "<bridge.function.Function fill(8 bytes, 4 bytes, 4 bytes)>"
+    assert repr(function) == "<bridge.kernels.function.Function fill(8 bytes, 4 bytes, 4 bytes)>"
 
 
 # --- launches --------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
     def test_a_core_that_is_not_built_is_said_to_be(tmp_path):
         workshop = Workshop(tmp_path / "copy")
         assert workshop.run("-c", USE) == (0, "")
-        for library in (workshop.folder / "bridge").glob("*.so"):
+        for library in (workshop.folder / "bridge").rglob("*.so"):
             library.unlink()
         # An editable installation would find its own.
         alone = (

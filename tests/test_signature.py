@@ -7,7 +7,7 @@ import json
 import pytest
 from conftest import ON_GPU, run_python
 
-from bridge.signature import kernel_names
+from bridge.kernels.signature import kernel_names
 
 BEFORE = """
 #include <stdint.h>
@@ -173,8 +173,8 @@ def read(tmp_path_factory):
     script = f"""
     import json
     {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    import bridge.compiler as compiler
-    from bridge.signature import expression, kernel_names, read_signature
+    from bridge.kernels import nvrtc
+    from bridge.kernels.signature import expression, kernel_names, read_signature
 
     def shown(one):
         if one.dtype is None:
@@ -183,9 +183,9 @@ def read(tmp_path_factory):
         return one.text, one.is_pointer, str(base)
 
     def attempt(source, options):
-        request = compiler.Request(source, "", options, False, False, None, None, False, [])
+        request = nvrtc.Request(source, "", options, False, False, None, None, False, [])
         names = sorted({{"f", *kernel_names(source)}})
-        mangled = compiler.compile(request, "sm_90", names).mangled.get(expression("f"))
+        mangled = nvrtc.compile(request, "sm_90", names).mangled.get(expression("f"))
         return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
 
     with open({str(cases)!r}) as file:

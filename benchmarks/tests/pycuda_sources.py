@@ -28,7 +28,7 @@ import pycuda.reduction as reduction
 import pycuda.scan as scan
 from pycuda.tools import get_or_register_dtype
 
-from bridge import compiler, nvrtc
+from bridge.kernels import nvrtc
 
 try:
     import pycuda.curandom as curandom
@@ -134,7 +134,7 @@ class Recorder:
         """Keep a source; the second one of a generator is called ``name #2``."""
         self._counts[name] += 1
         number = self._counts[name]
-        arguments = {key: asked[key] for key in compiler.Request._fields}
+        arguments = {key: asked[key] for key in nvrtc.Request._fields}
         self.sources[f"{name} #{number}" if number > 1 else name] = {
             "kind": kind,
             "needs_curand": "curand_kernel.h" in asked["source"],
@@ -431,12 +431,12 @@ def as_tuple(arguments):
     arguments = {**arguments, "keep": False, "cache_dir": False}
     for key in ("options", "include_dirs"):
         arguments[key] = tuple(arguments[key] or ())
-    return tuple(arguments[key] for key in compiler.Request._fields)
+    return tuple(arguments[key] for key in nvrtc.Request._fields)
 
 
 def error_of(arguments):
     try:
-        compiler.compile(compiler.Request(*arguments), ARCHITECTURE)
+        nvrtc.compile(nvrtc.Request(*arguments), ARCHITECTURE)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

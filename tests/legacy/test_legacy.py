@@ -23,7 +23,7 @@ import pycuda.driver as drv
 import pytest
 
 import bridge
-from bridge import nvrtc
+from bridge.kernels import nvrtc
 
 FILES = {path.stem for path in Path(__file__).parent.glob("*.py")}
 NAMES = sorted(name for name in FILES if not name.startswith(("_", "test_")))

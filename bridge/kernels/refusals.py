@@ -10,9 +10,9 @@ import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
-from . import context
-from .errors import named
-from .streams import is_capturing
+from .. import context
+from ..errors import named
+from ..streams import is_capturing
 
 # OverflowError: too large for CUDA's types.
 REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)

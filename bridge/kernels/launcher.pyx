@@ -2,7 +2,7 @@
 """Launches: the arguments are packed, the streams ordered, and CUDA is called.
 
 Packing is a loop over the kernel's parameters.  It takes the usual argument of each type; any other
-is converted in Python (`bridge.arguments`), and packed by `struct`.
+is converted in Python (`bridge.kernels.arguments`), and packed by `struct`.
 """
 
 cimport cython
@@ -25,12 +25,12 @@ from cupy.cuda import driver, runtime
 from pycuda.gpuarray import GPUArray
 
 from .arguments import HOLDERS, is_of_pycuda, pack_argument
-from .context import failure
-from .interface import contiguity
+from ..context import failure
+from ..interface import contiguity
 from .refusals import (
     REFUSALS, check_capture, explain, extent, no_texture_references, shared_bytes,
 )
-from .streams import handle_of, order
+from ..streams import handle_of, order
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -83,7 +83,7 @@ cdef struct Call:
 cdef class Table:
     """What a kernel's parameters take, and where they lie.
 
-    `parameters` are `bridge.signature.Parameter`.  In `loose` calls, an int may be an address.
+    `parameters` are `bridge.kernels.signature.Parameter`.  In `loose` calls, an int may be an address.
     """
 
     cdef readonly str name
@@ -230,7 +230,7 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
 
 
 cdef class Launcher:
-    """What can be launched: a kernel of a `SourceModule` (`bridge.function.Function`).
+    """What can be launched: a kernel of a `SourceModule` (`bridge.kernels.function.Function`).
 
     A subclass has a method ``load(device_id)``, which returns the CUfunction on the current device,
     ``allow(shared, device_id)``, which raises the kernel's limit of shared memory, and

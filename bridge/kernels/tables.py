@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import named
+from ..interface import PLAIN_DTYPES
 from .arguments import by_value
-from .errors import named
-from .interface import PLAIN_DTYPES
-from .launching import Table
+from .launcher import Table
 from .signature import Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for what neither library offers

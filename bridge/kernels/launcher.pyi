@@ -1,4 +1,4 @@
-"""Types of the compiled launches (``launching.pyx``)."""
+"""Types of the compiled launches (``launcher.pyx``)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -14,12 +14,12 @@ import cupy
 import pycuda.driver as drv
 from cupy.cuda import driver
 
-from . import context
-from .errors import named
-from .launching import Launcher, PycudaLauncher, Table
-from .parameters import codes_of, declared, libcuda, prepared, table_of
+from .. import context
+from ..errors import named
+from ..streams import pycuda_stream_of
+from .launcher import Launcher, PycudaLauncher, Table
 from .refusals import REFUSALS, no_texture_references, refusal
-from .streams import pycuda_stream_of
+from .tables import codes_of, declared, libcuda, prepared, table_of
 
 _LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 _limit_lock = threading.RLock()  # several of our functions may share one CUfunction
@@ -215,12 +215,12 @@ def launch(
     Raises
     ------
     TypeError, ValueError, ContextError, pycuda.driver.Error
-        As calls of `bridge.function.Function` do, but the types of the arguments are not compared
-        with the kernel's.  Also if PyCUDA's context is not the primary one.
+        As calls of `bridge.kernels.function.Function` do, but the types of the arguments are not
+        compared with the kernel's.  Also if PyCUDA's context is not the primary one.
 
     Notes
     -----
-    *Ownership:* and *Ordering:* as `bridge.function.Function`.
+    *Ownership:* and *Ordering:* as `bridge.kernels.function.Function`.
     *Cost:* PyCUDA's bare launch, a little per argument, and a fence where streams differ.
     """
     if isinstance(function, Function):

@@ -12,11 +12,11 @@ import pycuda.driver as drv
 from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray
 
-from . import context
-from .arrays import as_cupy
-from .errors import kind, named
-from .interface import check_array, check_device
-from .memory import Allocation
+from .. import context
+from ..arrays import as_cupy
+from ..errors import kind, named
+from ..interface import check_array, check_device
+from ..memory import Allocation
 from .signature import Parameter
 
 HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)

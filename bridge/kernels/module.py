@@ -13,14 +13,14 @@ import pycuda.driver as drv
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
-from . import context
-from ._driver import LoadedModule
-from .errors import named
+from .. import context
+from .._driver import LoadedModule
+from ..errors import named
 from .function import Function
 from .nvrtc import Compiled, Request, architecture, compile
-from .parameters import libcuda
 from .refusals import no_texture_references, refusal
 from .signature import Parameter, expression, kernel_names, read_signature
+from .tables import libcuda
 
 
 class Global(tuple[int, int]):

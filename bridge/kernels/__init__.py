@@ -1,0 +1,1 @@
+"""Kernels: compiled by NVRTC, checked against the compiler's types, launched in order."""
