@@ -6,10 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from pycuda.elementwise import ElementwiseKernel, VectorArg
+from pycuda.tools import parse_c_arg
+
 from . import context
 from .arrays import call
 from .context import primary_context
 from .errors import named
+from .kernels.arguments import check_dtype
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -30,7 +34,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Raises
     ------
     TypeError
-        If `func` cannot be called.
+        If `func` cannot be called.  On calling, if an array has another dtype than an
+        ``ElementwiseKernel`` or a scan was made for; a ``ReductionKernel`` keeps no dtypes.
     ContextError, TypeError, ValueError
         On calling, as `as_pycuda` and `as_cupy`.  ValueError also while CuPy's current stream is
         captured into a graph.
@@ -55,11 +60,33 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             "call it with the arrays"
         )
 
+    dtypes = _dtypes(func)
+
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
+        if dtypes:
+            _check(dtypes, args, keywords)
         if context.pycuda_current() is None:  # by its module: cloudpickle cannot pickle it
             with primary_context():
                 return call(func, args, keywords)
         return call(func, args, keywords)
 
     return wrapper
+
+
+def _dtypes(func: Any) -> dict[int | str, Any]:
+    """Return the dtypes of the arrays that a kernel object of PyCUDA's takes, by its arguments."""
+    if isinstance(func, ElementwiseKernel):
+        arguments = func.gen_kwargs["arguments"]
+        if isinstance(arguments, str):
+            arguments = [parse_c_arg(argument) for argument in arguments.split(",")]
+        return {i: one.dtype for i, one in enumerate(arguments) if isinstance(one, VectorArg)}
+    if any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
+        return dict.fromkeys((0, 1, "input_ary", "output_ary"), func.dtype)
+    return {}
+
+
+def _check(dtypes: dict[int | str, Any], args: Any, keywords: dict[str, Any]) -> None:
+    for where, value in (*enumerate(args), *keywords.items()):
+        if where in dtypes and hasattr(value, "dtype"):
+            check_dtype(value.dtype, dtypes[where], f"wrap_pycuda: argument {where}")

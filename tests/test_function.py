@@ -424,6 +424,70 @@ def test_the_buffer_is_the_one_of_pycuda(function, plain):
     assert len(other.arguments) == 41
 
 
+SWITCH = """
+#ifdef DOUBLE
+typedef double real;
+#else
+typedef float real;
+#endif
+__global__ void scale(real *x, real factor) { x[threadIdx.x] *= factor; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "real", "other"),
+    [([], np.float32, np.float64), (["-DDOUBLE"], np.float64, np.float32)],
+    ids=["single", "double"],
+)
+def test_a_precision_switch(options, real, other):
+    scale = bridge.SourceModule(SWITCH, options=options).get_function("scale")
+    right, wrong = cupy.arange(4, dtype=real), cupy.arange(4, dtype=other)
+    scale(right, 0.5, block=4)
+    assert right.tolist() == [0, 0.5, 1, 1.5]
+    message = f"{np.dtype(other)}, but the kernel takes {np.dtype(real)}"
+    with pytest.raises(TypeError, match=rf"argument 0 \(`\w+ \*x`\) is an array of {message}"):
+        scale(wrong, 0.5, block=4)
+    with pytest.raises(TypeError, match=f"argument 1 .*kernel takes {np.dtype(real)} by value"):
+        scale(right, other(0.5), block=4)
+    assert wrong.tolist() == [0, 1, 2, 3]
+
+
+BFLOAT16 = """
+struct __nv_bfloat16 { unsigned short bits; };  // as in cuda_bf16.h
+__global__ void brain(unsigned short *out, const __nv_bfloat16 *x, __nv_bfloat16 last)
+{
+    out[0] = x[0].bits; out[1] = x[1].bits; out[2] = last.bits;
+}
+
+__global__ void scale(float *x, float factor) { x[0] *= factor; }
+"""
+
+
+def test_bfloat16(package):
+    bfloat16 = np.dtype(package("ml_dtypes").bfloat16)
+    module = bridge.SourceModule(BFLOAT16)
+    brain, scale = module.get_function("brain"), module.get_function("scale")
+    host = np.array([1.5, -3, 0.1], bfloat16)
+    bits = host.view(np.uint16)
+    out, x = cupy.zeros(3, np.uint16), cupy.asarray(bits)
+    for last in host[2], 0.1:
+        brain(out, x, last, block=1)
+        assert np.array_equal(out.get(), bits)
+        out[...] = 0
+    for wrong in np.float16, np.float32:
+        match = f"of {np.dtype(wrong)}, but the kernel takes bfloat16: .*ml_dtypes.bfloat16"
+        with pytest.raises(TypeError, match=match):
+            brain(out, cupy.zeros(3, wrong), 1, block=1)
+        with pytest.raises(TypeError, match=r"takes bfloat16 by value; pass ml_dtypes.bfloat16"):
+            brain(out, x, wrong(1), block=1)
+        with pytest.raises(TypeError, match="array of bfloat16, but the kernel takes float32"):
+            scale(gpuarray.GPUArray((3,), bfloat16, gpudata=x.data.ptr), 1, block=1)
+    assert not out.any()
+    # Its bits, for a kernel that declares them so.
+    brain(bridge.as_pycuda(out).view(bfloat16), x, host[2], block=1)
+    assert np.array_equal(out.get(), bits)
+
+
 # --- refusals --------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from bridge.kernels.signature import kernel_names
 
 BEFORE = """
 #include <stdint.h>
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuComplex.h>
 #include <pycuda-complex.hpp>
@@ -52,6 +53,8 @@ PARAMETERS = {
     "float half": ("float half", False, "float32"),
     "half h": ("__half h", False, "float16"),
     "const __half *h": ("const __half *h", True, "float16"),
+    "__nv_bfloat16 b": ("__nv_bfloat16 b", False, "bfloat16"),
+    "const __nv_bfloat16 *b": ("const __nv_bfloat16 *b", True, "bfloat16"),
     "size_t n": ("unsigned long n", False, "uint64"),
     "ptrdiff_t n": ("long n", False, "int64"),
     "uint8_t *x": ("unsigned char *x", True, "uint8"),

@@ -10,7 +10,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import cumath, gpuarray
-from pycuda.elementwise import ElementwiseKernel
+from pycuda.elementwise import ElementwiseKernel, ScalarArg, VectorArg
 from pycuda.reduction import ReductionKernel
 from pycuda.scan import InclusiveScanKernel
 
@@ -105,6 +105,49 @@ def test_a_scan_kernel():
     kernel = bridge.wrap_pycuda(InclusiveScanKernel(np.int32, "a+b"))
     x = cupy.arange(8, dtype=np.int32)
     assert np.array_equal(kernel(x).get(), np.arange(8).cumsum())
+
+
+DTYPES = {
+    "elementwise": (
+        lambda: ElementwiseKernel("float *z, const float *x, float a", "z[i] = a * x[i]"),
+        lambda z, x: (z, x, 2),
+        "argument 1",
+    ),
+    "elementwise, declared as objects": (
+        lambda: ElementwiseKernel(
+            [VectorArg(np.float32, "z"), VectorArg(np.float32, "x"), ScalarArg(np.float32, "a")],
+            "z[i] = a * x[i]",
+        ),
+        lambda z, x: (z, x, 2),
+        "argument 1",
+    ),
+    "scan": (
+        lambda: InclusiveScanKernel(np.float32, "a+b"),
+        lambda z, x: (x, z),
+        "argument 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "arguments", "where"), DTYPES.values(), ids=DTYPES)
+def test_an_array_of_another_dtype_than_the_kernel_objects_is_refused(make, arguments, where):
+    kernel = bridge.wrap_pycuda(make())
+    z, x = cupy.zeros(8, np.float32), cupy.asarray(HOST)
+    kernel(*arguments(z, x))
+    expected = z.get()
+    assert expected.any()
+    match = f"wrap_pycuda: {where} is an array of float64, but the kernel takes float32: convert"
+    for wrong in x.astype(np.float64), bridge.as_pycuda(x.astype(np.float64)):
+        with pytest.raises(TypeError, match=match):
+            kernel(*arguments(z, wrong))
+    assert np.array_equal(z.get(), expected)
+
+
+def test_an_array_of_another_dtype_is_refused_by_keyword_too():
+    kernel = bridge.wrap_pycuda(InclusiveScanKernel(np.int32, "a+b"))
+    x = cupy.arange(3, dtype=np.int32)
+    with pytest.raises(TypeError, match="argument output_ary is an array of float64"):
+        kernel(x, output_ary=x.astype(np.float64))
 
 
 def test_cumath():

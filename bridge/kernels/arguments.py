@@ -143,21 +143,33 @@ def _as_pointer(
             "accepted, or an address as numpy.uintp(address)"
         )
     pointer, dtype = pointer_of(value, caller, device_id, strided)
-    wanted = parameter.dtype
-    if dtype is not None and wanted is not None and not _same_bits(dtype, wanted):
-        numbers = wanted if wanted.fields is None else wanted[0]
-        raise TypeError(
-            f"{caller} is an array of {dtype}, but the kernel takes {numbers}: convert it with "
-            f"a.astype(numpy.{numbers}), or say with a.view(numpy.{numbers}) that bytes are meant"
-        )
+    if dtype is not None and parameter.dtype is not None:
+        check_dtype(dtype, parameter.dtype, caller)
     return pointer
+
+
+def check_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> None:
+    """Raise TypeError for an array of a dtype that a kernel cannot read as the one it takes."""
+    if _same_bits(dtype, wanted):
+        return
+    numbers = wanted if wanted.fields is None else wanted[0]
+    name = _name(numbers)
+    raise TypeError(
+        f"{caller} is an array of {dtype}, but the kernel takes {numbers}: convert it with "
+        f"a.astype({name}), or say with a.view({name}) that bytes are meant"
+    )
+
+
+def _name(dtype: np.dtype[Any]) -> str:
+    return f"{'ml_dtypes' if dtype.name == 'bfloat16' else 'numpy'}.{dtype}"
 
 
 def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Tell whether a kernel may read one dtype as the other.
 
-    Integers of one width are interchangeable, and 16-bit ones with float16, which older kernels
-    declare so.  Complex numbers are pairs of their parts.  Structs and bytes may be anything.
+    Integers of one width are interchangeable, and 16-bit ones with float16 and bfloat16, which
+    older kernels declare so.  Complex numbers are pairs of their parts.  Structs and bytes may be
+    anything.
     """
     if not one.isnative:
         return False
@@ -166,18 +178,19 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     if other.fields is not None:  # one of CUDA's vectors
         fields = [field[0] for field in (one.fields or {}).values()]
         return all(_same_bits(field, other[0]) for field in fields or [one])
-    if one.kind == "V" or (one.kind == "S" and other.itemsize == 1):
+    if one.char == "V" or (one.kind == "S" and other.itemsize == 1):
         return True
     if one.kind == "c":
         return other.kind == "f" and one.itemsize == 2 * other.itemsize
-    kinds = "iubf" if one.itemsize == 2 else "iub"
-    return one.itemsize == other.itemsize and one.kind in kinds and other.kind in kinds
+    floats = [dtype.kind for dtype in (one, other) if dtype.kind not in "iub"]
+    halves = len(floats) == 1 and floats[0] in "fV" and one.itemsize == 2
+    return one.itemsize == other.itemsize and (halves or not floats)
 
 
 def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> bytes:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
-    if wanted.kind == "V":  # one of CUDA's vectors; or bytes, if prepared
+    if wanted.char == "V":  # one of CUDA's vectors; or bytes, if prepared
         data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
         fits = data is value or wanted.fields is None or _same_bits(value.dtype, wanted)
         if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
@@ -185,7 +198,7 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> b
         raise _no_bytes(value, wanted.itemsize, caller)
     if number := _fitting(value, wanted, caller, loose):
         return number[0]
-    advice = f"pass numpy.{wanted}(...)"
+    advice = f"pass {_name(wanted)}(...)"
     if type(value) is float and wanted.kind in "biu":
         advice = "pass an int, e.g. round(...)"  # numpy.int32(...) would drop the fraction
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
@@ -213,7 +226,8 @@ def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tup
     # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         return None  # whose __index__ would make the host wait
-    if wanted.kind == "c" and isinstance(value, complex | float | int | np.number):
+    numbers = {"c": complex | float | int | np.number, "V": float | int}.get(wanted.kind)
+    if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
         return (wanted.type(value).tobytes(),)
     is_number = isinstance(value, int) or is_float or (loose and hasattr(value, "__index__"))
     if not is_number or (is_float and wanted.kind != "f"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,10 @@ _DTYPES = {name: np.dtype(code) for name, code in _PLAIN.items()} | {
     for name, code in _VECTORS.items()
     for size in range(1, 5)
 }
+with suppress(ImportError):  # without it, nobody has such arrays
+    import ml_dtypes
+
+    _DTYPES["__nv_bfloat16"] = np.dtype(ml_dtypes.bfloat16)
 # Comments and literals, in which words mean nothing.
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
