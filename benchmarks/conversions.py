@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -19,7 +18,7 @@ import pycuda.driver as drv
 from pycuda import gpuarray
 
 import bridge
-from benchmarks.measure import Timing, measure, on_cpu
+from benchmarks.measure import Timing, measure, measure_threads, on_cpu
 from benchmarks.report import Report
 from bridge.streams import order
 
@@ -345,31 +344,8 @@ def memory(report: Report) -> None:
 
 def threads(report: Report) -> None:
     """Compare four threads with one."""
-    a, count = gpuarray.GPUArray(1000, np.float32), 100_000
-
-    def convert(number: int) -> None:
-        with bridge.primary_context():
-            for _ in range(number):
-                bridge.as_cupy(a)
-
-    def together(number: int) -> float:
-        workers = [threading.Thread(target=convert, args=(count // number,)) for _ in range(number)]
-        start = time.perf_counter()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        return (time.perf_counter() - start) / count * 1e6
-
-    together(4)
-    samples: dict[int, list[float]] = {4: [], 1: []}
-    for _ in range(15):
-        for number, found in samples.items():
-            found.append(together(number))
-    timings = {
-        ("1 thread" if number == 1 else f"{number} threads"): Timing(found, samples)
-        for number, found in samples.items()
-    }
+    a = gpuarray.GPUArray(1000, np.float32)
+    timings = measure_threads(lambda: bridge.as_cupy(a))
     title = "as_cupy, time by number, on threads of one process"
     report.compare(title, timings, {"1 thread": 1.0})
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import shutil
 import struct
+import subprocess
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -15,7 +19,7 @@ import pycuda.driver as drv
 
 import bridge
 from benchmarks.conversions import package
-from benchmarks.measure import measure
+from benchmarks.measure import Loop, measure, measure_threads
 from benchmarks.report import Report
 
 SOURCE = """
@@ -67,18 +71,31 @@ def calls(report: Report) -> None:
     }
     if core := package("cuda.core"):
         ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
-    goals = {"cupy.RawKernel": 0.9, "PyCUDA f(cupy arrays)": 0.5, "cuda.core launch": 1.1}
+    packed = [*map(ctypes.c_uint64, (pz, px, py)), ctypes.c_float(2), ctypes.c_int(1024)]
+    bare = _in_c(ours.handle(0), packed, buffer)
+    ways["cuLaunchKernel in C"], ways["cuLaunchKernel in C, of a buffer"] = bare
+    goals = {
+        "cupy.RawKernel": 0.72,
+        "PyCUDA f(cupy arrays)": 0.38,
+        "cuda.core launch": 0.97,
+        "cuLaunchKernel in C": 1.4,
+    }
     title = "A checked call of a SourceModule function"
     timings = measure(ways)
     of_pycuda = {name: timings.pop(name) for name in ("f(GPUArrays)", "PyCUDA f(GPUArrays)")}
     report.compare(title, timings, goals)
-    report.compare(f"{title}, of GPUArrays", of_pycuda, {"PyCUDA f(GPUArrays)": 0.5})
+    report.compare(f"{title}, of GPUArrays", of_pycuda, {"PyCUDA f(GPUArrays)": 0.37})
+    report.compare(
+        "A checked call, time by number, on threads",
+        measure_threads(ways["f(cupy arrays)"]),
+        {"1 thread": 1.0},
+    )
     ways = {
         "prepared_call": lambda: ours.prepared_call(grid, block, pz, px, py, 2.0, 1024),
         "PyCUDA prepared_call": lambda: theirs.prepared_call(grid, block, pz, px, py, 2.0, 1024),
         "PyCUDA _launch_kernel": lambda: theirs._launch_kernel(grid, block, buffer, 0, None),
     }
-    goals = {"PyCUDA prepared_call": 1.0, "PyCUDA _launch_kernel": 1.05}
+    goals = {"PyCUDA prepared_call": 1.0, "PyCUDA _launch_kernel": 0.92}
     report.compare("A prepared call", measure(ways), goals)
 
     p, q, r = (drv.mem_alloc(x.nbytes) for _ in range(3))
@@ -107,7 +124,39 @@ def calls(report: Report) -> None:
         }
         timings = measure(ways, repeat=500)
     title = "launch of a PyCUDA function on a stream that CUDA does not order with CuPy's"
-    report.compare(title, timings, {"PyCUDA f(GPUArrays)": 1.0})
+    report.compare(title, timings, {"PyCUDA f(GPUArrays)": 0.8})
+
+
+LOOP = """
+typedef unsigned u;
+typedef int launch(void *, u, u, u, u, u, u, u, void *, void **, void **);
+int loop(int n, launch *cuLaunchKernel, void *function, void **params, void **extra)
+{
+    int status = 0;
+    while (n-- && !status)
+        status = cuLaunchKernel(function, 8, 1, 1, 128, 1, 1, 0, 0, params, extra);
+    return status;
+}
+"""
+
+
+def _in_c(handle: int, params: list[Any], buffer: bytes) -> Iterator[Loop]:
+    """Give loops in C of bare launches: by pointers to the arguments, and by a buffer of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "loop.c").write_text(LOOP)
+        command = "cc", "-O2", "-shared", "-fPIC", "-o", "loop.so", "loop.c"
+        subprocess.run(command, cwd=folder, check=True)
+        loop = ctypes.CDLL(f"{folder}/loop.so").loop
+    pointers = (ctypes.c_void_p * len(params))(*map(ctypes.addressof, params))
+    kept, size = ctypes.create_string_buffer(buffer), ctypes.c_size_t(len(buffer))
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(kept), 2, ctypes.addressof(size), 0)
+    launch = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+
+    def run(n: int, *params: Any, kept: Any = (params, kept, size)) -> None:
+        assert loop(n, launch, ctypes.c_void_p(handle), *params) == 0
+
+    yield Loop(lambda n: run(n, pointers, None))
+    yield Loop(lambda n: run(n, None, extra))
 
 
 def _with_cuda_core(core: Any, size: tuple[int, int], args: tuple[Any, ...]) -> Any:

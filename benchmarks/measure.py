@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
+
+import bridge
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,16 @@ class Timing:
         return Timing([one + another for one, another in pairs], self.rounds)
 
 
+class Loop(NamedTuple):
+    """A call that is repeated in C."""
+
+    run: Callable[[int], Any]
+
+    def __call__(self) -> None:
+        """Call once."""
+        self.run(1)
+
+
 def measure(
     calls: Mapping[str, Callable[[], Any]], rounds: int = 31, repeat: int = 2000
 ) -> dict[str, Timing]:
@@ -57,6 +70,32 @@ def measure(
     The GPU is idle when a round begins.
     """
     return _rounds(calls, rounds, repeat, on_cpu)
+
+
+def measure_threads(call: Callable[[], Any], count: int = 100_000) -> dict[str, Timing]:
+    """Time calls shared out to four threads, and the same on one: us a call."""
+
+    def work(number: int) -> None:
+        with bridge.primary_context():
+            for _ in range(number):
+                call()
+
+    def together(number: int) -> float:
+        workers = [threading.Thread(target=work, args=(count // number,)) for _ in range(number)]
+        cupy.cuda.runtime.deviceSynchronize()
+        start = time.perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return (time.perf_counter() - start) / count * 1e6
+
+    together(4)
+    samples: dict[str, list[float]] = {"4 threads": [], "1 thread": []}
+    for _ in range(15):
+        for name, found in samples.items():
+            found.append(together(int(name[0])))
+    return {name: Timing(found, samples) for name, found in samples.items()}
 
 
 def measure_gpu(
@@ -90,8 +129,11 @@ def on_cpu(call: Callable[[], Any], repeat: int) -> float:
     """Return the CPU us a call, begun with an idle GPU."""
     cupy.cuda.runtime.deviceSynchronize()
     start = time.perf_counter()
-    for _ in range(repeat):
-        call()
+    if isinstance(call, Loop):
+        call.run(repeat)
+    else:
+        for _ in range(repeat):
+            call()
     return (time.perf_counter() - start) / repeat * 1e6
 
 
