@@ -72,7 +72,7 @@ def calls(report: Report) -> None:
     if core := package("cuda.core"):
         ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
     packed = [*map(ctypes.c_uint64, (pz, px, py)), ctypes.c_float(2), ctypes.c_int(1024)]
-    bare = _in_c(ours.handle(0), packed, buffer)
+    bare = _in_c(ours._handle(0), packed, buffer)
     ways["cuLaunchKernel in C"], ways["cuLaunchKernel in C, of a buffer"] = bare
     goals = {
         "cupy.RawKernel": 0.72,

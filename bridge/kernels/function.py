@@ -6,7 +6,7 @@ import ctypes
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,11 +48,10 @@ class Function(Launcher):
         self.name = name
         self._module = module
         self._codes = codes  # of the prepared types
-        self._prepared: Table | None = None
 
     # Cached at the first use: unpickling a function needs no GPU.
     @functools.cached_property
-    def _table(self) -> Table | None:
+    def _declared(self) -> Table | None:
         handle, types = self._module._kernel(self.name, context.cuda_device())
         return declared(self.name, types, handle)
 
@@ -60,7 +59,7 @@ class Function(Launcher):
     def _free_shared(self) -> int:
         return (48 << 10) - int(self.shared_size_bytes)  # bytes for which no limit must be raised
 
-    def load(self, device_id: int) -> int:
+    def _load(self, device_id: int) -> int:
         """Return the CUfunction on a device, which is current."""
         return int(self._module._kernel(self.name, device_id)[0])
 
@@ -70,18 +69,18 @@ class Function(Launcher):
 
     def __repr__(self) -> str:
         """Show the types of the parameters; of one that is not known, the size."""
-        known = self.__dict__.get("_table") or f"{self.name}(...)"  # not before it is loaded
+        known = self.__dict__.get("_declared") or f"{self.name}(...)"  # not before it is loaded
         return f"<{type(self).__module__}.Function {known}>"
 
-    def table_for(self, args: Sequence[Any]) -> Table:
+    def _table_for(self, args: Sequence[Any]) -> Table:
         """Return the kernel's parameters; those of the arguments where they are not known."""
-        self.table = self._table
-        return self.table or table_of(args, self.name)
+        self._table = self._declared
+        return self._table or table_of(args, self.name)
 
-    def allow(self, shared: int, device_id: int) -> int:
+    def _allow(self, shared: int, device_id: int) -> int:
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
         if shared > self._free_shared:
-            handle = self.handle(device_id)
+            handle = self._handle(device_id)
             with _limit_lock:
                 if driver.funcGetAttribute(_LIMIT, handle) < shared:
                     driver.funcSetAttribute(handle, _LIMIT, shared)
@@ -103,41 +102,18 @@ class Function(Launcher):
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
         codes = codes_of(arg_types, self.name)
-        self._prepared = prepared(self.name, codes, self._table)
+        self._prepared = prepared(self.name, codes, self._declared)
         self._codes = codes
         return self
 
-    def prepared_call(self, grid: Any, block: Any, *args: Any, shared_size: int = 0) -> None:
-        """Launch as if on CuPy's current stream, with arguments of the prepared types.
-
-        `grid`, `block`, `shared_size` (bytes) and device arrays are as in `bridge.launch`.  An int
-        may also be an address.  Numbers are converted to the prepared type.
-        """
-        self.start(self._prepared_table(), args, grid, block, shared_size, None)
-
-    def prepared_async_call(
-        self, grid: Any, block: Any, stream: Any, *args: Any, shared_size: int = 0
-    ) -> None:
-        """Launch like `prepared_call`, on the given stream (None: CuPy's current one)."""
-        self.start(self._prepared_table(), args, grid, block, shared_size, stream)
-
-    def prepared_timed_call(
-        self, grid: Any, block: Any, *args: Any, shared_size: int = 0
-    ) -> Callable[[], float]:
-        """Launch like `prepared_call`; return a function that waits and returns the seconds."""
-        seconds: Callable[[], float] = self.start(
-            self._prepared_table(), args, grid, block, shared_size, None, timed=True
-        )
-        return seconds
-
     def _prepared_table(self) -> Table:
-        if self._prepared is None:
-            if self._codes is None:
-                raise TypeError(
-                    f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
-                    f"calls: {self._table or self.name}"
-                )
-            self._prepared = prepared(self.name, self._codes, self._table)
+        """Return the table of prepared calls, also of a function that was unpickled."""
+        if self._codes is None:
+            raise TypeError(
+                f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
+                f"calls: {self._declared or self.name}"
+            )
+        self._prepared = prepared(self.name, self._codes, self._declared)
         return self._prepared
 
     def get_attribute(self, attribute: Any) -> int:
@@ -161,7 +137,7 @@ class Function(Launcher):
     @contextmanager
     def _asking(self, what: str) -> Iterator[int]:
         """Give the CUfunction on the current device, and explain what CUDA refuses."""
-        handle = self.handle(context.cuda_device())
+        handle = self._handle(context.cuda_device())
         try:
             yield handle
         except TypeError as error:
@@ -240,5 +216,6 @@ def launch(
             f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
             "give a pycuda.driver.Stream, or none"
         )
-    launcher, there = PycudaLauncher(function, target), target or cupy.cuda.Stream.null
-    launcher.start(table_of(args, "launch"), args, grid, block, shared, there, strided)
+    there = target or cupy.cuda.Stream.null
+    launcher = PycudaLauncher(function, target, table_of(args, "launch"))
+    launcher(*args, grid=grid, block=block, shared=shared, stream=there, strided=strided)

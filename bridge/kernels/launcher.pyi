@@ -1,6 +1,6 @@
 """Types of the compiled launches (``launcher.pyx``)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .signature import Parameter
@@ -12,12 +12,17 @@ class Table:
 
 class Launcher:
     name: str
-    table: Table | None
+    _table: Table | None
+    _prepared: Table | None
     def __call__(self, *args: Any, block: Any = None, **launch: Any) -> float | None: ...
-    def handle(self, device_id: int) -> int: ...
-    def start(
-        self, table: Table, args: Sequence[Any], *launch: Any, timed: bool = False
-    ) -> Any: ...
+    def prepared_call(self, grid: Any, block: Any, *args: Any, shared_size: int = 0) -> None: ...
+    def prepared_async_call(
+        self, grid: Any, block: Any, stream: Any, *args: Any, shared_size: int = 0
+    ) -> None: ...
+    def prepared_timed_call(
+        self, grid: Any, block: Any, *args: Any, shared_size: int = 0
+    ) -> Callable[[], float]: ...
+    def _handle(self, device_id: int) -> int: ...
 
 class PycudaLauncher(Launcher):
-    def __init__(self, function: Any, stream: Any) -> None: ...
+    def __init__(self, function: Any, stream: Any, table: Table) -> None: ...

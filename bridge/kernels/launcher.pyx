@@ -232,13 +232,13 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
 cdef class Launcher:
     """What can be launched: a kernel of a `SourceModule` (`bridge.kernels.function.Function`).
 
-    A subclass has a method ``load(device_id)``, which returns the CUfunction on the current device,
-    ``allow(shared, device_id)``, which raises the kernel's limit of shared memory, and
-    ``table_for(args)``, which sets the table, if the parameters are known.
+    A subclass has a method ``_load(device_id)``, which returns the CUfunction on the current
+    device, ``_allow(shared, device_id)``, which raises the kernel's limit of shared memory,
+    ``_table_for(args)``, which sets `_table`, if the parameters are known, and ``_prepared_table``.
     """
 
     cdef public str name
-    cdef public Table table
+    cdef public Table _table, _prepared  # of calls, and of prepared calls
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
@@ -275,19 +275,40 @@ cdef class Launcher:
         """
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
-        table = self.table or self.table_for(args)
+        table = self._table or self._table_for(args)
         wait = self.start(table, args, grid, block, shared, stream, strided, time_kernel)
         return wait() if time_kernel else None
 
-    cpdef intptr_t handle(self, int device_id) except -1:
-        """Return the CUfunction on a device, which is current."""
-        if self.handles[device_id] is NULL:
-            self.handles[device_id] = <Handle> <intptr_t> self.load(device_id)
-        return <intptr_t> self.handles[device_id]
+    def prepared_call(self, grid, block, *args, shared_size=0):
+        """Launch as if on CuPy's current stream, with arguments of the prepared types.
 
-    cpdef start(
-        self, Table table, tuple args, grid, block, shared, stream, bint strided=False,
-        bint timed=False,
+        `grid`, `block`, `shared_size` (bytes) and device arrays are as in `bridge.launch`.  An int
+        may also be an address.  Numbers are converted to the prepared type.
+        """
+        table = self._prepared or self._prepared_table()
+        self.start(table, args, grid, block, shared_size, None, False, False)
+
+    def prepared_async_call(self, grid, block, stream, *args, shared_size=0):
+        """Launch like `prepared_call`, on the given stream (None: CuPy's current one)."""
+        table = self._prepared or self._prepared_table()
+        self.start(table, args, grid, block, shared_size, stream, False, False)
+
+    def prepared_timed_call(self, grid, block, *args, shared_size=0):
+        """Launch like `prepared_call`; return a function that waits and returns the seconds."""
+        table = self._prepared or self._prepared_table()
+        return self.start(table, args, grid, block, shared_size, None, False, True)
+
+    def _handle(self, int device_id):
+        """Return the CUfunction on a device, which is current."""
+        return <intptr_t> self.handle(device_id)
+
+    cdef Handle handle(self, int device_id) except NULL:
+        if self.handles[device_id] is NULL:
+            self.handles[device_id] = <Handle> <intptr_t> self._load(device_id)
+        return self.handles[device_id]
+
+    cdef start(
+        self, Table table, tuple args, grid, block, shared, stream, bint strided, bint timed
     ):
         """Launch on a stream (None: CuPy's current one), as if on CuPy's current stream.
 
@@ -341,7 +362,7 @@ cdef class Launcher:
             read_extent(extents, grid, "grid", self.name)
             read_extent(extents + 3, block, "block", self.name)
             if type(shared) is not int or shared:
-                shared = self.allow(shared_bytes(shared, self.name), call.device_id)
+                shared = self._allow(shared_bytes(shared, self.name), call.device_id)
             self.start_kernel(extents, shared, call)
         except REFUSALS as error:
             raise explain(error, self, grid, block, shared, call.device_id) from error
@@ -349,7 +370,7 @@ cdef class Launcher:
 
     cdef int start_kernel(self, unsigned *extents, unsigned shared, Call *call) except -1:
         cdef int status
-        cdef Handle function = <Handle> self.handle(call.device_id)
+        cdef Handle function = self.handle(call.device_id)
         cdef void *extra[5]
         extra[:] = [
             <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
@@ -371,10 +392,10 @@ cdef class PycudaLauncher(Launcher):
     cdef readonly object function
     cdef object stream  # PyCUDA's, or None
 
-    def __init__(self, function, stream):
-        self.name, self.function, self.stream = "launch", function, stream
+    def __init__(self, function, stream, table):
+        self.name, self.function, self.stream, self._table = "launch", function, stream, table
 
-    def allow(self, shared, device_id):
+    def _allow(self, shared, device_id):
         """Return the bytes of shared memory; to go beyond the limit takes PyCUDA's own call."""
         return shared
 
@@ -387,12 +408,19 @@ cdef class PycudaLauncher(Launcher):
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
     """Read the three extents of a grid or a block, given as 1 to 3 ints."""
     cdef Py_ssize_t axis
-    cdef tuple sizes = value if type(value) is tuple else ()
-    if not 1 <= len(sizes) <= 3 or not all([type(size) is int and size > 0 for size in sizes]):
-        sizes = extent(value, name, caller)  # or an error
+    cdef tuple sizes = value if is_usual(value) else extent(value, name, caller)
     for axis in range(3):
         to[axis] = sizes[axis] if axis < len(sizes) else 1
     return 0
+
+
+cdef bint is_usual(value) except -1:
+    if type(value) is not tuple or not 1 <= len(<tuple> value) <= 3:
+        return False
+    for size in <tuple> value:
+        if type(size) is not int or size < 1:
+            return False
+    return True
 
 
 def seconds(begin, end):

@@ -206,7 +206,7 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, name)
-        _ = function._table  # now, so that a wrong name raises here
+        _ = function._declared  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:
