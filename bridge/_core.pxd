@@ -1,4 +1,4 @@
-"""What ``arrays.pyx`` uses of the core."""
+"""What other compiled modules use of the core."""
 
 from bridge._driver cimport Stream
 from libc.stdint cimport intptr_t
@@ -29,4 +29,4 @@ cpdef bint is_capturing(Stream handle) noexcept
 cdef bint needs_order(Stream owner, Stream user) noexcept
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=*)
 cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)
-cpdef tuple pointer_home(intptr_t pointer)
+cdef bint is_at_home(intptr_t pointer, int device_id) noexcept

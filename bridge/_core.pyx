@@ -279,11 +279,23 @@ cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
 cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
 
-cpdef tuple pointer_home(intptr_t pointer):
+def pointer_home(intptr_t pointer):
     """Return the id of the device that a pointer is on, and if it is not of the primary context.
 
     The id is negative for a pointer that CUDA does not know.
     """
+    cdef bint is_foreign = False
+    device = ask_home(pointer, &is_foreign)
+    return device, is_foreign
+
+
+cdef bint is_at_home(intptr_t pointer, int device_id) noexcept:
+    """Tell whether a pointer is in a device's primary context; a null pointer is."""
+    cdef bint is_foreign = False
+    return not pointer or (ask_home(pointer, &is_foreign) == device_id and not is_foreign)
+
+
+cdef int ask_home(intptr_t pointer, bint *is_foreign) noexcept:
     cdef int attributes[2]
     cdef void *answers[2]
     cdef int device = -1
@@ -291,8 +303,9 @@ cpdef tuple pointer_home(intptr_t pointer):
     attributes[:] = [POINTER_DEVICE, POINTER_CONTEXT]
     answers[:] = [&device, &context]
     if cuPointerGetAttributes(2, attributes, answers, <uint64_t> pointer):
-        return -1, False
-    return device, context is not NULL and device_of(context) != device
+        return -1
+    is_foreign[0] = context is not NULL and device_of(context) != device
+    return device
 
 
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):

@@ -4,8 +4,8 @@ Compiled, as the core is: each step of a conversion is a tenth of its time.
 """
 
 from bridge._core cimport (
-    AS_CUPY, AS_PYCUDA, View, is_capturing, learn_memory, needs_order, new_array, new_view,
-    pointer_home,
+    AS_CUPY, AS_PYCUDA, View, is_at_home, is_capturing, learn_memory, needs_order, new_array,
+    new_view,
 )
 from bridge._driver cimport Stream, current_device
 from bridge.interface cimport check_array, check_device, elsewhere, import_array
@@ -194,7 +194,7 @@ cdef View memory_of(array, dict attributes, int device_id, caller):
         if caller == "as_cupy":
             check_dtype(dtype, caller)
         pointer = address_of(array, caller)
-        if pointer and pointer_home(pointer) != (device_id, False):
+        if not is_at_home(pointer, device_id):
             check_device(pointer, f"{caller}: the array", device_id)  # which says what is wrong
         memory = learn_memory(array, pointer, device_id, dtype if caller == "as_cupy" else None)
     elif memory.device_id != device_id:

@@ -8,7 +8,7 @@ Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport uint32_t, uint64_t
 
-from bridge._core cimport new_array, pointer_home
+from bridge._core cimport is_at_home, new_array
 from bridge._driver cimport PER_THREAD, Stream
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ import cupy
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ._core import pointer_home
 from .errors import ContextError, kind, named
 from .streams import UNORDERED, handle_of, order
 
@@ -72,7 +73,7 @@ def contiguity(shape, strides, itemsize):
 
 cpdef int check_device(pointer, subject, int device_id) except -1:
     """Raise unless memory is in that device's primary context; a null pointer passes."""
-    if not pointer:
+    if is_at_home(pointer, device_id):
         return 0
     found, is_foreign = pointer_home(pointer)
     if found < 0:

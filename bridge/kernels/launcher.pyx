@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 
 from cpython.ref cimport PyObject
 
-from bridge._core cimport pointer_home
+from bridge._core cimport View, is_at_home
 from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
 
 import functools
@@ -208,23 +208,38 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
         pointer = data.ptr
         memcpy(at, &pointer, sizeof(pointer))
         return True
+    is_known = False
     if kind is GPUArray:
-        if (dtype is not None and value.dtype is not dtype) or not value.size:
+        attributes = value.__dict__
+        found, strides, value = attributes["dtype"], attributes["strides"], attributes.get("gpudata")
+        if (dtype is not None and found is not dtype) or not attributes["size"]:
             return False
-        strides, itemsize = value.strides, value.dtype.itemsize
-        if strides != (itemsize,) and not any(contiguity(value.shape, strides, itemsize)):
+        step = found.itemsize
+        if strides != (step,) and not any(contiguity(attributes["shape"], strides, step)):
             return False
-        value = value.gpudata
+        is_known = is_known_memory(attributes, value, call.device_id)
     elif kind not in holders:
         return False
     if value is None or not 0 <= (address := int(value)) < 1 << 64:
         return False
     pointer = address
-    if pointer and pointer_home(<intptr_t> pointer) != (call.device_id, False):
+    if not is_known and not is_at_home(<intptr_t> pointer, call.device_id):
         return False
     note_pycuda(call)
     memcpy(at, &pointer, sizeof(pointer))
     return True
+
+
+cdef bint is_known_memory(dict attributes, gpudata, int device_id) except -1:
+    """Tell whether a GPUArray's memory is known to be on a device, as `as_cupy` found or made it."""
+    cdef View memory = attributes.get("_bridge_memory")
+    if memory is not None:
+        return memory.device_id == device_id and memory.gpudata is gpudata
+    base = attributes["base"]
+    if type(base) is not View or (<View> base).device_id != device_id:
+        return False
+    source = (<View> base).source
+    return type(source) is ndarray and source.data.ptr == gpudata
 
 # ---- launches ------------------------------------------------------------------------------------
 
