@@ -205,7 +205,7 @@ class SourceModule:
             If there is none of that name.
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
-        function = Function(self, name)
+        function = Function(self, str(name))  # a numpy.str_ is a str, too
         _ = function._declared  # now, so that a wrong name raises here
         return function
 
