@@ -181,7 +181,7 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
         On entering, in a process forked from one that had used CUDA.  On leaving, if PyCUDA's
         current context is not the one that was entered.
     TypeError
-        If `device` is not a device.  If the decorated function is a coroutine or a generator.
+        If `device` is not a device.
     ValueError
         On entering, if there is no such device.
 
