@@ -74,3 +74,29 @@ def test_a_kernel_reads_what_was_given(seed):
     codes = [np.intp if "*" in kind else np.dtype(TYPES[kind]) for kind in kinds]
     f.prepare([np.intp, *codes]).prepared_call((1, 1), (1, 1, 1), out, *args)
     assert out.get().tobytes() == expected + b"\x07"
+
+
+def test_an_array_of_structs_or_bytes_passes_for_any_pointer():
+    source = "__global__ void fill(float *x) { x[threadIdx.x] = 3; }"
+    fill = bridge.SourceModule(source).get_function("fill")
+    for dtype in np.dtype([("re", "f4"), ("im", "f4")]), "V4":
+        x = cupy.zeros(2, dtype)
+        fill(x, block=2)
+        assert x.view("f4")[:2].tolist() == [3, 3]
+
+
+def test_a_host_array_of_one_struct_is_passed_by_value():
+    source = f"{DECLARED} __global__ void copy(double *x, pair p) {{ *x = p.key + p.value; }}"
+    copy = bridge.SourceModule(source).get_function("copy")
+    x = cupy.zeros(1)
+    copy(x, np.array([(1, 2.5)], TYPES["pair"]), block=1)
+    assert x.tolist() == [3.5]
+
+
+def test_an_integer_of_any_width_is_a_bool():
+    source = "__global__ void copy(int *x, bool b) { *x = 2 + b; }"
+    copy = bridge.SourceModule(source).get_function("copy")
+    x = cupy.zeros(1, "i4")
+    for value in np.int32(256), np.uint8(1):
+        copy(x, value, block=1)
+        assert x.tolist() == [3]

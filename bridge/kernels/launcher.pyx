@@ -185,7 +185,7 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     number = bool(value) if slot.kind == BOOL else PyLong_AsLongLongAndOverflow(value, &overflow)
     if slot.size < 8:
         limit = <int64_t> 1 << (8 * slot.size - (slot.kind == SIGNED))
-        if not (-limit if slot.kind == SIGNED else 0) <= number < limit:
+        if not -limit <= number < limit:
             return False
     if overflow or (number < 0 and slot.kind != SIGNED):
         return False
