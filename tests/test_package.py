@@ -16,7 +16,9 @@ from conftest import ON_GPU, ROOT
 import bridge
 from bridge import report
 
-SOURCES = sorted((ROOT / "bridge").rglob("*.p[yx]*"))  # also what is compiled, and its types
+# Also what is compiled, and its types.
+SUFFIXES = ".py", ".pyi", ".pyx", ".pxd"
+SOURCES = sorted(p for p in (ROOT / "bridge").rglob("*.p*") if p.suffix in SUFFIXES)
 
 # Arrows go one way: of the package a module imports what stands in an earlier line.
 ORDER = """

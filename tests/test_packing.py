@@ -100,3 +100,20 @@ def test_an_integer_of_any_width_is_a_bool():
     for value in np.int32(256), np.uint8(1):
         copy(x, value, block=1)
         assert x.tolist() == [3]
+
+
+def test_an_int_beyond_64_bits_is_refused():
+    source = "__global__ void copy(long long *x, long long n) { *x = n; }"
+    copy = bridge.SourceModule(source).get_function("copy")
+    x = cupy.zeros(1, "i8")
+    copy(x, -(1 << 63), block=1)
+    assert x.tolist() == [-(1 << 63)]
+    for number in 1 << 63, -(1 << 63) - 1:
+        with pytest.raises(OverflowError, match="copy: argument 1 .* does not fit into int64"):
+            copy(x, number, block=1)
+
+
+def test_more_bytes_than_cuda_takes_are_refused(compile_kernel):
+    f = compile_kernel('extern "C" __global__ void f() { }', "f")
+    with pytest.raises(ValueError, match="launch: parameters of 40000 bytes; CUDA takes 32764"):
+        bridge.launch(f, *[np.float64(0)] * 5000, grid=1, block=1)

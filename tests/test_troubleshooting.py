@@ -34,7 +34,8 @@ def pattern(message):
 def strings_of_the_package():
     """Return every text of the package's sources, with "..." for what is filled in."""
     found = []
-    for path in (ROOT / "bridge").rglob("*.p*"):
+    folder = ROOT / "bridge"
+    for path in (*folder.rglob("*.py"), *folder.rglob("*.pyx")):
         for literals in re.findall(r'(?:f?"[^"\n]*"\s*)+', path.read_text()):
             text = "".join(re.findall(r'"([^"\n]*)"', literals))
             found.append(re.sub(r"\{.*?\}", "...", text))

@@ -212,7 +212,7 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
     if kind is GPUArray:
         attributes = value.__dict__
         found, strides, value = attributes["dtype"], attributes["strides"], attributes.get("gpudata")
-        if (dtype is not None and found is not dtype) or not attributes["size"]:
+        if dtype is not None and found is not dtype:
             return False
         step = found.itemsize
         if strides != (step,) and not any(contiguity(attributes["shape"], strides, step)):
@@ -421,7 +421,7 @@ cdef class PycudaLauncher(Launcher):
 
 
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
-    """Read the three extents of a grid or a block, given as 1 to 3 ints."""
+    """Read the three extents of a grid or a block, given as 1 to 3 ints; CUDA refuses 0."""
     cdef Py_ssize_t axis
     cdef tuple sizes = value if is_usual(value) else extent(value, name, caller)
     for axis in range(3):
@@ -433,7 +433,7 @@ cdef bint is_usual(value) except -1:
     if type(value) is not tuple or not 1 <= len(<tuple> value) <= 3:
         return False
     for size in <tuple> value:
-        if type(size) is not int or size < 1:
+        if type(size) is not int:
             return False
     return True
 
