@@ -271,6 +271,10 @@ MEMORY = {
     "a DeviceAllocation": "a.gpudata",
     "a pool's": "pooled.gpudata",
     "the bridge's": "ours.gpudata",
+    "a GPUArray that was converted": "converted",
+    "a view of a CuPy array": "view",
+    "a converted GPUArray with other memory": "swapped",
+    "a view with other memory": "swapped_view",
 }
 
 
@@ -285,8 +289,14 @@ def test_another_devices_memory_is_refused_by_every_launch(run, memory):
         image, _ = compile_using_nvrtc(source)
         function = drv.module_from_buffer(image).get_function("f")
         put.prepare("Piii")
+        here, swapped = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+        swapped_view = bridge.as_pycuda(here)
+        bridge.as_cupy(swapped)
         with bridge.primary_context(1):
             x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+            converted, view = gpuarray.zeros(N, np.int32), bridge.as_pycuda(x)
+            bridge.as_cupy(converted)
+            swapped.gpudata, swapped_view.gpudata = a.gpudata, x.data.ptr
             pool = DeviceMemoryPool()
             pooled = gpuarray.zeros(N, np.int32, allocator=pool.allocate)
             ours = gpuarray.zeros(N, np.int32, allocator=bridge.pycuda_allocator())
@@ -306,7 +316,7 @@ def test_another_devices_memory_is_refused_by_every_launch(run, memory):
             except bridge.ContextError as error:
                 print(error)
         with bridge.primary_context(1):
-            del x, a, pooled, ours, pool
+            del x, a, pooled, ours, pool, converted, view, swapped, swapped_view
         """
     )
     refusal = "is on device 1, but device 0 is current; work under"
