@@ -126,19 +126,6 @@ def test_a_decorator_of_a_module_starts_no_cuda_before_a_fork(python):
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
 
 
-def test_a_context_detached_by_somebody_is_made_anew(python):
-    script = """
-    with bridge.primary_context() as context:
-        use()
-    context.detach()
-    for _ in range(2):
-        with bridge.primary_context():
-            use()
-    """
-    done = python(USE + textwrap.dedent(script))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("module", ["bridge.autoinit", "pycuda.autoprimaryctx"])
 def test_a_context_of_autoinit_that_is_detached_is_made_anew(module, python):
     script = f"""
@@ -158,41 +145,6 @@ def test_a_context_of_autoinit_that_is_detached_is_made_anew(module, python):
     # PyCUDA's module, at exit, says that it cannot pop its own.
     assert done.stderr == "" or module != "bridge.autoinit"
     assert f"{ROOT}/bridge/" not in done.stderr  # its modules; the checkout may lie in any folder
-
-
-WITHIN = {  # what is done in a block, and what then is current for PyCUDA
-    "autoinit": ("import bridge.autoinit", "bridge.autoinit.context"),
-    "a context that is detached": ("own.detach()", "None"),
-}
-
-
-@pytest.mark.parametrize("within", WITHIN)
-@pytest.mark.parametrize("raises", [False, True])
-def test_what_is_pushed_or_detached_within_a_block_stays_so(python, within, raises):
-    action, expected = WITHIN[within]
-    own = "own = drv.Device(0).make_context()" if "own" in action else ""
-    done = python(
-        USE
-        + f"""
-import contextlib
-drv.init()
-{own}
-with contextlib.suppress(KeyError):
-    with bridge.primary_context(0):
-        {action}
-        if {raises}:
-            raise KeyError
-assert drv.Context.get_current() is {expected}
-with bridge.primary_context(1):
-    use()
-with bridge.primary_context():
-    use()
-if drv.Context.get_current():
-    use()
-""",
-        devices=2,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_another_current_context_of_cuda_is_refused_where_streams_matter():
@@ -341,37 +293,6 @@ def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python, resul
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
-@pytest.mark.parametrize("decorator", ["@bridge.primary_context()", "@bridge.wrap_pycuda"])
-def test_what_it_had_when_it_raised_may_be_dropped_anywhere_if_it_is_cupys(python, decorator):
-    """The exception's traceback keeps it."""
-    done = python(
-        f"""
-        import threading, warnings, cupy, numpy as np, bridge
-        from pycuda import gpuarray
-
-        warnings.simplefilter("always")
-        allocate = bridge.pycuda_allocator()
-
-        {decorator}
-        def work(x):
-            a = gpuarray.to_gpu(np.ones(5), allocator=allocate)
-            raise ValueError("bad input")
-
-        def call():
-            try:
-                work(cupy.zeros(5))
-            except ValueError as error:
-                print(error)
-
-        thread = threading.Thread(target=call)
-        thread.start()
-        thread.join()
-        print(cupy.get_default_memory_pool().used_bytes())
-        """
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "bad input\n0\n", "")
-
-
 @pytest.mark.parametrize("kind", [int, cupy.cuda.Device, drv.Device])
 def test_primary_context_takes_any_kind_of_device(kind):
     with bridge.primary_context(kind(0)) as context:
@@ -402,37 +323,6 @@ def test_the_device_is_taken_from_the_pointer(python):
         """,
     )
     assert out == "1 1\n"
-
-
-@pytest.mark.alone
-def test_an_array_that_was_refused_on_another_device_is_let_go_of_on_its_own(python):
-    out = two_devices(
-        python,
-        """
-        import gc, threading, pycuda.driver as drv
-
-        def free():
-            with bridge.primary_context(1):
-                return drv.mem_get_info()[0]
-
-        with bridge.primary_context(1):
-            bridge.as_cupy(gpuarray.zeros(4, np.float32))
-            before = free()
-            a = gpuarray.zeros(1 << 20, np.float32)
-        try:
-            bridge.as_cupy(a)
-        except bridge.ContextError as error:
-            print("refused")
-        with bridge.primary_context(1):
-            views = [bridge.as_cupy(a)]
-        del a
-        thread = threading.Thread(target=views.clear)
-        thread.start()
-        thread.join()
-        print(free() - before)
-        """,
-    )
-    assert out == "refused\n0\n"
 
 
 @pytest.mark.parametrize("call", ["bridge.as_cupy(a)", "bridge.wrap_pycuda(lambda: a)()"])

@@ -238,31 +238,11 @@ def test_ray_actor(ray_driver):
         assert [round(float(s), 2) for s in sums] == [-0.5, 0.5]
 
 
-SPOILT = {
-    "a wrong kernel": (
-        "a * x[i] * x[i] * x[i] - x[i];",
-        "a * x[i] * x[i] * x[i];",
-        "AssertionError",
-    ),
-    "no context": (
-        "    @bridge.primary_context()\n    def evaluate",
-        "    def evaluate",
-        "PyCUDA has no context on this thread",
-    ),
-    "a context that is left behind": (
-        "        return os.getpid()",
-        "        import pycuda.driver\n        pycuda.driver.Device(0).make_context()\n"
-        "        return os.getpid()",
-        "The context stack was not empty",
-    ),
-}
-
-
-@pytest.mark.parametrize(("old", "new", "complaint"), SPOILT.values(), ids=SPOILT)
-def test_ray_actor_that_is_wrong_fails(old, new, complaint, ray_driver):
-    """The control: the check of the answer, of errors, and of an abort at an actor's end."""
-    done, errors = run_ray_actor(ray_driver, (old, new))
-    assert complaint in done.stderr + errors, done.stdout
+def test_ray_actor_that_is_wrong_fails(ray_driver):
+    """The control: the check of the answer."""
+    spoilt = "a * x[i] * x[i] * x[i] - x[i];", "a * x[i] * x[i] * x[i];"
+    done, errors = run_ray_actor(ray_driver, spoilt)
+    assert "AssertionError" in done.stderr + errors, done.stdout
     assert COMPLAINTS.search(done.stderr + errors)
 
 

@@ -242,19 +242,6 @@ def test_an_error_of_the_users_allocator_comes_through():
             allocate(100)
 
 
-@pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
-def test_another_error_at_the_second_try_comes_through(make):
-    errors = [MemoryError(), cupy.cuda.runtime.CUDARuntimeError(700)]
-
-    def fail(size):
-        raise errors.pop(0)
-
-    with cupy.cuda.using_allocator(fail):
-        allocate = make()
-    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="illegal"):
-        allocate(100)
-
-
 # ---- CuPy out of PyCUDA's pool -------------------------------------------------------------------
 
 

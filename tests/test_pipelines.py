@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
-import threading
-import weakref
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 
 import bridge
-from bridge import streams
 
 N = 1000
 SOURCE = """
@@ -455,37 +451,6 @@ def test_a_block_of_pycudas_pool_goes_to_one_stream_of_a_capture_only(ours):
     assert (y.get() == 2).all()
 
 
-@pytest.mark.parametrize("pool", [False, True])
-def test_a_cycle_collected_in_a_capture_and_again_on_another_thread(pool):
-    """Finalizers run once; yet the memory goes where PyCUDA can let go of it."""
-    allocate = DeviceMemoryPool().allocate if pool else drv.mem_alloc
-    a = gpuarray.GPUArray(N, np.int32, allocator=allocate)
-    gone = weakref.finalize(a, int)
-    with cupy.cuda.Stream(non_blocking=True):
-        a.view = bridge.as_cupy(a)
-    del a
-    cupy.cuda.Device().synchronize()
-    with captured(cupy.cuda.Stream(non_blocking=True)):
-        gc.collect()
-    convert_another(drv.Stream(1))
-    thread = threading.Thread(target=gc.collect)  # PyCUDA would warn, or abort
-    thread.start()
-    thread.join()
-    assert not gone.alive
-
-
-def test_a_stream_whose_graph_is_spoilt_is_being_captured():
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Capture"):
-            stream.synchronize()
-        assert streams.is_capturing(stream.ptr)
-        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Capture"):
-            stream.end_capture()
-        assert not streams.is_capturing(stream.ptr)
-
-
 def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long():
     pool = cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
@@ -493,58 +458,6 @@ def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long():
     assert pool.used_bytes() == 3 << 20
     convert_another(drv.Stream(1))
     assert pool.used_bytes() == 0
-
-
-def test_a_view_that_cannot_end_yet_does_not_keep_others(capsys):
-    inside, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        with inside:
-            stays = bridge.as_pycuda(cupy.zeros(1), stream=drv.Stream(1))
-        inside.begin_capture()
-        try:
-            del stays
-            drop_in_a_capture(1 << 20)
-            assert pool.used_bytes() == (1 << 20) + 512
-            bridge.show_memory()
-            assert pool.used_bytes() == 512
-        finally:
-            inside.end_capture()
-
-
-def test_what_waits_is_not_tried_beside_the_capture_that_made_it_wait(capsys):
-    """Of a blocking stream, which was the current one; it is not any more."""
-    a = bridge.as_pycuda(cupy.zeros(1), stream=drv.Stream(1))
-    cupy.cuda.Device().synchronize()
-    with captured(cupy.cuda.Stream()):
-        del a
-        for _ in range(2):
-            with cupy.cuda.Stream(non_blocking=True):
-                bridge.show_memory()
-
-
-if not ON_GPU:
-    import hostcuda
-
-    def test_what_cannot_end_yet_is_not_tried_over_and_over():
-        """A conversion on the captured stream asks CUDA of none."""
-
-        def calls_beside(count):
-            convert_another(user)  # nothing waits any more
-            inside = cupy.cuda.Stream(non_blocking=True)
-            with inside:
-                views = [
-                    bridge.as_pycuda(cupy.zeros(1), stream=drv.Stream(1)) for _ in range(count)
-                ]
-            cupy.cuda.Device().synchronize()
-            with captured(inside):
-                views.clear()
-                with inside:
-                    before = hostcuda.calls()
-                    bridge.as_pycuda(x)
-                    return hostcuda.calls() - before
-
-        x, user = cupy.zeros(1), drv.Stream(1)
-        assert calls_beside(20) == calls_beside(1)
 
 
 def test_a_launch_in_a_spoilt_capture_says_so(ours, theirs):

@@ -670,64 +670,6 @@ use()
     ends(done)
 
 
-def test_an_exception_leaves_primary_contexts_of_two_devices(python):
-    done = python(
-        USE
-        + MANAGERS
-        + """
-for nested in ((0, 1), (1, 0), (1, 1), (1, 0, 1)):
-    with contextlib.suppress(Mine), contextlib.ExitStack() as stack:
-        for device in nested:
-            stack.enter_context(bridge.primary_context(device))
-        with bridge.use_stream(drv.Stream(1)):
-            assert cupy.cuda.runtime.getDevice() == device
-            raise Mine
-    assert state() == before
-use()
-""",
-        devices=2,
-    )
-    ends(done)
-
-
-def test_a_thread_that_ends_with_an_exception_leaves_nothing(python):
-    done = python(
-        USE
-        + MANAGERS
-        + """
-kept, seen, found = [], [], []
-threading.excepthook = lambda arguments: seen.append(arguments.exc_type)
-
-def fail():
-    with bridge.primary_context(), bridge.use_stream(drv.Stream(1)):
-        with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-            kept[:] = [cupy.zeros(4), bridge.as_pycuda(cupy.zeros(4)),
-                       bridge.as_cupy(gpuarray.zeros(4, np.float32))]
-            raise Mine
-
-def look():  # where one failed before
-    with contextlib.suppress(Mine):
-        fail()
-    found.append((drv.Context.get_current(), cupy.cuda.get_current_stream().ptr,
-                  cupy.cuda.get_allocator() == before[3]))
-
-for target in (fail, look):
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join()
-    assert state() == before
-    assert kept
-    kept.clear()
-    gc.collect()
-    assert pool.active_bytes == 0
-assert seen == [Mine]
-assert found == [(None, 0, True)], found
-use()
-"""
-    )
-    ends(done)
-
-
 # ---- memory of another process -------------------------------------------------------------------
 
 

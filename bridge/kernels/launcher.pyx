@@ -9,7 +9,7 @@ cimport cython
 from libc.math cimport isinf
 from libc.stdint cimport int64_t, intptr_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from cpython.ref cimport PyObject
 
@@ -126,7 +126,6 @@ cdef class Table:
                 f"{self.name}: {given} for {len(self.parameters)} parameters: {self}"
             )
         call.size = self.size
-        memset(call.packed, 0, self.size)  # what lies between the parameters
         for index in range(len(args)):
             slot = &self.slots[index]
             value = args[index]
