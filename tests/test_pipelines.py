@@ -460,6 +460,17 @@ def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long():
     assert pool.used_bytes() == 0
 
 
+def test_what_waits_is_not_tried_beside_the_capture_that_made_it_wait(capsys):
+    """Of a blocking stream, which was the current one; it is not any more."""
+    a = bridge.as_pycuda(cupy.zeros(1), stream=drv.Stream(1))
+    cupy.cuda.Device().synchronize()
+    with captured(cupy.cuda.Stream()):
+        del a
+        for _ in range(2):
+            with cupy.cuda.Stream(non_blocking=True):
+                bridge.show_memory()
+
+
 def test_a_launch_in_a_spoilt_capture_says_so(ours, theirs):
     stream = cupy.cuda.Stream(non_blocking=True)
     outside = cupy.cuda.Stream(non_blocking=True).record()
