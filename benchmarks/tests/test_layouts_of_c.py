@@ -27,7 +27,7 @@ typedef float vector __attribute__((aligned(16)));
 struct of_vector { char a; vector b; };
 struct of_float3 { char a; float3 b; };
 struct of_double2 { char a; double2 b; };
-struct of_longlong4 { char a; longlong4 b; };
+struct of_longlong2 { char a; longlong2 b; };
 struct with_bool { bool a; int b; bool c; };
 struct empty { };
 struct derived : plain { char c; };
@@ -43,7 +43,7 @@ NAMES = [
     *re.findall(r"(?:struct|union|enum) (?:__\w+\(.*?\)+ |alignas\(32\) )?(\w+) [:{]", TYPES),
     *("aligned_name", "vector", "char", "wchar_t", "char16_t", "long", "long long", "size_t"),
     *("bool", "void *", "float2", "float3", "float4", "double3", "uchar3", "ushort3", "longlong2"),
-    *("ulonglong3", "double4", "dim3", "int plain::*"),
+    *("ulonglong3", "double2", "dim3", "int plain::*"),
 ]
 VALUES = [
     *(f"{measure}({name})" for name in NAMES for measure in ("sizeof", "alignof")),

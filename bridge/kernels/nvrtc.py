@@ -31,7 +31,7 @@ _FOLDER = Path(__file__).with_name("include")
 _DECLARED = """builtin_types.h climits cmath cstddef cstdio cstdlib cstring cuda.h
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
 math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h
-vector_types.h thrust/detail/complex/stream.h"""
+vector_types.h"""
 _PRELUDE = "bridge/prelude.h"
 # NVRTC searches the folder of this name for headers: there is none, as with PyCUDA.
 _NAME = "/dev/null/kernel.cu"
@@ -180,7 +180,7 @@ def _headers() -> dict[str, bytes]:
     text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
     names = {"stdint.h": ["stdint.h", "cstdint", "inttypes.h", "cinttypes"]}
     names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
-    names |= {"prelude.h": [_PRELUDE], "cub.h": ["cub/cub.cuh"]}
+    names |= {"prelude.h": [_PRELUDE], "cub.h": ["cub/cub.cuh"], "thrust.h": ["thrust/complex.h"]}
     found = {name: text[file] for file, aliases in names.items() for name in aliases}
     return dict.fromkeys(_DECLARED.split(), b"") | found
 
