@@ -83,7 +83,7 @@ cdef struct Call:
 cdef class Table:
     """What a kernel's parameters take, and where they lie.
 
-    `parameters` are `bridge.kernels.signature.Parameter`.  In `loose` calls, an int may be an address.
+    `parameters` are of `bridge.kernels.signature`.  In `loose` calls, an int may be an address.
     """
 
     cdef readonly str name
@@ -210,10 +210,10 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
     is_known = False
     if kind is GPUArray:
         attributes = value.__dict__
-        found, strides, value = attributes["dtype"], attributes["strides"], attributes.get("gpudata")
+        found, strides = attributes["dtype"], attributes["strides"]
         if dtype is not None and found is not dtype:
             return False
-        step = found.itemsize
+        step, value = found.itemsize, attributes.get("gpudata")
         if strides != (step,) and not any(contiguity(attributes["shape"], strides, step)):
             return False
         is_known = is_known_memory(attributes, value, call.device_id)
