@@ -11,6 +11,8 @@ from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge._driver cimport *
 
+from types import GetSetDescriptorType
+
 import cupy
 import numpy as np
 import pycuda.driver as drv
@@ -21,6 +23,8 @@ from .errors import ContextError
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
+    ctypedef struct PyGetSetDescrObject:
+        PyGetSetDef *d_getset
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object null_stream = cupy.cuda.Stream.null
@@ -329,6 +333,21 @@ cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
             learn_memory(root, int(kept), device_id)
     return memory
 
+
+cdef PyGetSetDef *attribute(kind, name) except NULL:
+    """Return what reads an attribute of a compiled class."""
+    found = getattr(kind, name)
+    if type(found) is not GetSetDescriptorType:
+        raise ImportError(f"bridge: CuPy {cupy.__version__} has another {kind.__name__}.{name}")
+    return (<PyGetSetDescrObject *> found).d_getset
+
+
+array_dtype = attribute(cupy.ndarray, "dtype")
+array_data = attribute(cupy.ndarray, "data")
+is_c_contiguous = attribute(cupy.ndarray, "_c_contiguous")
+is_f_contiguous = attribute(cupy.ndarray, "_f_contiguous")
+data_device = attribute(MemoryPointer, "device_id")
+data_pointer = attribute(MemoryPointer, "ptr")
 
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
 # takes 0.3 us longer for passing its arguments on.  A test compares the results.

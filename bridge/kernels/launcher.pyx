@@ -13,11 +13,13 @@ from libc.string cimport memcpy
 
 from cpython.ref cimport PyObject
 
-from bridge._core cimport View, is_at_home
+from bridge._core cimport (
+    View, array_data, array_dtype, data_device, data_pointer, is_at_home, is_c_contiguous,
+    is_f_contiguous, read,
+)
 from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
 
 import functools
-import struct
 
 import cupy
 import pycuda.driver as drv
@@ -43,6 +45,7 @@ find("cuLaunchKernel", &cuLaunchKernel)
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef type ndarray = cupy.ndarray
+
 cdef frozenset holders = frozenset(HOLDERS)
 
 # ---- arguments -----------------------------------------------------------------------------------
@@ -122,9 +125,7 @@ cdef class Table:
         cdef bytes packed
         if len(args) != len(self.parameters):
             given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
-            raise TypeError(
-                f"{self.name}: {given} for {len(self.parameters)} parameters: {self}"
-            )
+            raise TypeError(f"{self.name}: {given} for {len(self.parameters)} parameters: {self}")
         call.size = self.size
         for index in range(len(args)):
             slot = &self.slots[index]
@@ -166,6 +167,7 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     cdef int64_t number, limit
     cdef double real
     cdef float narrow
+    cdef bint is_narrow = slot.size == sizeof(float)
     cdef int overflow = 0
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
         return slot.type is NULL and put_pointer(<object> slot.dtype, value, at, call)
@@ -174,12 +176,9 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     if slot.kind == FLOAT:
         real = value
         narrow = <float> real
-        if slot.size == sizeof(double):
-            memcpy(at, &real, sizeof(double))
-            return True
-        if isinf(narrow) and not isinf(real):
+        if is_narrow and isinf(narrow) and not isinf(real):
             return False
-        memcpy(at, &narrow, sizeof(float))
+        memcpy(at, <void *> &narrow if is_narrow else <void *> &real, slot.size)
         return True
     number = bool(value) if slot.kind == BOOL else PyLong_AsLongLongAndOverflow(value, &overflow)
     if slot.size < 8:
@@ -195,50 +194,59 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
 cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
     """Pack contiguous arrays of a dtype (None: of any), and PyCUDA's memory."""
     cdef type kind = type(value)
-    cdef uint64_t pointer
+    cdef uint64_t pointer = 0
+    cdef dict attributes
     if kind is ndarray:
-        if dtype is not None and value.dtype is not dtype:
+        if dtype is not None and read(array_dtype, value) is not dtype:
             return False
-        if not (value._c_contiguous or value._f_contiguous):
+        if not (read(is_c_contiguous, value) or read(is_f_contiguous, value)):
             return False
-        data = value.data
-        if data.device_id != call.device_id:
+        data = read(array_data, value)
+        if read(data_device, data) != call.device_id:
             return False
-        pointer = data.ptr
+        pointer = read(data_pointer, data)
         memcpy(at, &pointer, sizeof(pointer))
         return True
-    is_known = False
     if kind is GPUArray:
         attributes = value.__dict__
-        found, strides = attributes["dtype"], attributes["strides"]
-        if dtype is not None and found is not dtype:
+        if dtype is not None and attributes["dtype"] is not dtype:
             return False
-        step, value = found.itemsize, attributes.get("gpudata")
-        if strides != (step,) and not any(contiguity(attributes["shape"], strides, step)):
+        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"]):
             return False
-        is_known = is_known_memory(attributes, value, call.device_id)
+        value = attributes.get("gpudata")
+        pointer = known_address(attributes, value, call.device_id)
     elif kind not in holders:
         return False
-    if value is None or not 0 <= (address := int(value)) < 1 << 64:
-        return False
-    pointer = address
-    if not is_known and not is_at_home(<intptr_t> pointer, call.device_id):
-        return False
+    if not pointer:
+        if value is None or not 0 <= (address := int(value)) < 1 << 64:
+            return False
+        pointer = address
+        if not is_at_home(<intptr_t> pointer, call.device_id):
+            return False
     note_pycuda(call)
     memcpy(at, &pointer, sizeof(pointer))
     return True
 
 
-cdef bint is_known_memory(dict attributes, gpudata, int device_id) except -1:
-    """Tell whether a GPUArray's memory is known to be on a device, as `as_cupy` found or made it."""
+cdef bint is_contiguous(tuple shape, tuple strides, dtype) except -1:
+    cdef Py_ssize_t step = dtype.itemsize
+    return (len(strides) == 1 and strides[0] == step) or any(contiguity(shape, strides, step))
+
+
+cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
+    """Return the address of a GPUArray's memory on a device, if `as_cupy` or `as_pycuda` knows it."""
     cdef View memory = attributes.get("_bridge_memory")
     if memory is not None:
-        return memory.device_id == device_id and memory.gpudata is gpudata
+        is_known = memory.device_id == device_id and memory.gpudata is gpudata
+        return memory.pointer if is_known else 0
     base = attributes["base"]
     if type(base) is not View or (<View> base).device_id != device_id:
-        return False
+        return 0
     source = (<View> base).source
-    return type(source) is ndarray and source.data.ptr == gpudata
+    if type(source) is not ndarray:
+        return 0
+    address = read(data_pointer, read(array_data, source))
+    return address if address == gpudata else 0
 
 # ---- launches ------------------------------------------------------------------------------------
 
@@ -345,11 +353,9 @@ cdef class Launcher:
 
         for handler in handlers:
             handler.pre_call(None)
-        # With PyCUDA's memory among the arguments, also as if on PyCUDA's default stream.
-        cdef bint with_default = call.of_pycuda and here
         if here != there:
             order(there, here, device_id)
-        if with_default:
+        if call.of_pycuda and here:  # also as if on PyCUDA's default stream
             order(there, 0, device_id)
         if timed:
             if reason := failure():
@@ -361,7 +367,7 @@ cdef class Launcher:
             runtime.eventRecord(end.ptr, there)
         if here != there:
             order(here, there, device_id)
-        if with_default:
+        if call.of_pycuda and here:
             order(0, there, device_id)
         for handler in handlers:
             if hasattr(handler, "post_call"):
