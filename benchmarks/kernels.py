@@ -90,6 +90,10 @@ def calls(report: Report) -> None:
         measure_threads(ways["f(cupy arrays)"]),
         {"1 thread": 1.0},
     )
+    report.compare(
+        "A call of cupy.RawKernel, time by number, on threads",
+        measure_threads(ways["cupy.RawKernel"]),
+    )
     ways = {
         "prepared_call": lambda: ours.prepared_call(grid, block, pz, px, py, 2.0, 1024),
         "PyCUDA prepared_call": lambda: theirs.prepared_call(grid, block, pz, px, py, 2.0, 1024),

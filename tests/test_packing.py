@@ -118,3 +118,12 @@ def test_more_bytes_than_cuda_takes_are_refused(compile_kernel):
     f = compile_kernel('extern "C" __global__ void f() { }', "f")
     with pytest.raises(ValueError, match="launch: parameters of 40000 bytes; CUDA takes 32764"):
         bridge.launch(f, *[np.float64(0)] * 5000, grid=1, block=1)
+
+
+def test_launch_takes_structs_of_two_sizes(compile_kernel):
+    source = 'extern "C" __global__ void f(%s by_value, int *x, int n) { *x = n; }'
+    x = cupy.zeros(1, "i4")
+    for kind, value in ("short4", np.zeros(1, "V8")[0]), ("double2", np.zeros(1, "V16")[0]):
+        bridge.launch(compile_kernel(source % kind, "f"), value, x, np.int32(5), grid=1, block=1)
+        assert int(x[0]) == 5
+        x[0] = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,6 +23,8 @@ _INTEGERS = "?cbBhHiIlLqQnNP"
 _CODES: dict[Any, str] = {
     dtype: "efd" if dtype.kind == "f" else _INTEGERS + "e" for dtype in PLAIN_DTYPES
 }
+
+_tables: dict[tuple[Any, ...], Table] = {}  # of `table_of`, by the arguments' types
 
 
 def declared(name: str, types: list[Parameter] | None, function: int) -> Table | None:
@@ -76,6 +77,9 @@ def _alignment(dtype: np.dtype[Any]) -> int:
 
 def table_of(args: Sequence[Any], caller: str) -> Table:
     """Return a table of the arguments' own types, for a kernel that is not known."""
+    kinds = tuple(map(type, args))
+    if known := _tables.get((caller, kinds)):
+        return known
     dtypes: list[np.dtype[Any] | None] = []
     for index, value in enumerate(map(by_value, args)):
         dtype = value.dtype if isinstance(value, np.generic) else None
@@ -85,13 +89,11 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
                 "float16/32/64 and complex64/128 are accepted"
             )
         dtypes.append(np.dtype(bool) if isinstance(value, bool) else dtype)
-    return _table_of(tuple(dtypes), caller)
-
-
-@functools.lru_cache(maxsize=1024)
-def _table_of(dtypes: tuple[np.dtype[Any] | None, ...], caller: str) -> Table:
     types = [Parameter("", None if dtype is None else False, dtype) for dtype in dtypes]
-    return Table(caller, _placed(types, [dtype or _POINTER for dtype in dtypes]))
+    table = Table(caller, _placed(types, [dtype or _POINTER for dtype in dtypes]))
+    if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # of any dtype
+        _tables[caller, kinds] = table
+    return table
 
 
 def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
