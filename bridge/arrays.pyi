@@ -2,7 +2,29 @@
 
 from typing import Any
 
-def as_cupy(array: Any, /, *, stream: Any = None) -> Any: ...
-def as_pycuda(array: Any, /, *, stream: Any = None) -> Any: ...
+def as_cupy(
+    array: Any,
+    /,
+    *,
+    stream: Any = None,
+    shape: Any = None,
+    dtype: Any = None,
+    strides: Any = None,
+    order: Any = None,
+    offset: int | None = None,
+    owner: Any = None,
+) -> Any: ...
+def as_pycuda(
+    array: Any,
+    /,
+    *,
+    stream: Any = None,
+    shape: Any = None,
+    dtype: Any = None,
+    strides: Any = None,
+    order: Any = None,
+    offset: int | None = None,
+    owner: Any = None,
+) -> Any: ...
 def address_of(array: Any, caller: str) -> int: ...
 def call(func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any: ...

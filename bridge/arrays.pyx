@@ -17,6 +17,7 @@ from cupy.cuda import UnownedMemory
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray
 
+from .buffers import array_on
 from .interface import check_dtype, contiguity
 from .streams import handle_of, order
 
@@ -25,16 +26,27 @@ cdef object ndarray = cupy.ndarray
 cdef object new = object.__new__  # GPUArray's
 
 
-def as_cupy(array, /, *, stream=None):
+def as_cupy(
+    array, /, *, stream=None, shape=None, dtype=None, strides=None, order=None, offset=None,
+    owner=None,
+):
     """Return a CuPy array on the memory of `array`.
 
     Parameters
     ----------
     array : pycuda.gpuarray.GPUArray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.
+        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.  Or bare
+        memory, with `shape` and `dtype`: ``pycuda.driver.mem_alloc``'s, a block of a pool, a
+        ``PointerHolderBase``, a ``ManagedAllocation``, a ``cupy.cuda.MemoryPointer`` or an address.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The stream on which work on `array` may be pending.  None: PyCUDA's default stream for a
-        `GPUArray`, and what the exporter says for any other array.  -1: do not order.
+        `GPUArray` and bare memory, and what the exporter says for any other array.  -1: do not
+        order.
+    shape, dtype, strides, order, offset : optional
+        Of bare memory: as `cupy.ndarray` takes them, and where the first element lies in the
+        memory, in bytes.
+    owner : object, optional
+        What keeps an address valid.  Without one, the caller must keep it as long as the array.
 
     Returns
     -------
@@ -49,7 +61,8 @@ def as_cupy(array, /, *, stream=None):
     TypeError
         If `array` is no device array, or CuPy does not have its dtype.
     ValueError
-        If its array interface is broken, it has no memory, or CUDA does not know `stream`.
+        If its array interface is broken, it has no memory or not enough for `shape`, or CUDA does
+        not know `stream`.
     BufferError
         If the exporter refuses, or says that its data is read-only, masked or a copy.
 
@@ -70,42 +83,33 @@ def as_cupy(array, /, *, stream=None):
     host does not wait (rule: `bridge.streams`).
     *Cost:* a quarter of ``cupy.asarray(array)``, for any size; half of it the first time.
     """
-    if not isinstance(array, GPUArray):
-        return other_as_cupy(array, stream)
-    cdef int device_id = current_device()
-    cdef dict attributes = array.__dict__
-    cdef View memory = None
-    current = cupy_current_stream(device_id)
-    cdef Stream waiter = current.ptr, awaited = 0
-    source = source_in_cupy(array, attributes["base"])
-    if source is None:
-        memory = memory_of(array, attributes, device_id, "as_cupy")
-    else:
-        check_array(source, "as_cupy: the array", device_id)
-    if waiter or stream is not None:
-        awaited = handle_of(stream, "as_cupy")
-        order(waiter, awaited, device_id)
-    if source is not None:
-        return source
-    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
-    if is_usual(shape, strides, dtype.itemsize):
-        strides = None
-    nbytes, kept = attributes["nbytes"], (stream, current)
-    view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
-    return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
+    if not (
+        shape is None and dtype is None and strides is None and order is None and offset is None
+        and owner is None
+    ):
+        array = array_on(array, shape, dtype, strides, order, offset, owner, "as_cupy")
+    if isinstance(array, GPUArray):
+        return gpuarray_as_cupy(array, stream)
+    return other_as_cupy(array, stream)
 
 
-def as_pycuda(array, /, *, stream=None):
+def as_pycuda(
+    array, /, *, stream=None, shape=None, dtype=None, strides=None, order=None, offset=None,
+    owner=None,
+):
     """Return a PyCUDA ``GPUArray`` on the memory of `array`.
 
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
         A device array of any shape and strides.  A `GPUArray` is returned as it is, or, where a
-        `stream` is given, as a view whose release is ordered after that stream.
+        `stream` is given, as a view whose release is ordered after that stream.  Or bare memory,
+        with `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The stream on which PyCUDA will work on the result.  None: PyCUDA's default stream.
         -1: do not order.
+    shape, dtype, strides, order, offset, owner : optional
+        As in `as_cupy`.
 
     Returns
     -------
@@ -139,6 +143,11 @@ def as_pycuda(array, /, *, stream=None):
     early.  The host does not wait (rule: `bridge.streams`).
     *Cost:* half of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
+    if not (
+        shape is None and dtype is None and strides is None and order is None and offset is None
+        and owner is None
+    ):
+        array = array_on(array, shape, dtype, strides, order, offset, owner, "as_pycuda")
     if not isinstance(array, ndarray):
         return other_as_pycuda(array, stream)
     cdef int device_id = current_device()
@@ -180,6 +189,30 @@ cdef other_as_pycuda(array, stream):
     )
 
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
+
+
+cdef gpuarray_as_cupy(array, stream):
+    cdef int device_id = current_device()
+    cdef dict attributes = array.__dict__
+    cdef View memory = None
+    current = cupy_current_stream(device_id)
+    cdef Stream waiter = current.ptr, awaited = 0
+    source = source_in_cupy(array, attributes["base"])
+    if source is None:
+        memory = memory_of(array, attributes, device_id, "as_cupy")
+    else:
+        check_array(source, "as_cupy: the array", device_id)
+    if waiter or stream is not None:
+        awaited = handle_of(stream, "as_cupy")
+        order(waiter, awaited, device_id)
+    if source is not None:
+        return source
+    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
+    if is_usual(shape, strides, dtype.itemsize):
+        strides = None
+    nbytes, kept = attributes["nbytes"], (stream, current)
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
+    return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 
 
 cdef View memory_of(array, dict attributes, int device_id, caller):

@@ -17,6 +17,8 @@ from math import prod
 
 import cupy
 import numpy as np
+import pycuda.driver as drv
+from cupy.cuda import MemoryPointer
 from numpy.lib.stride_tricks import as_strided
 
 from ._core import pointer_home
@@ -28,6 +30,11 @@ PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
 # CuPy 13 does not have it; CuPy 14 needs NumPy 2.1.2 for it (seen).
 HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
     np.lib.NumpyVersion(np.__version__) >= "2.1.2"
+)
+# Memory that is no array: `bridge.buffers` makes one of it.
+BARE = (
+    drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
+    MemoryPointer, int, np.integer,
 )
 FAR = 1 << 63  # CuPy counts in 64 bits
 UNPROTECTED = (
@@ -134,12 +141,12 @@ cdef tuple HOST_TYPES = (
 )
 
 
-cdef no_array(array, caller, is_host=False):
+cpdef no_array(array, caller, is_host=False):
     """Return the error for what is no device array."""
-    if type(array) is int:
+    if isinstance(array, BARE) and not isinstance(array, bool):
         problem = (
-            f"the int {array}; if that is an address, it tells neither shape nor dtype: pass the "
-            "array itself, or a GPUArray(shape, dtype, gpudata=address)"
+            f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
+            "640), dtype=numpy.float32"
         )
     elif is_host or isinstance(array, HOST_TYPES) or hasattr(array, "__array_interface__"):
         problem = f"a host {kind(array)}; move it to the device first, e.g. cupy.asarray(a)"

@@ -205,11 +205,31 @@ as_cupy(None)
 as_cupy(gpuarray.GPUArray)
     TypeError: as_cupy: argument is the class pycuda.gpuarray.GPUArray
 as_cupy(x.data)
-    TypeError: as_cupy: argument is a cupy.cuda.memory.MemoryPointer
+    TypeError: a cupy.cuda.memory.MemoryPointer; memory tells neither shape nor dtype: give both
 as_cupy(np.zeros(3))
     TypeError: as_cupy: argument is a host numpy.ndarray; move it to the device first
 as_cupy(4096)
-    TypeError: as_cupy: argument is the int 4096; if that is an address, it tells neither shape
+    TypeError: as_cupy: argument is 4096; memory tells neither shape nor dtype: give both
+as_cupy(x.data, shape=N)
+    TypeError: neither shape nor dtype
+as_cupy(x.data, shape=N, dtype=object)
+    TypeError: as_cupy: dtype object is not one that both
+as_cupy(x.data, shape=200, dtype="f4")
+    ValueError: shape (200,), strides (4,), offset 0 and dtype float32 need the bytes from 0 to 800
+as_pycuda(x.data, shape=N, dtype="f4", strides=-4)
+    ValueError: shape (8,), strides (-4,), offset 0 and dtype float32 need the bytes from -28
+as_cupy(x.data, shape=N, dtype="f4", strides=(4, 4))
+    ValueError: as_cupy: 2 strides for 1 axes are given
+as_cupy(x.data, shape=1.5, dtype="f4")
+    TypeError: as_cupy: shape is 1.5; an int or a sequence of ints is accepted
+as_cupy(x.data, shape=-1, dtype="f4")
+    ValueError: as_cupy: shape is (-1,), order None; lengths of 0 or more, 'C' and 'F' are accepted
+as_cupy(x.data, shape=1, dtype="f4", offset=2)
+    ValueError: cannot be the address of a float32; it must be a multiple of 4
+as_cupy(4096, shape=N, dtype="f4")
+    ValueError: as_cupy: the memory has the pointer 0x1000, which is unknown to CUDA
+as_cupy(a, shape=N, dtype="f4")
+    TypeError: a pycuda.gpuarray.GPUArray; shape, dtype and the like are for bare memory
 as_cupy([1, 2])
     TypeError: as_cupy: argument is a host list; move it to the device first, e.g. cupy.asarray(a)
 as_cupy(of_dtype(">f4"))

@@ -29,6 +29,7 @@ _core
 context
 autoinit streams
 interface
+buffers
 arrays
 memory
 arguments refusals

@@ -1,0 +1,113 @@
+"""Bare memory as an array: an allocation, a block of a pool, a pointer or an address."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import numpy as np
+import pycuda.driver as drv
+from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
+from pycuda.gpuarray import GPUArray
+
+from ._driver import current_device
+from .errors import named
+from .interface import BARE, check_device, check_dtype, no_array
+
+_PINNED = (drv.PagelockedHostAllocation, PinnedMemoryPointer)
+_HOST = 1  # cudaMemoryTypeHost
+
+
+def array_on(
+    memory: Any,
+    shape: Any,
+    dtype: Any,
+    strides: Any,
+    order: Any,
+    offset: Any,
+    owner: Any,
+    caller: str,
+) -> GPUArray:
+    """Return a GPUArray on bare memory, which it keeps; raise where the memory does not hold it.
+
+    The other arguments are as in `bridge.as_cupy`.
+    """
+    if isinstance(memory, _PINNED):
+        raise _pinned(memory, caller)
+    if not isinstance(memory, BARE) or isinstance(memory, bool):
+        raise TypeError(
+            f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
+            "memory: an allocation or PointerHolderBase of PyCUDA, a cupy.cuda.MemoryPointer or an "
+            "address"
+        )
+    if shape is None or dtype is None:
+        raise no_array(memory, caller)
+    dtype = np.dtype(dtype)
+    check_dtype(dtype, caller)
+    shape = _ints(shape, "shape", caller)
+    if strides is not None:
+        strides = _ints(strides, "strides", caller)
+        if len(strides) != len(shape):
+            raise ValueError(f"{caller}: {len(strides)} strides for {len(shape)} axes are given")
+    if min(shape, default=0) < 0 or order not in (None, "C", "F"):
+        raise ValueError(
+            f"{caller}: shape is {shape}, order {order!r}; lengths of 0 or more, 'C' and 'F' are "
+            "accepted"
+        )
+    offset = 0 if offset is None else index(offset)
+    holder: Any = memory
+    start = int(holder.ptr if isinstance(memory, MemoryPointer) else holder)
+    check_device(start, f"{caller}: the memory", current_device())
+    if start and runtime.pointerGetAttributes(start).type == _HOST:
+        raise _pinned(memory, caller)
+    address, kept = start + offset, owner
+    if owner is None and not isinstance(memory, int | np.integer):
+        kept = memory
+    array = GPUArray(shape, dtype, drv.mem_alloc, kept, address, strides, order or "C")
+    if array.size:
+        _check_extent(array, offset, _size(memory, start), named(memory), caller)
+    else:
+        array.gpudata = None
+    return array
+
+
+def _pinned(memory: Any, caller: str) -> TypeError:
+    return TypeError(
+        f"{caller}: argument is {named(memory)}, pinned memory of the host; copy it to the device, "
+        "e.g. cupy.asarray(a) of the NumPy array on it"
+    )
+
+
+def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, value if hasattr(value, "__iter__") else (value,)))
+    except TypeError:
+        raise TypeError(
+            f"{caller}: {name} is {named(value)}; an int or a sequence of ints is accepted"
+        ) from None
+
+
+def _size(memory: Any, start: int) -> int:
+    """Return the bytes from the start to the end of the memory, or of the block that it is in."""
+    if isinstance(memory, MemoryPointer):
+        return int(memory.mem.ptr + memory.mem.size) - start
+    base, size = drv.mem_get_address_range(start)
+    return int(base + size) - start
+
+
+def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) -> None:
+    """Raise where elements lie outside of the memory, or where none of the dtype can be."""
+    ends = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+    first = offset + sum(end for end in ends if end < 0)
+    last = offset + sum(end for end in ends if end > 0) + array.itemsize
+    if first < 0 or last > size:
+        raise ValueError(
+            f"{caller}: shape {array.shape}, strides {array.strides}, offset {offset} and dtype "
+            f"{array.dtype} need the bytes from {first} to {last}; {memory} has those from 0 to "
+            f"{size}"
+        )
+    if array.gpudata % array.dtype.alignment:
+        raise ValueError(
+            f"{caller}: 0x{array.gpudata:x} cannot be the address of a {array.dtype}; it must be a "
+            f"multiple of {array.dtype.alignment}"
+        )

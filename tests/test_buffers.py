@@ -1,0 +1,170 @@
+"""Bare memory as arrays: what it may be, what it must hold, and how long it lives."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda.tools import DeviceMemoryPool
+
+import bridge
+
+HOST = np.arange(24, dtype=np.float32)
+
+
+class Holder(drv.PointerHolderBase):
+    """Memory of another library's, as PyCUDA's users wrap it."""
+
+    def __init__(self, memory):
+        super().__init__()
+        self.memory = memory
+        self.gpudata = self.get_pointer()
+
+    def get_pointer(self):
+        return self.memory.ptr
+
+
+def managed():
+    return drv.managed_empty(24, np.float32, mem_flags=drv.mem_attach_flags.GLOBAL).base
+
+
+KINDS = {
+    "mem_alloc": lambda: drv.mem_alloc(HOST.nbytes),
+    "a pool's block": lambda: DeviceMemoryPool().allocate(HOST.nbytes),
+    "managed memory": managed,
+    "a PointerHolderBase": lambda: Holder(cupy.cuda.alloc(HOST.nbytes)),
+    "a MemoryPointer": lambda: cupy.cuda.alloc(HOST.nbytes),
+    "pycuda_allocator": lambda: bridge.pycuda_allocator()(HOST.nbytes),
+}
+
+
+def address_of(memory):
+    return int(getattr(memory, "ptr", memory))
+
+
+@pytest.fixture(params=KINDS)
+def memory(request):
+    memory = KINDS[request.param]()
+    drv.memcpy_htod(address_of(memory), HOST)
+    return memory
+
+
+def test_as_cupy_shares_it(memory):
+    x = bridge.as_cupy(memory, shape=(4, 6), dtype=np.float32)
+    assert x.data.ptr == address_of(memory)
+    assert (x.get() == HOST.reshape(4, 6)).all()
+    x[...] = 7
+    back = np.empty_like(HOST)
+    drv.memcpy_dtoh(back, address_of(memory))
+    assert (back == 7).all()
+
+
+def test_as_pycuda_shares_it(memory):
+    a = bridge.as_pycuda(memory, shape=(4, 6), dtype=np.float32)
+    assert int(a.gpudata) == address_of(memory)
+    assert (a.get() == HOST.reshape(4, 6)).all()
+    assert (bridge.as_cupy(a).get() == HOST.reshape(4, 6)).all()
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        (dict(shape=6, offset=24), HOST[6:12]),
+        (dict(shape=[4, 6], order="F"), HOST.reshape(4, 6, order="F")),
+        (dict(shape=(3, 2), strides=(32, 4)), HOST.reshape(3, 8)[:, :2]),
+        (dict(shape=(24,), strides=-4, offset=92), HOST[::-1]),
+        (dict(shape=(), offset=np.int64(8)), HOST[2]),
+        (dict(shape=(0, 3), offset=1000), np.empty((0, 3))),
+    ],
+    ids=["an offset", "Fortran order", "strides", "backwards", "one element", "empty"],
+)
+@pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
+def test_layouts(convert, layout, expected):
+    memory = KINDS["mem_alloc"]()
+    drv.memcpy_htod(memory, HOST)
+    array = convert(memory, dtype="f4", **layout)
+    assert array.shape == expected.shape
+    found = bridge.as_cupy(array).get()
+    assert (found == expected).all()
+
+
+@pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
+def test_a_view_keeps_it_and_frees_it_on_any_thread(convert):
+    pool = DeviceMemoryPool()
+    views = [convert(pool.allocate(4096), shape=1024, dtype="f4")]
+    assert pool.active_blocks == 1
+
+    def drop():
+        views.clear()
+        gc.collect()
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    assert pool.active_blocks == 0
+
+
+def test_an_address_keeps_its_owner():
+    pool = DeviceMemoryPool()
+    block = pool.allocate(64)
+    x = bridge.as_cupy(np.uint64(int(block)), shape=16, dtype="f4", owner=block)
+    del block
+    assert pool.active_blocks == 1
+    del x
+    gc.collect()
+    assert pool.active_blocks == 0
+
+
+def test_without_an_owner_an_address_is_not_kept():
+    """The control of the test before."""
+    pool = DeviceMemoryPool()
+    block = pool.allocate(64)
+    x = bridge.as_cupy(int(block), shape=16, dtype="f4")
+    del block
+    assert pool.active_blocks == 0
+    assert x.shape == (16,)
+
+
+def test_work_on_the_stream_comes_first(latch, put):
+    stream, other = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    memory = drv.mem_alloc(4000)
+    drv.memset_d32(memory, 0, 1000)
+    found = {}
+    for name, given in ("ordered", stream), ("not ordered", -1):
+        copy = cupy.zeros(1000, np.int32)
+        with latch.hold(stream), other:
+            put(memory, 1000, 7, stream)
+            x = bridge.as_cupy(memory, shape=1000, dtype=np.int32, stream=given)
+            copy.data.copy_from_device_async(x.data, x.nbytes, other)
+        found[name] = set(copy.get().tolist())
+        drv.memset_d32(memory, 0, 1000)
+    assert found == {"ordered": {7}, "not ordered": {0}}
+
+
+def test_memory_of_another_context_is_refused():
+    device = drv.Device(0)
+    context = device.make_context()
+    try:
+        memory = drv.mem_alloc(64)
+    finally:
+        context.pop()
+    try:
+        with pytest.raises(bridge.ContextError, match="allocated in another context"):
+            bridge.as_cupy(memory, shape=16, dtype="f4")
+    finally:
+        context.push()
+        memory.free()
+        context.pop()
+        context.detach()
+
+
+def test_pinned_memory_is_refused_by_name():
+    pinned = drv.pagelocked_empty(4, np.float32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+    of_cupy = cupy.cuda.alloc_pinned_memory(64)
+    for memory in pinned.base, pinned.base.get_device_pointer(), of_cupy:
+        with pytest.raises(TypeError, match=r"pinned memory of the host; copy .*cupy.asarray"):
+            bridge.as_cupy(memory, shape=4, dtype="f4")
