@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "arrays": ("as_cupy", "as_pycuda"),
     "context": ("ContextError", "primary_context"),
+    "kernels.compiler": ("use_nvrtc",),
     "kernels.function": ("launch",),
     "kernels.module": ("SourceModule",),
     "memory": ("cupy_allocator", "pycuda_allocator", "show_memory"),
@@ -28,6 +29,7 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .context import ContextError as ContextError, primary_context as primary_context
+    from .kernels.compiler import use_nvrtc as use_nvrtc
     from .kernels.function import launch as launch
     from .kernels.module import SourceModule as SourceModule
     from .memory import (

@@ -28,13 +28,13 @@ cdef class Streams:
 
 cdef class View:
     cdef readonly object source  # the array that is viewed
-    cdef readonly object memory  # what else keeps its memory, since ``gpudata`` may be swapped
+    cdef object memory  # what else keeps its memory, since ``gpudata`` may be swapped
     cdef readonly Streams streams  # None: nothing to order
-    cdef object gpudata  # of the array whose memory this is, see `learn_memory`
-    cdef object dtype  # the one that was found right
-    cdef readonly intptr_t pointer
+    cdef object gpudata  # the array's, as `learn_memory` saw it
+    cdef object dtype  # that passed `check_dtype`
+    cdef intptr_t pointer
     cdef Py_ssize_t nbytes
-    cdef readonly int device_id
+    cdef int device_id
     cdef int kind
 
 cdef View new_view(

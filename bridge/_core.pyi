@@ -4,10 +4,7 @@ from typing import Any
 
 class View:
     source: Any
-    memory: Any
     streams: Any
-    pointer: int
-    device_id: int
 
 def is_capturing(handle: int) -> bool: ...
 def device_of_stream(handle: int) -> tuple[int, int]: ...

@@ -43,8 +43,8 @@ cdef int idle_count[MOST_DEVICES]
 cpdef bint is_capturing(Stream handle) noexcept:
     """Tell whether a stream is being captured into a graph; the default one cannot be.
 
-    Also True where an error has spoilt the graph, and False for what is no stream: what is done
-    with it next says so.
+    Also True where an error has spoilt the graph.  False for an invalid handle: the next call on it
+    reports that.
     """
     cdef int state = 0
     return handle != 0 and cuStreamIsCapturing(handle, &state) == 0 and state != 0
@@ -208,8 +208,8 @@ cdef int order_release(Streams streams, int device_id) except *:
     """Make the owner's stream wait for what the user's has queued by now; return CUDA's status."""
     cdef Stream owner = streams.owner
     cdef Stream user = streams.user
-    # While a blocking stream is being captured, a wait of the default one spoils the graph.  CUDA is
-    # asked of CuPy's current stream, and of the one that was current at the first attempt.
+    # While a blocking stream is being captured, a wait of the default one spoils the graph.  So ask
+    # whether CuPy's current stream, or the one current at the first attempt, is being captured.
     current = cupy_current_stream(device_id)
     captured = is_capturing(current.ptr)
     if len(streams.kept) > 2:
@@ -219,9 +219,10 @@ cdef int order_release(Streams streams, int device_id) except *:
         if user != owner and is_capturing(user) and is_capturing(owner):
             fence(owner, user, device_id)  # within the graph
         return CAPTURE_ERRORS
-    # Here the per-thread handle may name another thread's stream, at whose end this thread would
-    # wait.  The default stream stands in: an event on it covers every thread's work, and what waits
-    # behind it holds up every thread's (seen on an H200, driver 580).
+    # This may be another thread than the one whose stream the per-thread handle meant.  A wait of
+    # this thread's own stream would delay its end.  The default stream stands in: an event on it
+    # covers every thread's work, and what waits behind it delays every thread's (seen on an H200,
+    # driver 580).
     if user == PER_THREAD:
         user = 0
     if owner == PER_THREAD or owner == user:

@@ -136,8 +136,8 @@ cpdef int current_device() except -1:
     global known_device
     cdef int device_id = device_of(cuda_current())
     if device_id >= 0 and device_id == known_device:
-        # PyCUDA need not be asked again, which takes 0.1 us: each push or pop changes CUDA's current
-        # context.  Where CuPy has set that back, PyCUDA's own calls say that it has no context.
+        # PyCUDA need not be asked again, which takes 0.1 us: a push or pop changes CUDA's current
+        # context, too.  (That CuPy then sets it back to this device's is not looked for.)
         return device_id
     known_device = -1
     if device_id >= 0:

@@ -216,7 +216,7 @@ cdef gpuarray_as_cupy(array, stream):
 
 
 cdef View memory_of(array, dict attributes, int device_id, caller):
-    """Return what is known of a GPUArray's memory, found out if it is new or has changed."""
+    """Return what is known of a GPUArray's memory; it is looked up if it is new or has changed."""
     cdef View memory = attributes.get("_bridge_memory")
     dtype = attributes["dtype"]
     if (
@@ -313,6 +313,7 @@ cdef view_in_pycuda(
     # The constructor takes 2.5 us, of which two thirds go into conversions of what is exact here
     # already.
     attributes = attributes.copy()
+    attributes["dtype"] = dtype  # an equal one may have other metadata
     attributes["base"] = new_view(
         AS_PYCUDA, array, None, device_id, attributes["nbytes"], awaited, waiter, kept
     )

@@ -184,7 +184,7 @@ def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
 
     def allocator(size: Any) -> Any:
         try:
-            if 0 <= size < _FAR:  # CuPy's pools take sizes beyond 64 bits for 0
+            if type(size) is int and 0 <= size < _FAR:  # CuPy's pools take larger ones for 0
                 return allocate(size)
         except Exception:  # it arises again, and is explained there
             pass
@@ -212,6 +212,8 @@ def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
 def _bytes(size: Any, caller: str) -> int:
     """Return a possible size as an int."""
     try:
+        if isinstance(size, bool):
+            raise TypeError
         number = index(size)
     except TypeError:
         raise TypeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -45,7 +46,9 @@ def _rows() -> Iterator[tuple[str, str]]:
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
-    yield "nvcc", shutil.which("nvcc") or "not on PATH (pycuda.compiler needs it, bridge does not)"
+    nvcc = shutil.which("nvcc") or "not on PATH (pycuda.compiler needs it, bridge does not)"
+    compiler = sys.modules.get("bridge.kernels.compiler")
+    yield "nvcc", "not used: bridge.use_nvrtc" if compiler and compiler.uses_nvrtc() else nvcc
 
     import pycuda.driver as drv
 

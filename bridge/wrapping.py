@@ -6,13 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import cupy
 from pycuda.elementwise import ElementwiseKernel, VectorArg
+from pycuda.gpuarray import GPUArray
 from pycuda.tools import parse_c_arg
+from pytools.prefork import ExecError
 
 from . import context
 from .arrays import call
 from .context import primary_context
-from .errors import named
+from .errors import kind, named
 from .kernels.arguments import check_dtype
 
 
@@ -28,8 +31,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Returns
     -------
     callable
-        Takes and returns a `cupy.ndarray` for each `GPUArray` of `func`, also in a tuple, list or
-        dict.  Other values pass unchanged.  An array that passes through is the same array.
+        Takes and returns a `cupy.ndarray` for each `GPUArray` of `func`, also directly in a tuple,
+        list or dict.  Other values pass unchanged.  An array that passes through is the same array.
 
     Raises
     ------
@@ -66,27 +69,40 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     def wrapper(*args: Any, **keywords: Any) -> Any:
         if dtypes:
             _check(dtypes, args, keywords)
-        if context.pycuda_current() is None:  # by its module: cloudpickle cannot pickle it
-            with primary_context():
-                return call(func, args, keywords)
-        return call(func, args, keywords)
+        try:
+            if context.pycuda_current() is None:  # by its module: cloudpickle cannot pickle it
+                with primary_context():
+                    return call(func, args, keywords)
+            return call(func, args, keywords)
+        except ExecError as error:
+            raise ExecError(
+                f"wrap_pycuda: PyCUDA cannot compile: {error}; call bridge.use_nvrtc() before, "
+                "which needs no nvcc"
+            ) from error
 
     return wrapper
 
 
 def _dtypes(func: Any) -> dict[int | str, Any]:
-    """Return the dtypes of the arrays that a kernel object of PyCUDA's takes, by its arguments."""
+    """Return the dtypes of what a kernel object of PyCUDA's takes, by argument; None: a number."""
     if isinstance(func, ElementwiseKernel):
         arguments = func.gen_kwargs["arguments"]
         if isinstance(arguments, str):
             arguments = [parse_c_arg(argument) for argument in arguments.split(",")]
-        return {i: one.dtype for i, one in enumerate(arguments) if isinstance(one, VectorArg)}
+        return {
+            i: one.dtype if isinstance(one, VectorArg) else None for i, one in enumerate(arguments)
+        }
     if any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
         return dict.fromkeys((0, 1, "input_ary", "output_ary"), func.dtype)
     return {}
 
 
-def _check(dtypes: dict[int | str, Any], args: Any, keywords: dict[str, Any]) -> None:
+def _check(dtypes: dict[Any, Any], args: Any, keywords: dict[str, Any]) -> None:
     for where, value in (*enumerate(args), *keywords.items()):
-        if where in dtypes and hasattr(value, "dtype"):
-            check_dtype(value.dtype, dtypes[where], f"wrap_pycuda: argument {where}")
+        caller, wanted = f"wrap_pycuda: argument {where}", dtypes.get(where)
+        if wanted is not None and hasattr(value, "dtype"):
+            check_dtype(value.dtype, wanted, caller)
+        elif wanted is not None and value is not None:
+            raise TypeError(f"{caller} is {named(value)}; the kernel takes an array of {wanted}")
+        elif where in dtypes and isinstance(value, GPUArray | cupy.ndarray):
+            raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")

@@ -430,3 +430,10 @@ def test_a_shape_that_was_set_on_its_own_is_refused():
             bridge.as_cupy(a)
         a.shape = (6,)
         bridge.as_cupy(a)
+
+
+def test_a_view_has_the_dtype_object_of_its_source():
+    """An equal dtype, of an array of the same layout before, may have other metadata."""
+    for dtype in np.dtype("f8", metadata={"unit": "m"}), np.dtype("f8"):
+        x = cupy.zeros(31, dtype)
+        assert bridge.as_pycuda(x).dtype is x.dtype

@@ -80,16 +80,21 @@ def test_architectures(text, arch):
 
 REFUSED = {
     **{
-        option: f"{option} means nothing to NVRTC: it is for nvcc's host compiler or linker; leave"
-        for option in ("-Xcompiler=-Wall", "--compiler-options=-O3", "-rdc=true", "-dc", "-dlto")
+        option: f"{option} means nothing to NVRTC: it is for the linker; leave"
+        for option in ("-rdc=true", "-dc", "-dlto")
     },
-    "-Xcompiler -fPIC": "the option -Xcompiler means nothing to NVRTC",
     "-rdc true": "the option -rdc means nothing to NVRTC",
     "-D": "the option -D has no value",
     "-arch": "the option -arch has no value",
     "-arch=sm_80 -arch=sm_90": "code for sm_80 and sm_90 is asked for; NVRTC compiles for one",
     "-gencode arch=compute_80,code=[sm_80,sm_86]": "code for sm_80 and sm_86 is asked for",
 }
+
+
+@pytest.mark.parametrize("text", ["-Xcompiler=-Wall", "-Xcompiler -fPIC", "--compiler-options=-O3"])
+def test_an_option_of_the_hosts_compiler_is_left_out(text):
+    with pytest.warns(UserWarning, match="for the compiler of the host, .*: it is left out"):
+        assert nvrtc.translate(text.split()) == (None, [], [])
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.items(), ids=REFUSED)
@@ -370,7 +375,8 @@ def test_functions_keep_their_module():
 
 def test_keep_keeps_the_source_and_the_code(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    bridge.SourceModule(SET, options=["-DVALUE=1"], keep=True)
+    source = f"// {tmp_path}\n{SET}"  # of code in the cache, nothing is kept, as with PyCUDA
+    bridge.SourceModule(source, options=["-DVALUE=1"], keep=True)
     folder = capsys.readouterr().out.removeprefix("*** compiler output in ").strip()
     assert SET in (tmp_path / folder / "kernel.cu").read_text()
     assert (tmp_path / folder / "kernel.cubin").stat().st_size > 100
@@ -537,7 +543,7 @@ def test_a_changed_header_is_seen_that_another_includes_by_its_path(headers, inc
     path = headers / "outer.h"
     path.write_text('#include "value.h"\n')
     if relative:
-        path = os.path.relpath(path, nvrtc._vendor_folders()[0])
+        path = os.path.relpath(path, nvrtc.vendor_folders()[0])
     assert values_of(headers, f"#include {include.format(path)}") == [1, 2]
 
 
@@ -561,7 +567,7 @@ def test_what_may_read_a_file_is_not_cached(source, options):
 
 
 def test_another_installation_of_a_vendors_headers_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(nvrtc, "_vendor_folders", lambda: (str(tmp_path),))
+    monkeypatch.setattr(nvrtc, "vendor_folders", lambda: (str(tmp_path),))
     places = []
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         (tmp_path / name).write_text("")

@@ -372,6 +372,10 @@ cupy_allocator(cupy.cuda.PinnedMemoryPool())
     TypeError: cupy_allocator: pool is a cupy.cuda.pinned_memory.PinnedMemoryPool
 pycuda_allocator()(None)
     TypeError: pycuda_allocator: size is None; a number of bytes is accepted, an int
+pycuda_allocator()(1.5)
+    TypeError: pycuda_allocator: size is 1.5; a number of bytes is accepted, an int
+pycuda_allocator()(True)
+    TypeError: pycuda_allocator: size is True; a number of bytes is accepted, an int
 pycuda_allocator()(np.zeros(2, int))
     TypeError: pycuda_allocator: size is a numpy.ndarray; a number of bytes is accepted, an int
 pycuda_allocator()(-4)
@@ -414,8 +418,8 @@ SourceModule(SOURCE, options=3)
     TypeError: SourceModule: options is 3; a list of str, e.g. ['-lineinfo'], is accepted
 SourceModule(SOURCE, options=["-O", 3])
     TypeError: options[1] is 3; a list of str, e.g. ['-lineinfo'], is accepted
-SourceModule(SOURCE, options=["-Xcompiler", "-fPIC"])
-    ValueError: for nvcc's host compiler or linker; leave it out, or compile with backend='nvcc'
+SourceModule(SOURCE, options=["-rdc=true"])
+    ValueError: it is for the linker; leave it out, or compile with backend='nvcc'
 SourceModule(SOURCE, options=["-D"])
     ValueError: SourceModule: the option -D has no value; give it one
 SourceModule(SOURCE, options=["-arch=sm_80", "-arch=sm_90"])

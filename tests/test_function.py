@@ -329,7 +329,7 @@ def test_structs_and_vectors_go_by_value_only_as_what_they_are():
         (values, (n, np.int32(1), x)),
         (values, (n, np.int32(1), None)),
     ):
-        with pytest.raises(TypeError, match="but the kernel takes (8 bytes|4 bytes|float32)"):
+        with pytest.raises(TypeError, match="the kernel takes (8 bytes|4 bytes|float32|..'x')"):
             call(*args, **ONE)
 
 
@@ -852,9 +852,8 @@ def test_a_device_array_of_one_number_is_prepared_as_a_pointer(known):
 )
 def test_a_struct_of_another_size_is_refused(ours, types, value):
     named = ours("named").prepare(["P", "f", types, "b"])
-    with pytest.raises(
-        TypeError, match="named: argument 2 .*, but the kernel takes .* by value; pass"
-    ):
+    match = "named: argument 2 .*, but the kernel takes .* by value; (for a struct, )?pass"
+    with pytest.raises(TypeError, match=match):
         named.prepared_call((1, 1), (1, 1, 1), cupy.zeros(4, np.float32), 1.0, value, 4)
 
 

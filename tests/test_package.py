@@ -36,7 +36,7 @@ arguments refusals
 launcher
 tables
 function
-module dask wrapping
+module compiler dask wrapping
 report
 __init__ __main__
 """

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bridge
+from bridge.kernels import tables
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "25"))
 DECLARED = """
@@ -127,3 +128,37 @@ def test_launch_takes_structs_of_two_sizes(compile_kernel):
         bridge.launch(compile_kernel(source % kind, "f"), value, x, np.int32(5), grid=1, block=1)
         assert int(x[0]) == 5
         x[0] = 0
+
+
+@pytest.mark.parametrize("code", ["F", np.complex64])
+def test_a_complex_number_is_prepared(code):
+    source = """
+#include <pycuda-complex.hpp>
+__global__ void f(float *x, pycuda::complex<float> v, int n)
+{ x[0] = v.real(); x[1] = v.imag(); x[2] = n; }"""
+    f = bridge.SourceModule(source, no_extern_c=True).get_function("f")
+    x = cupy.zeros(3, "f4")
+    f.prepare(["P", code, "i"]).prepared_call((1, 1), (1, 1, 1), x, 1 + 2j, 3)
+    assert x.tolist() == [1, 2, 3]
+    with pytest.raises(TypeError, match="type 1 is 'd', of 8 bytes"):
+        f.prepare("Pdi")
+
+
+def test_launch_refuses_what_may_be_a_vector_where_that_matters(compile_kernel):
+    source = 'extern "C" __global__ void f(float *x, int n, float2 v) { x[0] = v.x; x[1] = v.y; }'
+    f, x = compile_kernel(source, "f"), cupy.zeros(2, "f4")
+    pair = np.array((1, 2), [("x", "f4"), ("y", "f4")])[()]
+    with pytest.raises(TypeError, match=r"launch: argument 2 .* For a vector, use bridge.Source"):
+        bridge.launch(f, x, np.int32(1), pair, grid=1, block=1)
+    source = 'extern "C" __global__ void g(float *x, float2 v) { x[0] = v.x; x[1] = v.y; }'
+    bridge.launch(compile_kernel(source, "g"), x, pair, grid=1, block=1)
+    assert x.tolist() == [1, 2]
+
+
+def test_tables_of_launch_are_bounded(compile_kernel):
+    f, x = compile_kernel('extern "C" __global__ void f(int *x) { }', "f"), cupy.zeros(1, "i4")
+    tables._tables.clear()
+    for _ in range(tables._MOST_TABLES + 10):
+        kind = type("Buffer", (), {"gpudata": x.data.ptr})
+        bridge.launch(f, kind(), grid=1, block=1)
+    assert len(tables._tables) == 10

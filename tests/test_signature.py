@@ -97,7 +97,11 @@ ONE_FLOAT = [("float *x", True, "float32")]
 SOURCES = {
     "no parameters": ("__global__ void f() { }", []),
     "void": ("__global__ void f(void) { }", []),
-    "launch bounds": ("__global__ void __launch_bounds__(64, 2) f(float *x) { }", ONE_FLOAT),
+    "launch bounds": ("__global__ void __launch_bounds__(64, (1 + 1)) f(float *x) { }", ONE_FLOAT),
+    "types alone": (
+        "__global__ void f(unsigned char, const float) { }",
+        [("unsigned char", False, "uint8"), ("float", False, "float32")],
+    ),
     "words before": ('extern "C" __global__ void f(float *x) { }', ONE_FLOAT),
     "static": ("static __global__ void f(float *x) { }", ONE_FLOAT),
     "declared and defined": (

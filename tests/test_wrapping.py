@@ -150,6 +150,16 @@ def test_an_array_of_another_dtype_is_refused_by_keyword_too():
         kernel(x, output_ary=x.astype(np.float64))
 
 
+def test_an_array_and_a_number_in_each_others_place_are_refused():
+    scale = bridge.wrap_pycuda(ElementwiseKernel("float *x, float a", "x[i] *= a"))
+    x = cupy.asarray(HOST)
+    with pytest.raises(TypeError, match="argument 1 is a cupy.ndarray; the kernel takes a number"):
+        scale(x, x.max())
+    with pytest.raises(TypeError, match="argument 0 is 3; the kernel takes an array of float32"):
+        scale(3, 2)
+    assert np.array_equal(x.get(), HOST)
+
+
 def test_cumath():
     assert np.allclose(bridge.wrap_pycuda(cumath.exp)(cupy.asarray(HOST)).get(), np.exp(HOST))
 

@@ -107,7 +107,7 @@ def pack_argument(
         if value.nbytes != size:
             raise TypeError(
                 f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
-                f"has {size}"
+                f"has {size}; numpy.dtype(..., align=True) lays structs out as C does"
             )
         return value.tobytes()
     if isinstance(value, bool) and size == 1:
@@ -125,8 +125,8 @@ def pack_argument(
 def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
     what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
     return TypeError(
-        f"{caller} is {what}, but the kernel takes {size} bytes by value; pass a NumPy scalar of "
-        "that size, e.g. an element of a structured array"
+        f"{caller} is {what}, but the kernel takes {size} bytes by value; for a struct, pass an "
+        "element of a structured array, and for an enum a NumPy integer"
     )
 
 
@@ -195,6 +195,8 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> b
         fits = data is value or wanted.fields is None or _same_bits(value.dtype, wanted)
         if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
             return data
+        if isinstance(value, np.void):
+            raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
         raise _no_bytes(value, wanted.itemsize, caller)
     if number := _fitting(value, wanted, caller, loose):
         return number[0]

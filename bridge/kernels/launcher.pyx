@@ -70,8 +70,8 @@ cdef struct Slot:  # one parameter
     Kind kind
     Py_ssize_t offset, size  # bytes
     PyObject *dtype  # of what a pointer points to, or None
-    PyObject *type  # NumPy's, of a number; NULL for what may be a pointer
-    PyObject *python  # Python's
+    PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
+    PyObject *python  # the Python type that is packed here
 
 cdef struct Call:
     int device_id
@@ -254,9 +254,9 @@ cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
 cdef class Launcher:
     """What can be launched: a kernel of a `SourceModule` (`bridge.kernels.function.Function`).
 
-    A subclass has a method ``_load(device_id)``, which returns the CUfunction on the current
-    device, ``_allow(shared, device_id)``, which raises the kernel's limit of shared memory,
-    ``_table_for(args)``, which sets `_table`, if the parameters are known, and ``_prepared_table``.
+    A subclass has four methods.  ``_load(device_id)`` returns the CUfunction on the current device.
+    ``_allow(shared, device_id)`` raises the kernel's limit of shared memory.  ``_table_for(args)``
+    returns the table of a call, and ``_prepared_table()`` that of prepared calls.
     """
 
     cdef public str name

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import cupy
 import pycuda.compiler
 import pycuda.driver as drv
 from cupy.cuda import driver
@@ -147,7 +148,7 @@ class SourceModule:
         """
         if (device_id, extra) in self._loaded:
             return self._loaded[device_id, extra]
-        arch = architecture(device_id)
+        arch = architecture(int(cupy.cuda.Device(device_id).compute_capability))
         compiled = self._compile(arch, [extra] if extra else kernel_names(self._request.source))
         try:
             module = LoadedModule(compiled.code)
@@ -189,11 +190,12 @@ class SourceModule:
                 refused = error
             else:
                 return handle, read_signature(signature, source, name) if signature else None
-        names = ", ".join(kernel_names(source)) or "none that can be read"
+        names = ", ".join(kernel_names(source, templates=True)) or "none that can be read"
         raise refusal(
             "SourceModule.get_function",
             f"there is no kernel {name!r} in the module ({refused}); its source has {names}; "
-            "a kernel in a namespace and an instance of a template are named as in C++",
+            "name a kernel in a namespace, and an instance of a template, as in C++: "
+            '"filters::blur", "scale<float>"',
         )
 
     def get_function(self, name: str) -> Function:

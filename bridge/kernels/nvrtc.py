@@ -50,6 +50,7 @@ _WITH_VALUE = {
     **dict.fromkeys(("-I", "--include-path", "-isystem", "--system-include"), "folder"),
     **dict.fromkeys(("-arch", "--gpu-architecture"), "arch"),
     **dict.fromkeys(("-code", "--gpu-code", "-gencode", "--generate-code"), "code"),
+    **dict.fromkeys(("-Xcompiler", "--compiler-options"), "host"),
 }
 # Options for what NVRTC does anyway, or for host code.
 _NEEDLESS = re.compile(
@@ -58,8 +59,7 @@ _NEEDLESS = re.compile(
 )
 # The linker's would be accepted by NVRTC, for code that cannot be loaded.
 _REFUSED = re.compile(
-    r"(-Xcompiler|--compiler-options)(=.*)?"
-    r"|(-rdc|--relocatable-device-code)(=true)?|-d[cw]|--device-[cw]|-dlto|--dlink-time-opt"
+    r"(-rdc|--relocatable-device-code)(=true)?|-d[cw]|--device-[cw]|-dlto|--dlink-time-opt"
 )
 
 
@@ -77,8 +77,8 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
         if kind is None:
             if _REFUSED.fullmatch(option):
                 raise ValueError(
-                    f"SourceModule: the option {option} means nothing to NVRTC: it is for nvcc's "
-                    "host compiler or linker; leave it out, or compile with backend='nvcc' or "
+                    f"SourceModule: the option {option} means nothing to NVRTC: it is for the "
+                    "linker; leave it out, or compile with backend='nvcc' or "
                     "pycuda.compiler.DynamicSourceModule"
                 )
             if not _NEEDLESS.fullmatch(option):
@@ -90,7 +90,13 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
                 f"SourceModule: the option {name} has no value; give it one, in the same item "
                 "of the list or in the next"
             )
-        if kind == "folder":
+        if kind == "host":
+            warnings.warn(
+                f"the option {name} {value} is for the compiler of the host, which NVRTC has not: "
+                "it is left out",
+                stacklevel=5,
+            )
+        elif kind == "folder":
             folders.append(value)
         elif kind == "arch":
             arch += [value] if value != "native" else []
@@ -131,17 +137,25 @@ class Request(NamedTuple):
     include_dirs: list[str]
 
 
-def compile(request: Request, default_arch: str, kernels: Sequence[str] = ()) -> Compiled:
-    """Compile with NVRTC what `pycuda.compiler.compile` compiles with nvcc; name the kernels."""
+def compile(
+    request: Request,
+    default_arch: str,
+    kernels: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> Compiled:
+    """Compile with NVRTC what `pycuda.compiler.compile` compiles with nvcc; name the kernels.
+
+    `options` are of NVRTC itself.
+    """
     with _starting:
         _version()
     given = list(request.options)
     for name, value in (("-arch", request.arch), ("-code", request.code)):
         given += [name, value] if value is not None else []
-    arch, folders, options = translate(given)
+    arch, folders, translated = translate(given)
     arch, folders = arch or default_arch, [*folders, *request.include_dirs]
     keep = request.keep or drv.CUDA_DEBUGGING
-    options += ["-G"] * drv.CUDA_DEBUGGING
+    options = [*translated, *options, *["-G"] * drv.CUDA_DEBUGGING]
     source = f'#line 1 "kernel.cu"\n{request.source}'  # the lines stay the user's
     if not request.no_extern_c:
         source = f'extern "C" {{\n{source}\n}}\n'
@@ -155,11 +169,11 @@ def compile(request: Request, default_arch: str, kernels: Sequence[str] = ()) ->
         )
     expressions = [*kernels, *map(expression, kernels)]
     # A header in a folder may change at any time, or shadow one that a vendor's header includes.
-    cache = None if keep or folders else _cache_folder(request.cache_dir)
+    cache = None if drv.CUDA_DEBUGGING or folders else _cache_folder(request.cache_dir)
     path = _place(cache, source, (arch, *options, *expressions)) if cache else None
     if path and (kept := _load(path)) is not None:
         return kept
-    searched = [f"-I{folder}" for folder in (*folders, *_vendor_folders())]
+    searched = [f"-I{folder}" for folder in (*folders, *vendor_folders())]
     options = [f"-arch={arch}", *_ALWAYS, *options, *searched]
     compiled = _run(source, options, folders, expressions)
     if path:
@@ -186,7 +200,7 @@ def _headers() -> dict[str, bytes]:
 
 
 @functools.cache
-def _vendor_folders() -> tuple[str, ...]:
+def vendor_folders() -> tuple[str, ...]:
     """Return the folders of PyCUDA's headers, CuPy's (CCCL) and those of CUDA that CuPy finds."""
     found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
     for folder in tuple(found):
@@ -273,7 +287,7 @@ _PATH = re.compile(r"[\"<]/|\.\./")
 
 
 def _place(cache: Path, source: str, options: Sequence[str]) -> Path | None:
-    """Return the path of the code in the cache; None if a file of the user's may be read."""
+    """Return the path of the code in the cache; None if the source may include a user's file."""
     if any(word in option for option in options for word in ("include", "-I", "pch")):
         return None
     if any(map(_PATH.search, (source, *options))):
@@ -297,7 +311,7 @@ def _version() -> str:
         nvrtc.destroyProgram(program)
     build = [line for line in ptx.splitlines() if line.startswith("//")]
     # An installation changes the folders.
-    folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in _vendor_folders()]
+    folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in vendor_folders()]
     headers = TEMPLATE, _headers(), folders, cupy.__version__, pycuda.VERSION_TEXT
     return repr((nvrtc.getVersion(), build, _ALWAYS, headers))
 
@@ -343,9 +357,8 @@ def _cache_folder(cache_dir: Any) -> Path | None:
     return Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache")
 
 
-def architecture(device_id: int) -> str:
+def architecture(capability: int) -> str:
     """Return the best target for a device: its own code, or PTX if NVRTC does not know it."""
-    capability = int(cupy.cuda.Device(device_id).compute_capability)
     known = nvrtc.getSupportedArchs()
     if capability in known:
         return f"sm_{capability}"

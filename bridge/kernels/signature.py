@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Stands after the source, whose macros may be named F or T.
+# Appended, so that the source's line numbers stay.  The source may define macros F or T.
 TEMPLATE = """
 #if __cplusplus >= 201402L
 template <class bridge_kernel> __device__ char bridge_signature;
@@ -52,7 +52,11 @@ _IGNORED = re.compile(
     rf"\}}\s*{_ALIGN}\s*\w*\s*[;,]|\}}\s*\w+\s*{_ALIGN}\s*;|{_ALIGN}\s*(?:struct|union|class)\b"
 )
 # A parameter's declaration; group 1 is its name.
-_LABEL = re.compile(r"[^=#]*[^\w=#](?!int\b)([A-Za-z_]\w*)\s*(?:\[[^=]*\])?\s*(?:=.*)?", re.DOTALL)
+_LABEL = re.compile(
+    r"[^=#]*[^\w=#](?!(?:int|char|short|long|float|double|bool|signed|unsigned|const)\b)([A-Za-z_]\w*)"
+    r"\s*(?:\[[^=]*\])?\s*(?:=.*)?",
+    re.DOTALL,
+)
 
 _runtime = ctypes.CDLL("libstdc++.so.6")  # PyCUDA and CuPy have it loaded
 _runtime.__cxa_demangle.restype = ctypes.c_void_p
@@ -97,9 +101,11 @@ def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | No
     ]
 
 
-def kernel_names(source: str) -> list[str]:
-    """Return the names that stand before a parenthesis after ``__global__``, of no templates."""
-    text = re.sub(r"\btemplate\s*<[^;{}()]*>[^;{}()]*__global__", " ", _bare(source))
+def kernel_names(source: str, templates: bool = False) -> list[str]:
+    """Return the names that stand before a parenthesis after ``__global__``."""
+    text = _bare(source)
+    if not templates:
+        text = re.sub(r"\btemplate\s*<[^;{}()]*>[^;{}()]*__global__", " ", text)
     return sorted(set(re.findall(rf"{_KERNEL}(\w+)\s*\(", text)))
 
 
@@ -110,7 +116,8 @@ def ignored_alignment(source: str) -> re.Match[str] | None:
 
 
 def _bare(source: str) -> str:
-    return re.sub(r"\b__launch_bounds__\s*\([^)]*\)", " ", _NOISE.sub(" ", source))
+    bounds = r"\b__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
+    return re.sub(bounds, " ", _NOISE.sub(" ", source))
 
 
 def _demangle(name: str) -> str:

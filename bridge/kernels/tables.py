@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from pycuda.gpuarray import vec
 
 from ..errors import named
 from ..interface import PLAIN_DTYPES
@@ -21,17 +22,19 @@ _POINTER = np.dtype(np.uintp)
 _INTEGERS = "?cbBhHiIlLqQnNP"
 # Codes of `struct` under which a number of a dtype may be prepared.
 _CODES: dict[Any, str] = {
-    dtype: "efd" if dtype.kind == "f" else _INTEGERS + "e" for dtype in PLAIN_DTYPES
+    dtype: {"f": "efd", "c": "FD"}.get(dtype.kind, _INTEGERS + "e") for dtype in PLAIN_DTYPES
 }
 
-_tables: dict[tuple[Any, ...], Table] = {}  # of `table_of`, by the arguments' types
+_tables: dict[Any, Table] = {}  # of `table_of`, by the caller and the arguments' types
+_MOST_TABLES = 1024
+_VECTORS = {dtype for name, dtype in vars(vec).items() if isinstance(dtype, np.dtype)}
 
 
 def declared(name: str, types: list[Parameter] | None, function: int) -> Table | None:
     """Return the table of a kernel, whose types may not be known; None before CUDA 12.4 then."""
     slots = _slots(function)
     if slots is None:
-        # How CUDA aligns structs, complex numbers and vectors, NumPy does not tell.
+        # NumPy does not tell how CUDA aligns structs, complex numbers and vectors.
         dtypes = [_POINTER if one.is_pointer else one.dtype for one in types or ()]
         if types is None or any(dtype is None or dtype.kind in "cV" for dtype in dtypes):
             return None
@@ -90,14 +93,24 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
             )
         dtypes.append(np.dtype(bool) if isinstance(value, bool) else dtype)
     types = [Parameter("", None if dtype is None else False, dtype) for dtype in dtypes]
-    table = Table(caller, _placed(types, [dtype or _POINTER for dtype in dtypes]))
+    placed = _placed(types, [dtype or _POINTER for dtype in dtypes])
+    for index, one in enumerate(placed):
+        if one.dtype in _VECTORS and one.offset % min(one.size & -one.size, 16):
+            raise TypeError(
+                f"{caller}: argument {index} is {one.dtype}: one of CUDA's vectors and a struct "
+                "lie at different places, and CUDA does not tell which the kernel takes. For a "
+                "vector, use bridge.SourceModule; for a struct, name the fields otherwise"
+            )
+    table = Table(caller, placed)
     if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # of any dtype
+        if len(_tables) >= _MOST_TABLES:
+            _tables.clear()
         _tables[caller, kinds] = table
     return table
 
 
 def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
-    """Return the table of prepared calls: numbers of the prepared types, where the kernel has them.
+    """Return the table of prepared calls: the prepared types, at the places of the kernel's.
 
     Raises TypeError if number or size of the types are not the kernel's.
     """
@@ -106,7 +119,7 @@ def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
     known = tuple(one._replace(is_pointer=None, dtype=None) for one in own)
     if table is not None and len(own) == len(table.parameters):
         known = table.parameters
-    elif table is not None and list(map(_end, own[-1:])) != list(map(_end, table.parameters[-1:])):
+    elif table is not None and _end(own) != _end(table.parameters):
         # (A struct may be prepared as its parts.)
         raise TypeError(
             f"{name}: {len(own)} types prepared for {len(table.parameters)} parameters: {table}"
@@ -125,8 +138,8 @@ def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
     return Table(name, merged, loose=True)
 
 
-def _end(parameter: Parameter) -> int:
-    return parameter.offset + parameter.size
+def _end(parameters: Sequence[Parameter]) -> int:
+    return max((one.offset + one.size for one in parameters), default=0)
 
 
 def _dtype_of(code: str) -> Any:

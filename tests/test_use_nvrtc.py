@@ -1,0 +1,131 @@
+"""PyCUDA's own kernels, compiled by NVRTC: no nvcc is on PATH here."""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from conftest import ON_GPU, run_python
+from pycuda import cumath, gpuarray
+from pycuda.compiler import DynamicSourceModule, SourceModule
+from pycuda.elementwise import ElementwiseKernel
+from pycuda.reduction import ReductionKernel
+from pycuda.scan import InclusiveScanKernel
+from pytools.prefork import ExecError
+
+import bridge
+
+
+@pytest.fixture(autouse=True)
+def no_nvcc(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # where the host driver's g++ is
+    monkeypatch.setenv("PYCUDA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    bridge.use_nvrtc()
+    yield
+    bridge.use_nvrtc(False)
+
+
+@pytest.fixture
+def a():
+    return gpuarray.to_gpu(np.arange(6, dtype=np.float32))
+
+
+USES = {
+    "arithmetic": (lambda a: (2 * a + a / 4).get(), 2.25 * np.arange(6)),
+    "cumath": (lambda a: cumath.sqrt(a).get(), np.sqrt(np.arange(6))),
+    "a sum": (lambda a: gpuarray.sum(a).get(), 15),
+    "fill": (lambda a: a.fill(3).get(), np.full(6, 3)),
+    "ReductionKernel": (
+        lambda a: ReductionKernel(np.float32, "0", "a+b", "x[i]*x[i]", "float *x")(a).get(),
+        55,
+    ),
+    "a scan": (lambda a: InclusiveScanKernel(np.float32, "a+b")(a).get(), np.arange(6).cumsum()),
+}
+
+
+@pytest.mark.parametrize(("use", "expected"), USES.values(), ids=USES)
+def test_what_pycuda_generates(use, expected, a):
+    assert np.allclose(use(a), expected)
+
+
+def test_an_elementwise_kernel_of_ones_own(a):
+    square = ElementwiseKernel("float *x", "x[i] *= x[i]", options=["-DUNUSED=1"])
+    square(a)
+    x = cupy.arange(6, dtype=np.float32)
+    bridge.wrap_pycuda(square)(x)
+    assert (a.get() == np.arange(6) ** 2).all()
+    assert (x.get() == np.arange(6) ** 2).all()
+
+
+def test_pycudas_compiler_takes_its_arguments(a):
+    source = 'extern "C" __global__ void set(float *x) { x[threadIdx.x] = VALUE; }'
+    module = SourceModule(source, options=["-DVALUE=7"], no_extern_c=True, arch="sm_90")
+    module.get_function("set")(a, block=(6, 1, 1))
+    assert (a.get() == 7).all()
+
+
+def test_a_wrong_source_is_pycudas_error():
+    with pytest.raises(drv.CompileError, match=r"kernel.cu.1.*nonsense"):
+        SourceModule("__global__ void f(float *x) { x[0] = nonsense; }")
+
+
+def test_false_is_the_way_back(a):
+    bridge.use_nvrtc(False)
+    with pytest.raises(ExecError, match="nvcc"):
+        SourceModule("__global__ void f(float *x) { }")
+
+
+def test_wrap_pycuda_names_it_where_nvcc_is_missing():
+    bridge.use_nvrtc(False)
+    odd = ElementwiseKernel("float *x", "x[i] = 12345", name="not_compiled_before")
+    with pytest.raises(ExecError, match=r"'nvcc'; call bridge.use_nvrtc\(\) before"):
+        bridge.wrap_pycuda(odd)(cupy.zeros(3, np.float32))
+
+
+def test_show_config_tells_it(capsys):
+    for enable, expected in (True, "not used: bridge.use_nvrtc"), (False, "not on PATH"):
+        bridge.use_nvrtc(enable)
+        bridge.show_config()
+        assert f"nvcc                {expected}" in capsys.readouterr().out
+
+
+def test_code_is_cached(tmp_path, monkeypatch):
+    source = "__global__ void f(float *x) { x[0] = 3; }"
+    SourceModule(source)
+    monkeypatch.setattr("bridge.kernels.nvrtc._run", None)  # a compilation would fail
+    SourceModule(source)
+
+
+TWO_KERNELS = """
+#include <cooperative_groups.h>
+__device__ float twice(float x) { return 2 * x; }
+__global__ void f(float *x) { x[threadIdx.x] = twice(x[threadIdx.x]); }
+"""
+
+
+def test_a_dynamic_module_is_linked(gpu, a):
+    DynamicSourceModule(TWO_KERNELS).get_function("f")(a, block=(6, 1, 1))
+    assert (a.get() == 2 * np.arange(6)).all()
+
+
+def test_a_process_without_nvcc():
+    done = run_python(
+        """
+        import os
+        os.environ["PATH"] = "/usr/bin:/bin"
+        import numpy, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        bridge.use_nvrtc()
+        print((gpuarray.to_gpu(numpy.arange(3.0)) + 1).get())
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[1. 2. 3.]\n", "")
+
+
+if not ON_GPU:
+
+    def test_the_imitation_of_nvcc_is_not_called(a, monkeypatch):
+        monkeypatch.setattr("pycuda.compiler.compile_plain", None)
+        assert ((a + 5).get() == np.arange(6) + 5).all()
