@@ -58,3 +58,8 @@ else:  # type checkers would take any name for one of the package's
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Have a notebook's PyCUDA use the primary context and NVRTC: ``%load_ext bridge``."""
+    import_module(".run", __name__).replace()

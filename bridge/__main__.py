@@ -1,12 +1,17 @@
-"""``python -m bridge``: print the configuration, then bridge real buffers and check them."""
+"""``python -m bridge``: check the installation; ``python -m bridge run``: run a program."""
 
 from __future__ import annotations
 
 import argparse
 import signal
 import sys
+from pathlib import Path
 
 from .report import check, show_config
+
+_RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
+pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
+SourceModule take CuPy arrays."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,9 +22,24 @@ def main(arguments: list[str] | None = None) -> int:
         "check the results. The exit status is 1 if a check fails.",
     )
     parser.add_argument("--config", action="store_true", help="print the configuration only")
-    only_config = parser.parse_args(arguments).config
+    commands = parser.add_subparsers(dest="command", title="command")
+    run = commands.add_parser(
+        "run", description=_RUN, help="run a PyCUDA program with CuPy's context, and without nvcc"
+    )
+    run.add_argument("--pool", action="store_true", help="allocate GPUArrays in CuPy's pool")
+    run.add_argument(
+        "--explain", action="store_true", help="list what was replaced, and which lines touched it"
+    )
+    run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
+    run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
+    options = parser.parse_args(arguments)
+    if options.command == "run":
+        if not options.module and not Path(options.program).exists():
+            run.error(f"there is no file {options.program!r}; give a program, or -m and a module")
+        return _run(options)
     show_config()
-    if not only_config:
+    if not options.config:
         print()
         try:
             from . import autoinit  # noqa: F401  (its error says what is missing)
@@ -31,6 +51,17 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _run(options: argparse.Namespace) -> int:
+    from .errors import import_libraries
+
+    import_libraries()  # or say what is missing
+    from .run import replace, run
+
+    replace(options.pool)
+    return run([options.program, *options.arguments], options.module, options.explain)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader, `head` for one, may end first
+    if sys.argv[1:2] != ["run"]:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # the reader, `head` for one, may end first
     sys.exit(main())

@@ -142,6 +142,9 @@ cdef bint needs_order(Stream owner, Stream user) noexcept:
 
 # ---- views ---------------------------------------------------------------------------------------
 
+cdef enum:
+    EVERY = -2  # in the place of a stream: all that are followed
+
 cdef list waiting = []  # views that a capture keeps from being released
 cdef Py_ssize_t alive[3]  # by kind
 cdef Py_ssize_t alive_bytes[3]
@@ -210,6 +213,8 @@ cdef int order_release(Streams streams, int device_id) except *:
     cdef Stream user = streams.user
     # While a blocking stream is being captured, a wait of the default one spoils the graph.  So ask
     # whether CuPy's current stream, or the one current at the first attempt, is being captured.
+    if user == EVERY:
+        return order_all(device_id)
     current = cupy_current_stream(device_id)
     captured = is_capturing(current.ptr)
     if len(streams.kept) > 2:
@@ -229,6 +234,40 @@ cdef int order_release(Streams streams, int device_id) except *:
         owner = 0
     # The default stream waits as well: the block may be older than its user's switch of streams.
     return fence(owner, user, device_id, owner != 0 and user != 0)
+
+
+# ---- every stream --------------------------------------------------------------------------------
+
+cdef dict followed = {}  # handles of streams, and their devices
+
+
+def follow(Stream handle, int device_id):
+    """Have memory of `keep_behind_all` wait for this stream, and its later work for the default one."""
+    followed[handle] = device_id
+    fence(handle, 0, device_id)
+
+
+def unfollow(Stream handle):
+    """End `follow`, before a stream is destroyed; what it has queued still comes first."""
+    fence(0, handle, followed.pop(handle))
+
+
+def keep_behind_all(value, int device_id):
+    """Return what keeps memory; once it is dropped, later work on any stream follows all earlier."""
+    cdef View view = new_view(MEMORY, None, value, device_id, 0, 0, 0, None)
+    view.streams = Streams.__new__(Streams)
+    view.streams.user = EVERY
+    return view
+
+
+cdef int order_all(int device_id) except *:
+    cdef Stream handle
+    handles = [handle for handle in followed if followed[handle] == device_id]
+    for handle in handles:
+        fence(0, handle, device_id)
+    for handle in handles:
+        fence(handle, 0, device_id)
+    return 0
 
 
 cdef View heir_of(View view):

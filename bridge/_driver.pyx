@@ -59,6 +59,7 @@ find("cuModuleUnload", &cuModuleUnload)
 
 homes = [None] * MOST_DEVICES  # the Context object that PyCUDA allocates under, of each device
 pycuda_current = drv.Context.get_current
+cdef object pycuda_push = drv.Context.push  # `bridge run` replaces both
 cdef object pycuda_pop = drv.Context.pop
 # Of `bridge.context`, what is rare and done in Python: accept a context that is met for the first
 # time or raise, for both libraries or for CUDA alone; make a primary context PyCUDA's current one.
@@ -159,7 +160,7 @@ cdef int enter(int device_id) except -1:
     """
     home = homes[device_id]
     if home is not None:
-        home.push()
+        pycuda_push(home)
     if home is None or pycuda_current() is not home:  # somebody has detached it
         push(device_id)
     return 0

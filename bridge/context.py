@@ -34,6 +34,7 @@ __all__ = ["ContextError", "cuda_device", "current_device", "primary_context"]
 
 _cuda_current = cupy.cuda.driver.ctxGetCurrent
 pycuda_current = drv.Context.get_current
+_pycuda_push, _pycuda_pop = drv.Context.push, drv.Context.pop  # `bridge run` replaces both
 _PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at exit
 
 _lock = threading.RLock()
@@ -154,11 +155,11 @@ def push(device: Any) -> Any:
             f"device{'s' * (count != 1)}, numbered from 0"
         )
     context = _retain(device)
-    context.push()
+    _pycuda_push(context)
     if pycuda_current() is not context:  # somebody has detached it
         context = drv.Device(device).retain_primary_context()
         _driver.set_home(device, context)
-        context.push()
+        _pycuda_push(context)
     return context
 
 
@@ -249,7 +250,7 @@ def _finish() -> None:
                         found.stop_holding()  # a block that returns later aborts the process
     last = None
     while (top := pycuda_current()) in map(home_of, _known):
-        drv.Context.pop()
+        _pycuda_pop()
         last = top
     if last is not None and _PYCUDA_POPS_LAST:
-        last.push()
+        _pycuda_push(last)

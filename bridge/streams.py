@@ -39,6 +39,7 @@ __all__ = ["as_cupy_stream", "is_capturing", "order", "use_stream", "wait_stream
 PER_THREAD = 2  # cudaStreamPerThread: the calling thread's default stream
 UNORDERED = -1  # DLPack's word for "do not order", accepted wherever a stream is
 
+_PYCUDA_STREAM = drv.Stream  # `bridge run` may put a subclass in its place
 _STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 _INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
@@ -68,7 +69,7 @@ def _handle_anywhere(stream: Any, subject: str) -> int:
     """Return the handle of a stream on any device; 0 for the default one."""
     if stream is None:
         return 0
-    if isinstance(stream, drv.Stream):
+    if isinstance(stream, _PYCUDA_STREAM):
         return int(stream.handle)
     if isinstance(stream, _STREAMS):
         handle = int(stream.ptr)
@@ -217,7 +218,7 @@ def _cupy_stream(stream: Any, caller: str) -> Any:
 def pycuda_stream_of(stream: Any) -> Any:
     """Return the ``pycuda.driver.Stream`` that a stream is or wraps; None if there is none."""
     found = getattr(stream, "foreign", stream)
-    return found if isinstance(found, drv.Stream) else None
+    return found if isinstance(found, _PYCUDA_STREAM) else None
 
 
 def use_stream(stream: Any, /) -> Any:

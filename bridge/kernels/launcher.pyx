@@ -78,6 +78,7 @@ cdef struct Call:
     Stream stream
     bint strided
     bint of_pycuda  # PyCUDA's memory is among the arguments
+    bint of_others  # and arrays of CuPy or others
     bint handlers  # and pycuda.driver.In, Out or InOut
     size_t size  # of the parameters, bytes
     char packed[MOST_BYTES]
@@ -135,6 +136,8 @@ cdef class Table:
             if is_of_pycuda(value):
                 note_pycuda(call)
                 call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
+            else:
+                call.of_others = True
             packed = pack_argument(
                 value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
                 call.strided, self.loose
@@ -205,9 +208,8 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
         if read(data_device, data) != call.device_id:
             return False
         pointer = read(data_pointer, data)
-        memcpy(at, &pointer, sizeof(pointer))
-        return True
-    if kind is GPUArray:
+        call.of_others = True
+    elif kind is GPUArray:
         attributes = value.__dict__
         if dtype is not None and attributes["dtype"] is not dtype:
             return False
@@ -215,17 +217,23 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
             return False
         value = attributes.get("gpudata")
         pointer = known_address(attributes, value, call.device_id)
-    elif kind not in holders:
+        if not pointer and not read_address(value, &pointer, call.device_id):
+            return False
+        note_pycuda(call)
+    elif kind in holders and read_address(value, &pointer, call.device_id):
+        note_pycuda(call)
+    else:
         return False
-    if not pointer:
-        if value is None or not 0 <= (address := int(value)) < 1 << 64:
-            return False
-        pointer = address
-        if not is_at_home(<intptr_t> pointer, call.device_id):
-            return False
-    note_pycuda(call)
     memcpy(at, &pointer, sizeof(pointer))
     return True
+
+
+cdef bint read_address(memory, uint64_t *pointer, int device_id) except -1:
+    """Read the address of memory of PyCUDA's; return False unless it is on the device."""
+    if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
+        return False
+    pointer[0] = address
+    return is_at_home(<intptr_t> pointer[0], device_id)
 
 
 cdef bint is_contiguous(tuple shape, tuple strides, dtype) except -1:
@@ -261,6 +269,7 @@ cdef class Launcher:
 
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
+    cdef public bint as_pycuda  # ordered with CuPy's stream only where CuPy arrays are given
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
@@ -343,7 +352,7 @@ cdef class Launcher:
         if stream is not None:
             there = handle_of(stream, self.name, may_be_unordered=False)
         call.device_id, call.stream, call.strided = device_id, there, strided
-        call.of_pycuda = call.handlers = False
+        call.of_pycuda = call.of_others = call.handlers = False
         table.pack(args, &call)
         handlers = ()
         if call.handlers:
@@ -353,7 +362,8 @@ cdef class Launcher:
 
         for handler in handlers:
             handler.pre_call(None)
-        if here != there:
+        cdef bint with_cupy = here != there and (call.of_others or not self.as_pycuda)
+        if with_cupy:
             order(there, here, device_id)
         if call.of_pycuda and here:  # also as if on PyCUDA's default stream
             order(there, 0, device_id)
@@ -365,7 +375,7 @@ cdef class Launcher:
         self.launch(grid, block, shared, &call)
         if timed:
             runtime.eventRecord(end.ptr, there)
-        if here != there:
+        if with_cupy:
             order(here, there, device_id)
         if call.of_pycuda and here:
             order(0, there, device_id)
@@ -428,19 +438,13 @@ cdef class PycudaLauncher(Launcher):
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
     """Read the three extents of a grid or a block, given as 1 to 3 ints; CUDA refuses 0."""
     cdef Py_ssize_t axis
-    cdef tuple sizes = value if is_usual(value) else extent(value, name, caller)
-    for axis in range(3):
-        to[axis] = sizes[axis] if axis < len(sizes) else 1
+    is_usual = type(value) is tuple and 1 <= len(<tuple> value) <= 3
+    cdef tuple sizes = value if is_usual else extent(value, name, caller)
+    to[0] = to[1] = to[2] = 1
+    for axis in range(len(sizes)):
+        size = sizes[axis]
+        to[axis] = size if type(size) is int else extent(value, name, caller)[axis]
     return 0
-
-
-cdef bint is_usual(value) except -1:
-    if type(value) is not tuple or not 1 <= len(<tuple> value) <= 3:
-        return False
-    for size in <tuple> value:
-        if type(size) is not int:
-            return False
-    return True
 
 
 def seconds(begin, end):

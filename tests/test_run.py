@@ -1,0 +1,441 @@
+"""``python -m bridge run``: programs as they are, in one context, without nvcc."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import ON_GPU, ROOT
+
+HOST = "" if ON_GPU else "import hostcuda; hostcuda.install()"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a program, by ``python -m bridge run`` or by Python alone, in a folder of its own."""
+
+    def run(program, *arguments, options=(), plainly=False, **environment):
+        path = tmp_path / "program.py"
+        path.write_text(textwrap.dedent(program))
+        # Child processes need the host driver, too: what Python imports first installs it.
+        (tmp_path / "sitecustomize.py").write_text(HOST)
+        before = [] if plainly else ["-m", "bridge", "run", *options]
+        paths = [str(tmp_path), str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+        nowhere = {"PATH": "/usr/bin:/bin"} if ON_GPU else {}  # no nvcc
+        return subprocess.run(
+            [sys.executable, *before, "program.py", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, **nowhere, "PYTHONPATH": os.pathsep.join(paths), **environment},
+            timeout=300,
+        )
+
+    return run
+
+
+LEGACY = """
+    import sys
+    import numpy as np
+    import pycuda.driver as drv
+    import pycuda.autoinit
+    from pycuda import gpuarray
+    from pycuda.compiler import SourceModule
+
+    module = SourceModule("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")
+    twice = module.get_function("twice")
+    a = gpuarray.to_gpu(np.arange(4, dtype=np.float32))
+    twice(a, block=(4, 1, 1))
+    host = np.ones(4, np.float32)
+    memory = drv.mem_alloc(host.nbytes)
+    drv.memcpy_htod(memory, host)
+    twice(memory, block=(4, 1, 1))
+    drv.memcpy_dtoh(host, memory)
+    print((a + 1).get(), host, gpuarray.sum(a).get())
+"""
+
+
+def test_a_program_needs_no_change(run):
+    done = run(LEGACY)
+    assert (done.stdout, done.stderr) == ("[1. 3. 5. 7.] [2. 2. 2. 2.] 12.0\n", "")
+    assert done.returncode == 0
+
+
+def test_its_kernels_take_cupy_arrays_and_refuse_other_dtypes(run):
+    done = run(
+        LEGACY
+        + """
+    import cupy
+    x = cupy.ones(4, np.float32)
+    twice(x, block=(4, 1, 1))
+    print(x, cupy.cuda.driver.ctxGetCurrent() == drv.Context.get_current().handle)
+    try:
+        twice(cupy.ones(4), block=(4, 1, 1))
+    except TypeError as error:
+        print(error)
+    """
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        "[2. 2. 2. 2.] True\ntwice: argument 0 (`float *x`) is an array of float64" in done.stdout
+    )
+
+
+CONTEXTS = {
+    "make_context, pop, detach": """
+        context = drv.Device(0).make_context()
+        use()
+        context.pop()
+        context.detach()
+        print(drv.Context.get_current())
+        """,
+    "make_context, detach": """
+        context = drv.Device(0).make_context()
+        use()
+        context.detach()
+        print(drv.Context.get_current())
+        """,
+    "push and pop": """
+        context = drv.Device(0).make_context()
+        drv.Context.pop()
+        for _ in range(3):
+            context.push()
+            use()
+            context.pop()
+        print(drv.Context.get_current())
+        """,
+    "two contexts": """
+        outer, inner = drv.Device(0).make_context(), drv.Device(0).make_context()
+        use()
+        inner.pop()
+        use()
+        outer.pop()
+        print(drv.Context.get_current())
+        """,
+    "atexit": """
+        import atexit
+        context = drv.Device(0).make_context()
+        atexit.register(context.pop)
+        use()
+        print(None)
+        """,
+    "make_default_context": """
+        from pycuda.tools import make_default_context
+        context = make_default_context()
+        use()
+        context.pop()
+        print(drv.Context.get_current())
+        """,
+    "beside autoinit": """
+        import pycuda.autoinit
+        context = drv.Device(0).make_context()
+        use()
+        context.pop()
+        context.detach()
+        use()
+        print(None)
+        """,
+    "never popped": """
+        context = drv.Device(0).make_context()
+        use()
+        print(None)
+        """,
+}
+USE = """
+import threading
+import cupy, numpy as np
+import pycuda.driver as drv
+from pycuda import gpuarray
+import bridge
+
+drv.init()
+
+def use():
+    a = gpuarray.to_gpu(np.arange(3.0))
+    assert bridge.as_cupy(a).sum() == 3
+"""
+
+
+@pytest.mark.parametrize("program", CONTEXTS.values(), ids=CONTEXTS)
+def test_contexts_of_its_own_are_the_primary_one(program, run):
+    done = run(USE + textwrap.dedent(program))
+    assert (done.stdout, done.stderr, done.returncode) == ("None\n", "", 0)
+
+
+@pytest.mark.parametrize("ends", ["popped", "raises"])
+def test_a_thread_has_its_own(ends, run):
+    done = run(
+        USE
+        + f"""
+def work():
+    context = drv.Device(0).make_context()
+    use()
+    if {ends == "raises"}:
+        raise KeyError("before pop")
+    context.pop()
+
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print("the end")
+"""
+    )
+    assert (done.stdout, done.returncode) == ("the end\n", 0)
+    assert done.stderr.count("KeyError: 'before pop'") == (4 if ends == "raises" else 0)
+    assert "PyCUDA ERROR" not in done.stderr
+
+
+def test_without_run_such_a_thread_aborts_the_process(run):
+    """The control."""
+    done = run(
+        """
+        import threading
+        import pycuda.driver as drv
+        drv.init()
+        def work():
+            drv.Device(0).make_context()
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        print("the end")
+        """,
+        plainly=True,
+    )
+    assert done.returncode != 0
+    assert "PyCUDA ERROR" in done.stderr
+
+
+ENDS = {
+    "an exit status": ("import sys; sys.exit(3)", 3),
+    "a message": ("import sys; sys.exit('too bad')", 1),
+    "an error": ("def f():\n    return 1 / 0\nf()", 1),
+    "its arguments": ("import sys; print(sys.argv, __name__, __file__, sys.path[0])", 0),
+    "bad syntax": ("def f(:\n    pass", 1),
+    "an interrupt": ("raise KeyboardInterrupt", 130),
+    "pickling": (
+        "import pickle\nclass P: pass\nprint(type(pickle.loads(pickle.dumps(P()))) is P)",
+        0,
+    ),
+    "an import beside it": ("import program; print(program.__name__)", 0),
+}
+
+
+@pytest.mark.parametrize(("program", "status"), ENDS.values(), ids=ENDS)
+def test_it_ends_as_with_python_alone(program, status, run, tmp_path):
+    ours, plain = run(program, "one", "--two"), run(program, "one", "--two", plainly=True)
+    assert ours.returncode == status
+    assert plain.returncode in (status, -2)  # Python ends by the signal itself
+    assert ours.stdout.replace(f"{tmp_path}/program.py", "program.py") == plain.stdout.replace(
+        f"{tmp_path}/program.py", "program.py"
+    )
+    for line in plain.stderr.splitlines():
+        assert line.replace(f"{tmp_path}/", "") in ours.stderr.replace(f"{tmp_path}/", "")
+    assert "bridge" not in ours.stderr
+
+
+def test_a_module(run, tmp_path):
+    (tmp_path / "mine.py").write_text(textwrap.dedent(LEGACY) + "\nprint(sys.argv[1:], __name__)")
+    done = run("", options=["-m", "mine", "one"])
+    assert done.stdout.endswith("['one', 'program.py'] __main__\n"), done.stderr
+
+
+def test_processes_that_it_spawns_are_alike(run):
+    done = run(
+        """
+        import multiprocessing
+        import numpy as np
+
+        def work(n):
+            import pycuda.autoinit, pycuda.compiler
+            import pycuda.driver as drv
+            from pycuda import gpuarray
+            import bridge
+            a = gpuarray.to_gpu(np.arange(n, dtype=np.float32))
+            return float(bridge.as_cupy(a + 1).sum()), pycuda.compiler.SourceModule.__module__
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                print(pool.map(work, [2, 3]))
+        """
+    )
+    assert done.stdout == "[(3.0, 'bridge.run'), (6.0, 'bridge.run')]\n", done.stderr
+
+
+def test_explain_lists_the_lines_that_touch_it(run):
+    done = run(LEGACY, options=["--explain", "--pool"])
+    assert done.returncode == 0, done.stderr
+    shown = done.stderr.splitlines()
+    for what, lines in {
+        "pycuda.autoinit": [5],
+        "SourceModule": [9],
+        "PyCUDA's kernels": [18],
+        "allocations": [11, 18],
+    }.items():
+        (start,) = [i for i, line in enumerate(shown) if line.startswith(f"bridge run: {what} -> ")]
+        for offset, line in enumerate(lines, 1):
+            assert shown[start + offset].endswith(f"program.py:{line}"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.py"], "there is no file 'nothing.py'; give a program, or -m and a module"),
+        ([], "the following arguments are required: PROGRAM"),
+        (["--nonsense", "program.py"], "--nonsense"),
+    ],
+)
+def test_what_it_cannot_run(arguments, said):
+    done = subprocess.run(
+        [sys.executable, "-m", "bridge", "run", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_after_autoinit_it_is_too_late(python):
+    done = python(
+        """
+        import pycuda.autoinit
+        import bridge.run
+        try:
+            bridge.run.replace()
+        except bridge.ContextError as error:
+            print(error)
+        """
+    )
+    assert "`import pycuda.autoinit` ran before" in done.stdout, done.stderr
+
+
+def test_a_notebook_loads_it(python):
+    done = python(
+        """
+        import bridge
+        bridge.load_ipython_extension(None)
+        import pycuda.autoinit, cupy
+        import pycuda.driver as drv
+        print(cupy.cuda.driver.ctxGetCurrent() == drv.Context.get_current().handle)
+        """
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+# ---- one pool ------------------------------------------------------------------------------------
+
+REUSE = """
+import sys
+import conftest, bridge, cupy, numpy as np
+import pycuda.autoinit
+import pycuda.driver as drv
+from pycuda import gpuarray
+from pycuda.compiler import SourceModule
+
+put = SourceModule('''
+__global__ void put(int *x, int n, int value)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value; }
+''').get_function("put")
+raw = {}
+def compile_kernel(source, name):
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(source)
+    raw[name] = drv.module_from_buffer(image)
+    return raw[name].get_function(name)
+latch = conftest.Latch(compile_kernel)
+make = {"blocking": lambda: drv.Stream(), "non-blocking": lambda: drv.Stream(1)}
+first, late = sys.argv[1:3], sys.argv[3]
+n = 1000
+
+one, two = make[first[0]](), (make[first[1]]() if late != "made later" else None)
+put(gpuarray.zeros(n, np.int32), np.int32(n), np.int32(0), block=(32, 1, 1), stream=one)
+drv.Context.synchronize()
+result = np.zeros(n, np.int32)
+held = make[first[0]]() if late == "dropped" else one
+with latch.hold(held):
+    a = gpuarray.GPUArray(n, np.int32)
+    address = int(a.gpudata)
+    if late == "dropped":
+        bridge.wait_stream(one, held)
+    put(a, np.int32(n), np.int32(1), block=(32, 1, 1), stream=one)
+    if late == "dropped":
+        del one
+    del a  # plain PyCUDA waits here for the kernel
+    if two is None:
+        two = make[first[1]]()
+    b = gpuarray.GPUArray(n, np.int32)
+    assert int(b.gpudata) == address, "the block was not reused"
+    put(b, np.int32(n), np.int32(2), block=(32, 1, 1), stream=two)
+two.synchronize()
+drv.Context.synchronize()
+print(sorted(set(b.get().tolist())))
+"""
+PAIRS = [(one, two) for one in ("blocking", "non-blocking") for two in ("blocking", "non-blocking")]
+
+
+@pytest.mark.latch
+@pytest.mark.parametrize("when", ["made before", "made later", "dropped"])
+@pytest.mark.parametrize("pair", PAIRS, ids=" then ".join)
+def test_a_block_is_reused_after_the_work_on_every_stream(pair, when, run):
+    done = run(REUSE, *pair, when, options=["--pool"])
+    assert (done.stdout, done.returncode) == ("[2]\n", 0), done.stderr
+
+
+@pytest.mark.latch
+def test_with_the_plain_allocator_it_is_not(run):
+    """The control: the block is written to by the first stream's kernel after the second's."""
+    plain = REUSE.replace("import pycuda.autoinit", "import bridge.autoinit")
+    plain = plain.replace("GPUArray(n, np.int32)", "GPUArray(n, np.int32, pool)").replace(
+        "n = 1000", "n = 1000\npool = bridge.pycuda_allocator()"
+    )
+    done = run(plain, "non-blocking", "non-blocking", "made before", plainly=True)
+    assert (done.stdout, done.returncode) == ("[1]\n", 0), done.stderr
+
+
+OVERLAP = """
+import sys
+import bridge, conftest, cupy, numpy as np
+import pycuda.autoinit
+import pycuda.driver as drv
+from pycuda import gpuarray
+from pycuda.compiler import SourceModule
+
+put = SourceModule("__global__ void put(int *x, int value) { *x = value; }").get_function("put")
+raw = []
+def compile_kernel(source, name):
+    raw.append(drv.module_from_buffer(cupy.cuda.compiler.compile_using_nvrtc(source)[0]))
+    return raw[-1].get_function(name)
+latch = conftest.Latch(compile_kernel)
+one, two = drv.Stream(1), drv.Stream(1)
+x, y = (MAKE for _ in range(2))
+put(x, np.int32(0), block=(1, 1, 1), stream=one)
+drv.Context.synchronize()
+try:
+    with latch.hold(one):
+        put(x, np.int32(1), block=(1, 1, 1), stream=one)
+        put(y, np.int32(2), block=(1, 1, 1), stream=two)
+        two.synchronize()
+except AssertionError as error:
+    print(error)
+print(x.get(), y.get())
+"""
+
+
+@pytest.mark.latch
+@pytest.mark.parametrize(
+    ("make", "options", "waits"),
+    [
+        ("gpuarray.zeros((), np.int32)", [], False),
+        ("gpuarray.zeros((), np.int32)", ["--pool"], False),
+        ("cupy.zeros((), np.int32)", [], True),
+    ],
+    ids=["arrays of PyCUDA", "in CuPy's pool", "arrays of CuPy"],
+)
+def test_launches_on_two_streams_overlap(make, options, waits, run):
+    """But not of CuPy arrays, on which CuPy's current stream works before and after."""
+    done = run(OVERLAP.replace("MAKE", make), options=options)
+    assert ("the host waited" in done.stdout) == waits, done.stderr
+    assert done.stdout.endswith("1 2\n"), done.stderr
