@@ -37,6 +37,7 @@ launcher
 tables
 function
 module compiler dask wrapping
+run
 report
 __init__ __main__
 """

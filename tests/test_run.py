@@ -84,6 +84,24 @@ def test_its_kernels_take_cupy_arrays_and_refuse_other_dtypes(run):
     )
 
 
+PROGRAMS = sorted((ROOT / "tests" / "legacy" / "programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("options", [[], ["--pool"]], ids=["plain memory", "one pool"])
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_programs_of_the_years(path, options, run):
+    done = run(path.read_text(), options=options)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_they_print_the_same_with_pycuda_alone(path, run, nvcc):
+    plain = run(path.read_text(), plainly=True, PATH=os.environ["PATH"])
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stdout == run(path.read_text()).stdout
+
+
 CONTEXTS = {
     "make_context, pop, detach": """
         context = drv.Device(0).make_context()
