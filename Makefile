@@ -32,8 +32,8 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest coverage versions bench scaling notebooks docs links \
-	clean
+.PHONY: help demo test lint types wheel pytest coverage versions bench scaling pycuda-suite notebooks \
+	docs links clean
 
 help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
@@ -42,6 +42,7 @@ help:
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
 	@echo 'make scaling    measure several GPUs, Dask and NCCL on them (needs two or more)'
+	@echo 'make pycuda-suite  run the tests and examples of PyCUDA under `bridge run` (needs a GPU)'
 	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
@@ -93,6 +94,9 @@ scaling: $(ready)
 	$(bin)/python -m benchmarks.scaling $(ARGS)
 	$(bin)/python -m benchmarks.model
 	$(bin)/python -m benchmarks.nccl
+
+pycuda-suite: $(ready)
+	$(bin)/python tools/pycuda_suite.py $(ARGS)
 
 # Numbers of some: ARGS="01 05"; ARGS=--write keeps the outputs.
 notebooks: $(ready)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import bridge
 import bridge.autoinit
-from benchmarks import conversions, kernels, memory, plots, workloads
+from benchmarks import conversions, kernels, memory, plots, programs, workloads
 from benchmarks.report import Report, summary
 
 PARTS = {
     part.__name__: part
-    for module in (conversions, kernels, memory, workloads)
+    for module in (conversions, kernels, memory, programs, workloads)
     for part in module.PARTS
 }
 
