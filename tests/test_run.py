@@ -202,7 +202,7 @@ print("the end")
 """
     )
     assert (done.stdout, done.returncode) == ("the end\n", 0)
-    assert done.stderr.count("KeyError: 'before pop'") == (4 if ends == "raises" else 0)
+    assert ("KeyError" in done.stderr) == (ends == "raises")
     assert "PyCUDA ERROR" not in done.stderr
 
 

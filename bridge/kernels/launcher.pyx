@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, intptr_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from cpython.ref cimport PyObject
+from cpython.ref cimport Py_TYPE, PyObject
 
 from bridge._core cimport (
     View, array_data, array_dtype, data_device, data_pointer, is_at_home, is_c_contiguous,
@@ -53,6 +53,7 @@ cdef frozenset holders = frozenset(HOLDERS)
 cdef enum:
     BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
     BUFFER_SIZE = 2
+    EXACT = 1 << 24  # up to here every int is a float
     MOST_BYTES = 32764  # of all parameters: CUDA Programming Guide, "__global__ Function Parameters"
 
 cdef enum Kind:
@@ -164,8 +165,7 @@ cdef int note_pycuda(Call *call) except -1:
 
 cdef bint put(Slot *slot, value, Call *call) except -1:
     """Pack a usual argument; return False for any other."""
-    cdef type of_value = type(value)
-    cdef PyObject *kind = <PyObject *> of_value
+    cdef PyObject *kind = <PyObject *> Py_TYPE(value)
     cdef char *at = call.packed + slot.offset
     cdef int64_t number, limit
     cdef double real
@@ -174,7 +174,10 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     cdef int overflow = 0
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
         return slot.type is NULL and put_pointer(<object> slot.dtype, value, at, call)
-    if slot.kind != POINTER and kind is not slot.type and kind is not slot.python:
+    if slot.kind == FLOAT and kind is <PyObject *> int:
+        if not -EXACT <= value <= EXACT:
+            return False
+    elif slot.kind != POINTER and kind is not slot.type and kind is not slot.python:
         return False
     if slot.kind == FLOAT:
         real = value
@@ -248,10 +251,8 @@ cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
         is_known = memory.device_id == device_id and memory.gpudata is gpudata
         return memory.pointer if is_known else 0
     base = attributes["base"]
-    if type(base) is not View or (<View> base).device_id != device_id:
-        return 0
-    source = (<View> base).source
-    if type(source) is not ndarray:
+    source = (<View> base).source if type(base) is View else None
+    if type(source) is not ndarray or (<View> base).device_id != device_id:
         return 0
     address = read(data_pointer, read(array_data, source))
     return address if address == gpudata else 0
@@ -292,15 +293,13 @@ cdef class Launcher:
 
         Raises
         ------
-        TypeError
-            If an argument is not what the kernel takes, or their number differs.
+        TypeError, OverflowError
+            If an argument is not what the kernel takes or does not fit, or their number differs.
         ValueError
             If an array is not contiguous, an extent is less than 1, `shared` is negative, CUDA does
             not know the stream, or a graph is captured that the launch cannot be part of.
         pycuda.driver.Error
             If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
-        OverflowError
-            If a Python int does not fit the parameter.
         ContextError
             If an array is on another device, or CUDA's context is not the primary one.
         """
@@ -354,9 +353,7 @@ cdef class Launcher:
         call.device_id, call.stream, call.strided = device_id, there, strided
         call.of_pycuda = call.of_others = call.handlers = False
         table.pack(args, &call)
-        handlers = ()
-        if call.handlers:
-            handlers = [value for value in args if isinstance(value, drv.ArgumentHandler)]
+        handlers = [a for a in args if isinstance(a, drv.ArgumentHandler)] if call.handlers else ()
         if here != there or handlers or timed:
             check_capture(here, there, bool(handlers or timed), self.name)
 
