@@ -155,7 +155,7 @@ class _SourceModule(SourceModule):
     def get_function(self, name: str) -> Function:
         """Return a function whose launches on several streams overlap, as PyCUDA's do."""
         function = super().get_function(name)
-        function.as_pycuda = True
+        function.overlaps = True
         return function
 
 
@@ -237,7 +237,7 @@ def _of_program(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-_FOLDERS = (str(Path(__file__).parent), str(Path(pycuda.__file__).parent), "<frozen ")
+_FOLDERS = (f"{Path(__file__).parent}/", f"{Path(pycuda.__file__).parent}/", "<frozen ")
 
 
 def _is_hidden(filename: str) -> bool:

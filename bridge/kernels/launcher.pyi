@@ -14,7 +14,7 @@ class Launcher:
     name: str
     _table: Table | None
     _prepared: Table | None
-    as_pycuda: bool
+    overlaps: bool
     def __call__(self, *args: Any, block: Any = None, **launch: Any) -> float | None: ...
     def prepared_call(self, grid: Any, block: Any, *args: Any, shared_size: int = 0) -> None: ...
     def prepared_async_call(

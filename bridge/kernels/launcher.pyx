@@ -270,7 +270,7 @@ cdef class Launcher:
 
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
-    cdef public bint as_pycuda  # ordered with CuPy's stream only where CuPy arrays are given
+    cdef public bint overlaps  # launches wait for CuPy's stream only if they are given CuPy arrays
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
@@ -359,7 +359,7 @@ cdef class Launcher:
 
         for handler in handlers:
             handler.pre_call(None)
-        cdef bint with_cupy = here != there and (call.of_others or not self.as_pycuda)
+        cdef bint with_cupy = here != there and (call.of_others or not self.overlaps)
         if with_cupy:
             order(there, here, device_id)
         if call.of_pycuda and here:  # also as if on PyCUDA's default stream
