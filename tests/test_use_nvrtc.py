@@ -99,7 +99,6 @@ def test_code_is_cached(tmp_path, monkeypatch):
 
 
 TWO_KERNELS = """
-#include <cooperative_groups.h>
 __device__ float twice(float x) { return 2 * x; }
 __global__ void f(float *x) { x[threadIdx.x] = twice(x[threadIdx.x]); }
 """

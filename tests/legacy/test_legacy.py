@@ -73,7 +73,7 @@ def test_a_program_with_the_bridge_gives_numpys_numbers(program, printed):
 
 def has_header(name):
     """Tell whether NVRTC will find one of CUDA's headers."""
-    return any(Path(folder, name).exists() for folder in nvrtc._vendor_folders())
+    return any(Path(folder, name).exists() for folder in nvrtc.vendor_folders())
 
 
 def check(program, source_module, printed):
