@@ -12,6 +12,7 @@ from cpython.ref cimport Py_INCREF, PyObject
 from bridge._driver cimport *
 
 from types import GetSetDescriptorType
+from weakref import ref
 
 import cupy
 import numpy as np
@@ -238,18 +239,23 @@ cdef int order_release(Streams streams, int device_id) except *:
 
 # ---- every stream --------------------------------------------------------------------------------
 
-cdef dict followed = {}  # handles of streams, and their devices
+cdef dict followed = {}  # weak references to streams, and their devices
 
 
-def follow(Stream handle, int device_id):
-    """Have memory of `keep_behind_all` wait for this stream, and its later work for the default one."""
-    followed[handle] = device_id
+def follow(stream, int device_id):
+    """Order a stream with the drops of `keep_behind_all`'s memory, and with those before."""
+    cdef Stream handle = stream.handle
+    followed[id(stream)] = ref(stream), device_id
     fence(handle, 0, device_id)
 
 
-def unfollow(Stream handle):
+def unfollow(stream):
     """End `follow`, before a stream is destroyed; what it has queued still comes first."""
-    fence(0, handle, followed.pop(handle))
+    cdef Stream handle
+    _, device_id = followed.pop(id(stream), (None, None))
+    if device_id is not None and not abandoned:
+        handle = stream.handle
+        fence(0, handle, device_id)
 
 
 def keep_behind_all(value, int device_id):
@@ -262,11 +268,14 @@ def keep_behind_all(value, int device_id):
 
 cdef int order_all(int device_id) except *:
     cdef Stream handle
-    handles = [handle for handle in followed if followed[handle] == device_id]
+    alive = [stream() for stream, home in followed.values() if home == device_id]  # and kept so
+    handles = [stream.handle for stream in alive if stream is not None]
     for handle in handles:
-        fence(0, handle, device_id)
+        if not is_capturing(handle):
+            fence(0, handle, device_id)
     for handle in handles:
-        fence(handle, 0, device_id)
+        if not is_capturing(handle):
+            fence(handle, 0, device_id)
     return 0
 
 

@@ -60,10 +60,9 @@ def array_on(
     check_device(start, f"{caller}: the memory", current_device())
     if start and runtime.pointerGetAttributes(start).type == _HOST:
         raise _pinned(memory, caller)
-    address, kept = start + offset, owner
-    if owner is None and not isinstance(memory, int | np.integer):
-        kept = memory
-    array = GPUArray(shape, dtype, drv.mem_alloc, kept, address, strides, order or "C")
+    if owner is None and not (type(memory) is int or isinstance(memory, np.integer)):
+        owner = memory  # also of `pycuda_allocator`, which is a kind of int
+    array = GPUArray(shape, dtype, drv.mem_alloc, owner, start + offset, strides, order or "C")
     if array.size:
         _check_extent(array, offset, _size(memory, start), named(memory), caller)
     else:
@@ -89,6 +88,7 @@ def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
 
 def _size(memory: Any, start: int) -> int:
     """Return the bytes from the start to the end of the memory, or of the block that it is in."""
+    memory = getattr(memory, "memory", memory)  # of `pycuda_allocator`
     if isinstance(memory, MemoryPointer):
         return int(memory.mem.ptr + memory.mem.size) - start
     base, size = drv.mem_get_address_range(start)

@@ -164,10 +164,10 @@ class _Stream(drv.Stream):  # type: ignore[misc]
 
     def __init__(self, flags: int = 0) -> None:
         super().__init__(flags)
-        _core.follow(self.handle, _core.device_of_stream(self.handle)[1])
+        _core.follow(self, _core.device_of_stream(self.handle)[1])
 
     def __del__(self) -> None:
-        _core.unfollow(self.handle)
+        _core.unfollow(self)
 
 
 def _use_pool() -> None:

@@ -108,6 +108,23 @@ def test_a_view_keeps_it_and_frees_it_on_any_thread(convert):
     assert pool.active_blocks == 0
 
 
+@pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
+def test_a_view_keeps_memory_of_cupys_pool(convert):
+    pool = cupy.cuda.MemoryPool()
+    for malloc in bridge.pycuda_allocator(pool), pool.malloc:
+        memory = malloc(4096)
+        view = convert(memory, shape=1024, dtype="f4")
+        with pytest.raises(ValueError, match="need the bytes from 0 to 4100; .* from 0 to 4096"):
+            convert(memory, shape=1025, dtype="f4")
+        used = pool.used_bytes()
+        del memory
+        gc.collect()
+        assert pool.used_bytes() == used == 4096
+        del view
+        gc.collect()
+        assert pool.used_bytes() == 0
+
+
 def test_an_address_keeps_its_owner():
     pool = DeviceMemoryPool()
     block = pool.allocate(64)
