@@ -62,4 +62,5 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Have a notebook's PyCUDA use the primary context and NVRTC: ``%load_ext bridge``."""
+    import_module(".errors", __name__).import_libraries()
     import_module(".run", __name__).replace()

@@ -58,7 +58,8 @@ def _run(options: argparse.Namespace) -> int:
     from .run import replace, run
 
     replace(options.pool)
-    return run([options.program, *options.arguments], options.module, options.explain)
+    run([options.program, *options.arguments], options.module, options.explain)
+    return 0
 
 
 if __name__ == "__main__":

@@ -243,19 +243,27 @@ cdef dict followed = {}  # weak references to streams, and their devices
 
 
 def follow(stream, int device_id):
-    """Order a stream with the drops of `keep_behind_all`'s memory, and with those before."""
+    """From now on, drops of `keep_behind_all`'s memory wait for a stream, and it for all drops."""
     cdef Stream handle = stream.handle
+    if not is_any_captured(device_id):
+        fence(handle, 0, device_id)
     followed[id(stream)] = ref(stream), device_id
-    fence(handle, 0, device_id)
 
 
 def unfollow(stream):
     """End `follow`, before a stream is destroyed; what it has queued still comes first."""
-    cdef Stream handle
+    cdef Handle current = cuda_current()
+    cdef Stream handle = stream.handle
     _, device_id = followed.pop(id(stream), (None, None))
-    if device_id is not None and not abandoned:
-        handle = stream.handle
-        fence(0, handle, device_id)
+    if device_id is None or abandoned or is_any_captured(device_id):
+        return
+    top = pycuda_current()
+    try:
+        enter(device_id)  # this thread may have no context any more
+    except (drv.Error, ContextError):
+        return  # a kernel has failed
+    fence(0, handle, device_id)
+    leave(<intptr_t> current, top)
 
 
 def keep_behind_all(value, int device_id):
@@ -266,16 +274,28 @@ def keep_behind_all(value, int device_id):
     return view
 
 
+cdef list followed_on(int device_id):
+    """Return the streams, which are kept alive so, since CUDA crashes for one that is gone."""
+    found = [stream() for stream, home in followed.values() if home == device_id]
+    return [stream for stream in found if stream is not None]
+
+
+cdef bint is_any_captured(int device_id) except -1:
+    return any([is_capturing(stream.handle) for stream in followed_on(device_id)])
+
+
 cdef int order_all(int device_id) except *:
+    """Order all streams by the default one; return CUDA's status."""
     cdef Stream handle
-    alive = [stream() for stream, home in followed.values() if home == device_id]  # and kept so
-    handles = [stream.handle for stream in alive if stream is not None]
-    for handle in handles:
-        if not is_capturing(handle):
-            fence(0, handle, device_id)
-    for handle in handles:
-        if not is_capturing(handle):
-            fence(handle, 0, device_id)
+    if is_any_captured(device_id):  # the graph would be spoilt
+        return CAPTURE_ERRORS
+    streams = followed_on(device_id)
+    for stream in streams:
+        handle = stream.handle
+        fence(0, handle, device_id)
+    for stream in streams:
+        handle = stream.handle
+        fence(handle, 0, device_id)
     return 0
 
 

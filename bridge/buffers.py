@@ -16,6 +16,7 @@ from .interface import BARE, check_device, check_dtype, no_array
 
 _PINNED = (drv.PagelockedHostAllocation, PinnedMemoryPointer)
 _HOST = 1  # cudaMemoryTypeHost
+_FAR = 1 << 63
 
 
 def array_on(
@@ -42,27 +43,36 @@ def array_on(
         )
     if shape is None or dtype is None:
         raise no_array(memory, caller)
+    is_address = type(memory) is int or isinstance(memory, np.integer)
+    if owner is not None and not is_address:
+        raise TypeError(f"{caller}: owner is for an address; {named(memory)} is kept itself")
     dtype = np.dtype(dtype)
     check_dtype(dtype, caller)
+    if dtype.subdtype:
+        raise TypeError(f"{caller}: dtype is {dtype}; give its base, and the longer shape")
     shape = _ints(shape, "shape", caller)
     if strides is not None:
         strides = _ints(strides, "strides", caller)
         if len(strides) != len(shape):
             raise ValueError(f"{caller}: {len(strides)} strides for {len(shape)} axes are given")
-    if min(shape, default=0) < 0 or order not in (None, "C", "F"):
+    if not all(0 <= n < _FAR for n in shape) or order not in (None, "C", "F"):
         raise ValueError(
-            f"{caller}: shape is {shape}, order {order!r}; lengths of 0 or more, 'C' and 'F' are "
-            "accepted"
+            f"{caller}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
+            "are accepted"
         )
-    offset = 0 if offset is None else index(offset)
-    holder: Any = memory
-    start = int(holder.ptr if isinstance(memory, MemoryPointer) else holder)
+    (offset,) = _ints(offset or 0, "offset", caller)
+    held: Any = memory
+    start = int(held.ptr if isinstance(memory, MemoryPointer) else held)
+    if not 0 < start < _FAR or getattr(memory, "memory", memory) is None:
+        raise ValueError(
+            f"{caller}: the memory is at {start:#x}, or has been freed; memory that is allocated "
+            "is accepted"
+        )
     check_device(start, f"{caller}: the memory", current_device())
-    if start and runtime.pointerGetAttributes(start).type == _HOST:
+    if runtime.pointerGetAttributes(start).type == _HOST:
         raise _pinned(memory, caller)
-    if owner is None and not (type(memory) is int or isinstance(memory, np.integer)):
-        owner = memory  # also of `pycuda_allocator`, which is a kind of int
-    array = GPUArray(shape, dtype, drv.mem_alloc, owner, start + offset, strides, order or "C")
+    kept = owner if is_address else memory  # that of `pycuda_allocator` is a kind of int
+    array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
     if array.size:
         _check_extent(array, offset, _size(memory, start), named(memory), caller)
     else:
@@ -106,8 +116,12 @@ def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) 
             f"{array.dtype} need the bytes from {first} to {last}; {memory} has those from 0 to "
             f"{size}"
         )
-    if array.gpudata % array.dtype.alignment:
+    if any(step % array.dtype.alignment for step in (array.gpudata, *array.strides)):
         raise ValueError(
-            f"{caller}: 0x{array.gpudata:x} cannot be the address of a {array.dtype}; it must be a "
-            f"multiple of {array.dtype.alignment}"
+            f"{caller}: offset {offset} and strides {array.strides} give addresses that a "
+            f"{array.dtype} cannot have; they must be multiples of {array.dtype.alignment}"
         )
+    if caller == "as_pycuda" and any(
+        n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)
+    ):
+        raise ValueError(f"as_pycuda: strides are {array.strides}; PyCUDA cannot repeat elements")

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import atexit
+import builtins
+import functools
 import runpy
 import sys
 import threading
@@ -16,11 +19,14 @@ from multiprocessing import spawn
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
+from zipfile import is_zipfile
 
 import pycuda
 import pycuda.compiler
 import pycuda.driver as drv
+import pytools
 from pycuda import gpuarray
+from pycuda.tools import make_default_context
 
 from . import _core
 from .context import push
@@ -64,6 +70,8 @@ def replace(pool: bool = False) -> None:
     pycuda.compiler.SourceModule = _SourceModule
     if pool:
         _use_pool()
+    # At the end, `bridge.context` pops what is left on the main thread.
+    atexit.register(lambda: vars(_thread.pushed).update(count=0))
     # Processes that the program spawns unpickle this first.
     prepare = spawn.get_preparation_data
     spawn.get_preparation_data = lambda name: {**prepare(name), "bridge": _Replaced(pool)}
@@ -87,7 +95,12 @@ class _Autoinit(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         _note("pycuda.autoinit")
-        return import_module("bridge.autoinit")
+        if threading.current_thread() is threading.main_thread():
+            return import_module("bridge.autoinit")
+        module = ModuleType(spec.name)  # its context is popped when the thread ends
+        context = make_default_context()
+        vars(module).update(context=context, device=context.get_device())
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing: the module has been executed."""
@@ -97,12 +110,12 @@ class _Autoinit(MetaPathFinder, Loader):
 
 
 class _Pushed:
-    """How often the program has pushed a context on a thread, and not popped.
+    """What the program has pushed on a thread and not popped, and popped and not detached.
 
     When the thread ends, the rest is popped, or PyCUDA would abort the process.
     """
 
-    count = 0
+    count = popped = 0
 
     def __del__(self) -> None:
         while self.count > 0 and _get_current() is not None:
@@ -127,18 +140,25 @@ def _make_context(device: Any, flags: int = 0) -> Any:
 
 def _push_counted(context: Any) -> None:
     _push(context)
-    _thread.pushed.count += 1
+    pushed = _thread.pushed
+    pushed.count, pushed.popped = pushed.count + 1, max(pushed.popped - 1, 0)
 
 
 def _pop_counted() -> None:
     _pop()
-    _thread.pushed.count -= 1
+    pushed = _thread.pushed
+    if pushed.count > 0:
+        pushed.count, pushed.popped = pushed.count - 1, pushed.popped + 1
 
 
 def _detach_counted(context: Any) -> None:
     """Pop a context that the program has pushed and not popped; the primary one lives on."""
-    if _thread.pushed.count > 0 and _get_current() is context:
+    pushed = _thread.pushed
+    if pushed.popped > 0:
+        pushed.popped -= 1
+    elif pushed.count > 0 and _get_current() is context:
         _pop_counted()
+        pushed.popped -= 1
 
 
 # ---- compiling and memory ------------------------------------------------------------------------
@@ -160,7 +180,7 @@ class _SourceModule(SourceModule):
 
 
 class _Stream(drv.Stream):  # type: ignore[misc]
-    """A stream whose work comes before the reuse of any memory that is dropped behind it."""
+    """A stream that every drop of memory in the pool waits for, on the device."""
 
     def __init__(self, flags: int = 0) -> None:
         super().__init__(flags)
@@ -204,40 +224,42 @@ def _replace_in(function: Any, defaults: str, old: Any, new: Any) -> None:
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def run(arguments: Sequence[str], is_module: bool, explain: bool) -> int:
-    """Run a program, or a module, with its arguments; return the exit status."""
+def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
+    """Run a program, or a module, with its arguments, as Python itself would."""
     global _touched
     if explain:
         _touched = {}
+        atexit.register(_print_touched)
     program = arguments[0]
     sys.argv[:] = arguments
+    path = Path(program).absolute()
+    if not getattr(sys.flags, "safe_path", False):  # Python 3.11
+        sys.path[0] = str(Path.cwd() if is_module else path.resolve().parent)
+    main = sys.modules["__main__"] = ModuleType("__main__")  # also after the program's last line
     try:
         if is_module:
-            sys.path[0] = ""
-            runpy.run_module(program, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = str(Path(program).resolve().parent)
+            runpy._run_module_as_main(program)  # type: ignore[attr-defined]  # as `python -m`
+        elif path.is_file() and path.suffix != ".pyc" and not is_zipfile(path):
+            vars(main).update(__file__=str(path), __builtins__=builtins)
+            exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(main))
+        else:  # a folder or an archive with a __main__
             runpy.run_path(program, run_name="__main__")
     except SystemExit:
         raise
-    except BaseException as error:
-        traceback = _of_program(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
-    finally:
-        if explain:
-            _print_touched()
-    return 0
+    except BaseException:
+        sys.excepthook = functools.partial(_print_error, sys.excepthook)
+        raise
 
 
-def _of_program(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins in the program."""
+def _print_error(hook: Any, kind: Any, error: Any, traceback: TracebackType | None) -> None:
+    """Print an error with the part of its traceback that begins in the program."""
     while traceback and _is_hidden(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
-    return traceback
+    hook(kind, error.with_traceback(traceback), traceback)
 
 
-_FOLDERS = (f"{Path(__file__).parent}/", f"{Path(pycuda.__file__).parent}/", "<frozen ")
+_LIBRARIES = (sys.modules[__package__], pycuda, pytools)
+_FOLDERS = ("<frozen ", *(f"{Path(str(module.__file__)).parent}/" for module in _LIBRARIES))
 
 
 def _is_hidden(filename: str) -> bool:
@@ -261,4 +283,4 @@ def _print_touched() -> None:
         for line in lines:
             print(f"    {line}", file=sys.stderr)
     if not _touched:
-        print("bridge run: nothing of PyCUDA was replaced", file=sys.stderr)
+        print("bridge run: this process touched nothing that is replaced", file=sys.stderr)

@@ -39,7 +39,7 @@ __all__ = ["as_cupy_stream", "is_capturing", "order", "use_stream", "wait_stream
 PER_THREAD = 2  # cudaStreamPerThread: the calling thread's default stream
 UNORDERED = -1  # DLPack's word for "do not order", accepted wherever a stream is
 
-_PYCUDA_STREAM = drv.Stream  # `bridge run` may put a subclass in its place
+PYCUDA_STREAM = drv.Stream  # `bridge run` may put a subclass in its place
 _STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 _LEGACY = 1  # cudaStreamLegacy: another name of handle 0
 _INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
@@ -69,7 +69,7 @@ def _handle_anywhere(stream: Any, subject: str) -> int:
     """Return the handle of a stream on any device; 0 for the default one."""
     if stream is None:
         return 0
-    if isinstance(stream, _PYCUDA_STREAM):
+    if isinstance(stream, PYCUDA_STREAM):
         return int(stream.handle)
     if isinstance(stream, _STREAMS):
         handle = int(stream.ptr)
@@ -124,6 +124,12 @@ def _not_ordered(status: int, waiter: int, awaited: int) -> Exception:
         f"stream {found} is unknown to CUDA; one of a device's primary context that has not been "
         f"destroyed is accepted ({error})"
     )
+
+
+def seconds_between(begin: Any, end: Any) -> float:
+    """Wait for the second of two CuPy events, and return the seconds between them."""
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
 
 
 def wait_stream(waiter: Any, awaited: Any, /) -> None:
@@ -218,7 +224,7 @@ def _cupy_stream(stream: Any, caller: str) -> Any:
 def pycuda_stream_of(stream: Any) -> Any:
     """Return the ``pycuda.driver.Stream`` that a stream is or wraps; None if there is none."""
     found = getattr(stream, "foreign", stream)
-    return found if isinstance(found, _PYCUDA_STREAM) else None
+    return found if isinstance(found, PYCUDA_STREAM) else None
 
 
 def use_stream(stream: Any, /) -> Any:

@@ -223,9 +223,21 @@ as_cupy(x.data, shape=N, dtype="f4", strides=(4, 4))
 as_cupy(x.data, shape=1.5, dtype="f4")
     TypeError: as_cupy: shape is 1.5; an int or a sequence of ints is accepted
 as_cupy(x.data, shape=-1, dtype="f4")
-    ValueError: as_cupy: shape is (-1,), order None; lengths of 0 or more, 'C' and 'F' are accepted
+    ValueError: as_cupy: shape is (-1,), order None; lengths of 0 to 2**63 - 1, 'C' and 'F' are
 as_cupy(x.data, shape=1, dtype="f4", offset=2)
-    ValueError: cannot be the address of a float32; it must be a multiple of 4
+    ValueError: give addresses that a float32 cannot have; they must be multiples of 4
+as_cupy(x.data, shape=2, dtype="f4", strides=6)
+    ValueError: give addresses that a float32 cannot have; they must be multiples of 4
+as_pycuda(x.data, shape=2, dtype="f4", strides=0)
+    ValueError: as_pycuda: strides are (0,); PyCUDA cannot repeat elements
+as_cupy(x.data, shape=2, dtype="(2,)f4")
+    TypeError: give its base, and the longer shape
+as_cupy(x.data, shape=2, dtype="f4", owner=a)
+    TypeError: owner is for an address; a cupy.cuda.memory.MemoryPointer is kept itself
+as_cupy(x.data, shape=2, dtype="f4", offset=1.5)
+    TypeError: as_cupy: offset is 1.5; an int or a sequence of ints is accepted
+as_cupy(0, shape=2, dtype="f4")
+    ValueError: as_cupy: the memory is at 0x0, or has been freed
 as_cupy(4096, shape=N, dtype="f4")
     ValueError: as_cupy: the memory has the pointer 0x1000, which is unknown to CUDA
 as_cupy(a, shape=N, dtype="f4")

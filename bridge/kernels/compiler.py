@@ -73,14 +73,14 @@ def _compile(
     return compile(request, default, options=linked).code
 
 
-def _add_stdlib(module: Any, name: str) -> Any:
+def _add_stdlib(module: Any, libname: str) -> Any:
     try:
-        return _of_toolkit(module, name)
+        return _of_toolkit(module, libname)
     except (OSError, RuntimeError):  # there is no toolkit
         for folder in vendor_folders():
-            path = Path(folder).with_name("lib") / f"lib{name}.a"
+            path = Path(folder).with_name("lib") / f"lib{libname}.a"
             if path.is_file():
                 return module.add_file(str(path), drv.jit_input_type.LIBRARY)
-        if name != "cudadevrt":
+        if libname != "cudadevrt":
             raise
         return module  # if the kernel launches kernels, the linker says what is missing

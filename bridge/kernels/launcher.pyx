@@ -22,6 +22,7 @@ from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_d
 import functools
 
 import cupy
+import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 from pycuda.gpuarray import GPUArray
@@ -29,10 +30,11 @@ from pycuda.gpuarray import GPUArray
 from .arguments import HOLDERS, is_of_pycuda, pack_argument
 from ..context import failure
 from ..interface import contiguity
+from ..memory import Allocation
 from .refusals import (
     REFUSALS, check_capture, explain, extent, no_texture_references, shared_bytes,
 )
-from ..streams import handle_of, order
+from ..streams import PYCUDA_STREAM, handle_of, order, seconds_between
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -47,6 +49,7 @@ cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef type ndarray = cupy.ndarray
 
 cdef frozenset holders = frozenset(HOLDERS)
+cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHandler)
 
 # ---- arguments -----------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ cdef struct Call:
     Stream stream
     bint strided
     bint of_pycuda  # PyCUDA's memory is among the arguments
-    bint of_others  # and arrays of CuPy or others
+    bint of_others  # and memory that other libraries use or reuse
     bint handlers  # and pycuda.driver.In, Out or InOut
     size_t size  # of the parameters, bytes
     char packed[MOST_BYTES]
@@ -137,8 +140,7 @@ cdef class Table:
             if is_of_pycuda(value):
                 note_pycuda(call)
                 call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
-            else:
-                call.of_others = True
+            call.of_others = call.of_others or not isinstance(value, PLAIN)
             packed = pack_argument(
                 value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
                 call.strided, self.loose
@@ -220,10 +222,11 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
             return False
         value = attributes.get("gpudata")
         pointer = known_address(attributes, value, call.device_id)
-        if not pointer and not read_address(value, &pointer, call.device_id):
+        call.of_others = call.of_others or pointer != 0
+        if not pointer and not read_address(value, &pointer, call):
             return False
         note_pycuda(call)
-    elif kind in holders and read_address(value, &pointer, call.device_id):
+    elif kind in holders and read_address(value, &pointer, call):
         note_pycuda(call)
     else:
         return False
@@ -231,12 +234,14 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
     return True
 
 
-cdef bint read_address(memory, uint64_t *pointer, int device_id) except -1:
+cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
     """Read the address of memory of PyCUDA's; return False unless it is on the device."""
     if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
         return False
     pointer[0] = address
-    return is_at_home(<intptr_t> pointer[0], device_id)
+    if type(memory) is Allocation and type(memory.memory) is not View:  # of `keep_behind_all`
+        call.of_others = True
+    return is_at_home(<intptr_t> pointer[0], call.device_id)
 
 
 cdef bint is_contiguous(tuple shape, tuple strides, dtype) except -1:
@@ -270,7 +275,7 @@ cdef class Launcher:
 
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
-    cdef public bint overlaps  # launches wait for CuPy's stream only if they are given CuPy arrays
+    cdef public bint overlaps  # launches of PyCUDA's own memory leave CuPy's stream out
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
@@ -359,7 +364,8 @@ cdef class Launcher:
 
         for handler in handlers:
             handler.pre_call(None)
-        cdef bint with_cupy = here != there and (call.of_others or not self.overlaps)
+        cdef bint alone = self.overlaps and isinstance(stream, PYCUDA_STREAM)
+        cdef bint with_cupy = here != there and not (alone and not call.of_others and not handlers)
         if with_cupy:
             order(there, here, device_id)
         if call.of_pycuda and here:  # also as if on PyCUDA's default stream
@@ -379,7 +385,7 @@ cdef class Launcher:
         for handler in handlers:
             if hasattr(handler, "post_call"):
                 handler.post_call(None)
-        return functools.partial(seconds, begin, end) if timed else None
+        return functools.partial(seconds_between, begin, end) if timed else None
 
     cdef int launch(self, grid, block, shared, Call *call) except -1:
         cdef unsigned extents[6]
@@ -442,9 +448,3 @@ cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
         size = sizes[axis]
         to[axis] = size if type(size) is int else extent(value, name, caller)[axis]
     return 0
-
-
-def seconds(begin, end):
-    """Wait for a timed launch, and return its seconds."""
-    end.synchronize()
-    return cupy.cuda.get_elapsed_time(begin, end) * 1e-3
