@@ -32,12 +32,13 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test lint types wheel pytest coverage versions bench scaling pycuda-suite notebooks \
+.PHONY: help demo test nightly lint types wheel pytest coverage versions bench scaling pycuda-suite notebooks \
 	docs links clean
 
 help:
 	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
 	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
+	@echo 'make nightly    the tests that take minutes, long random work, and coverage; half an hour or more'
 	@echo 'make coverage   pytest, then the lines that it did not run, of the compiled modules too'
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
@@ -66,6 +67,14 @@ types: $(ready)
 workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(ready)
 	$(bin)/python -m pytest $(workers) $(ARGS)
+
+script := $(bin)/python $(if $(ctk),,tests/hostcuda)
+nightly: lint types wheel
+	BRIDGE_NIGHTLY=1 BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) $(ARGS)
+	$(script) tests/ordering.py --schedules 20000
+	$(script) tests/soak.py --operations 1000000
+	$(script) tests/soak.py --threads 8 --seconds 60
+	$(MAKE) coverage
 
 # Left out is what interrupts the package at any step, or looks for frames of Python. The compiled modules
 # are built with line tracing, and the stamp is removed, so that the next target builds usual ones.

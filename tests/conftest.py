@@ -46,10 +46,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             report.longrepr = f"skipped with BRIDGE_REQUIRE_GPU=1: {reason}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         for name in {"gpu", "latch"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(name)
+    if os.environ.get("BRIDGE_NIGHTLY") != "1":
+        late = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=late)
+        items[:] = [item for item in items if item not in late]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,8 @@ from conftest import ON_GPU, PACKAGE_MISSING, ROOT, run_python
 
 from .pycuda_sources import COMPLEX, INTEGERS, REALS, curandom
 
+pytestmark = pytest.mark.nightly
+
 # What nvcc refuses as well (checked with nvcc 13.0), by the reason.
 TEXTURED = ["uint8", "int32", *REALS, *COMPLEX]
 CUMATH = [
