@@ -253,11 +253,11 @@ def follow(stream, int device_id):
 def unfollow(stream):
     """End `follow`, before a stream is destroyed; what it has queued still comes first."""
     cdef Handle current = cuda_current()
-    cdef Stream handle = stream.handle
+    cdef Stream handle
     _, device_id = followed.pop(id(stream), (None, None))
     if device_id is None or abandoned or is_any_captured(device_id):
         return
-    top = pycuda_current()
+    handle, top = stream.handle, pycuda_current()
     try:
         enter(device_id)  # this thread may have no context any more
     except (drv.Error, ContextError):
