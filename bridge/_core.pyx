@@ -212,10 +212,10 @@ cdef int order_release(Streams streams, int device_id) except *:
     """Make the owner's stream wait for what the user's has queued by now; return CUDA's status."""
     cdef Stream owner = streams.owner
     cdef Stream user = streams.user
-    # While a blocking stream is being captured, a wait of the default one spoils the graph.  So ask
-    # whether CuPy's current stream, or the one current at the first attempt, is being captured.
     if user == EVERY:
         return order_all(device_id)
+    # While a blocking stream is being captured, a wait of the default one spoils the graph.  So ask
+    # whether CuPy's current stream, or the one current at the first attempt, is being captured.
     current = cupy_current_stream(device_id)
     captured = is_capturing(current.ptr)
     if len(streams.kept) > 2:
@@ -245,7 +245,7 @@ cdef dict followed = {}  # weak references to streams, and their devices
 def follow(stream, int device_id):
     """From now on, drops of `keep_behind_all`'s memory wait for a stream, and it for all drops."""
     cdef Stream handle = stream.handle
-    if not is_any_captured(device_id):
+    if not is_any_captured(followed_on(device_id)):
         fence(handle, 0, device_id)
     followed[id(stream)] = ref(stream), device_id
 
@@ -255,7 +255,7 @@ def unfollow(stream):
     cdef Handle current = cuda_current()
     cdef Stream handle
     _, device_id = followed.pop(id(stream), (None, None))
-    if device_id is None or abandoned or is_any_captured(device_id):
+    if device_id is None or abandoned or is_any_captured(followed_on(device_id)):
         return
     handle, top = stream.handle, pycuda_current()
     try:
@@ -280,16 +280,16 @@ cdef list followed_on(int device_id):
     return [stream for stream in found if stream is not None]
 
 
-cdef bint is_any_captured(int device_id) except -1:
-    return any([is_capturing(stream.handle) for stream in followed_on(device_id)])
+cdef bint is_any_captured(list streams) except -1:
+    return any([is_capturing(stream.handle) for stream in streams])
 
 
 cdef int order_all(int device_id) except *:
     """Order all streams by the default one; return CUDA's status."""
     cdef Stream handle
-    if is_any_captured(device_id):  # the graph would be spoilt
-        return CAPTURE_ERRORS
     streams = followed_on(device_id)
+    if is_any_captured(streams):  # the graph would be spoilt
+        return CAPTURE_ERRORS
     for stream in streams:
         handle = stream.handle
         fence(0, handle, device_id)

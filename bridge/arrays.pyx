@@ -83,11 +83,7 @@ def as_cupy(
     host does not wait (rule: `bridge.streams`).
     *Cost:* a quarter of ``cupy.asarray(array)``, for any size; half of it the first time.
     """
-    if not (
-        shape is None and dtype is None and strides is None and order is None and offset is None
-        and owner is None
-    ):
-        array = array_on(array, shape, dtype, strides, order, offset, owner, "as_cupy")
+    array = array_of(array, shape, dtype, strides, order, offset, owner, "as_cupy")
     if isinstance(array, GPUArray):
         return gpuarray_as_cupy(array, stream)
     return other_as_cupy(array, stream)
@@ -143,17 +139,23 @@ def as_pycuda(
     early.  The host does not wait (rule: `bridge.streams`).
     *Cost:* half of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
-    if not (
-        shape is None and dtype is None and strides is None and order is None and offset is None
-        and owner is None
-    ):
-        array = array_on(array, shape, dtype, strides, order, offset, owner, "as_pycuda")
+    array = array_of(array, shape, dtype, strides, order, offset, owner, "as_pycuda")
     if not isinstance(array, ndarray):
         return other_as_pycuda(array, stream)
     cdef int device_id = current_device()
     current = cupy_current_stream(device_id)
     waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
     return view_in_pycuda(array, current.ptr, waiter, (stream, current), device_id)
+
+
+cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
+    """Return an array as it is, or the array on bare memory that the other arguments describe."""
+    if (
+        shape is None and dtype is None and strides is None and order is None and offset is None
+        and owner is None
+    ):
+        return array
+    return array_on(array, shape, dtype, strides, order, offset, owner, caller)
 
 
 cdef other_as_cupy(array, stream):

@@ -12,11 +12,10 @@ from pycuda.gpuarray import GPUArray
 
 from ._driver import current_device
 from .errors import named
-from .interface import BARE, check_device, check_dtype, no_array
+from .interface import BARE, FAR, check_device, check_dtype, no_array
 
 _PINNED = (drv.PagelockedHostAllocation, PinnedMemoryPointer)
 _HOST = 1  # cudaMemoryTypeHost
-_FAR = 1 << 63
 
 
 def array_on(
@@ -55,7 +54,7 @@ def array_on(
         strides = _ints(strides, "strides", caller)
         if len(strides) != len(shape):
             raise ValueError(f"{caller}: {len(strides)} strides for {len(shape)} axes are given")
-    if not all(0 <= n < _FAR for n in shape) or order not in (None, "C", "F"):
+    if not all(0 <= n < FAR for n in shape) or order not in (None, "C", "F"):
         raise ValueError(
             f"{caller}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
             "are accepted"
@@ -63,7 +62,7 @@ def array_on(
     (offset,) = _ints(offset or 0, "offset", caller)
     held: Any = memory
     start = int(held.ptr if isinstance(memory, MemoryPointer) else held)
-    if not 0 < start < _FAR or getattr(memory, "memory", memory) is None:
+    if not 0 < start < FAR or getattr(memory, "memory", memory) is None:
         raise ValueError(
             f"{caller}: the memory is at {start:#x}, or has been freed; memory that is allocated "
             "is accepted"

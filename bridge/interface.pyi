@@ -7,6 +7,7 @@ import numpy as np
 PLAIN_DTYPES: frozenset[np.dtype[Any]]
 HOLDS_BFLOAT16: bool
 BARE: tuple[type, ...]
+FAR: int
 
 def check_dtype(dtype: np.dtype[Any], caller: str) -> None: ...
 def contiguity(

@@ -22,11 +22,11 @@ from ._core import allocate as take, keep_at_home, pointer_home
 from ._driver import cuda_device, current_device
 from .context import ContextError, failure, primary_context, start_cuda
 from .errors import named
+from .interface import FAR
 from .streams import fence, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_FAR = 1 << 63
 _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
 
 Malloc = Callable[[int], Any]
@@ -184,7 +184,7 @@ def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
 
     def allocator(size: Any) -> Any:
         try:
-            if type(size) is int and 0 <= size < _FAR:  # CuPy's pools take larger ones for 0
+            if type(size) is int and 0 <= size < FAR:  # CuPy's pools take larger ones for 0
                 return allocate(size)
         except Exception:  # it arises again, and is explained there
             pass
@@ -219,7 +219,7 @@ def _bytes(size: Any, caller: str) -> int:
         raise TypeError(
             f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
         ) from None
-    if not 0 <= number < _FAR:
+    if not 0 <= number < FAR:
         raise ValueError(f"{caller}: size is {number}; 0 to 2**63 - 1 bytes are accepted")
     return number
 

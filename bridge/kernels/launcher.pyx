@@ -365,7 +365,7 @@ cdef class Launcher:
         for handler in handlers:
             handler.pre_call(None)
         cdef bint alone = self.overlaps and isinstance(stream, PYCUDA_STREAM)
-        cdef bint with_cupy = here != there and not (alone and not call.of_others and not handlers)
+        cdef bint with_cupy = here != there and (call.of_others or handlers or not alone)
         if with_cupy:
             order(there, here, device_id)
         if call.of_pycuda and here:  # also as if on PyCUDA's default stream

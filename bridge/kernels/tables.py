@@ -27,7 +27,7 @@ _CODES: dict[Any, str] = {
 
 _tables: dict[Any, Table] = {}  # of `table_of`, by the caller and the arguments' types
 _MOST_TABLES = 1024
-_VECTORS = {dtype for name, dtype in vars(vec).items() if isinstance(dtype, np.dtype)}
+_VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
 def declared(name: str, types: list[Parameter] | None, function: int) -> Table | None:
