@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+from . import __version__
 from .report import check, show_config
 
 _RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
@@ -21,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Print the configuration, then share real buffers between PyCUDA and CuPy and "
         "check the results. The exit status is 1 if a check fails.",
     )
+    parser.add_argument("--version", action="version", version=f"bridge {__version__}")
     parser.add_argument("--config", action="store_true", help="print the configuration only")
     commands = parser.add_subparsers(dest="command", title="command")
     run = commands.add_parser(
@@ -38,16 +40,23 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.module and not Path(options.program).exists():
             run.error(f"there is no file {options.program!r}; give a program, or -m and a module")
         return _run(options)
-    show_config()
-    if not options.config:
-        print()
-        try:
+    failure = None
+    try:
+        if not options.config:
             from . import autoinit  # noqa: F401  (its error says what is missing)
-
-            check()
-        except Exception as error:
-            print(f"FAILED: {type(error).__name__}: {error}")
-            return 1
+    except Exception as error:
+        failure = error
+    show_config()
+    if options.config:
+        return 0
+    print()
+    try:
+        if failure:
+            raise failure
+        check()
+    except Exception as error:
+        print(f"FAILED: {type(error).__name__}: {error}")
+        return 1
     return 0
 
 

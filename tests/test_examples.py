@@ -28,6 +28,24 @@ def test_an_example_runs_as_a_script(path, python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_demo_does_what_it_says(python):
+    done = python("import runpy; runpy.run_path('tools/demo.py', run_name='__main__')", cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.endswith("\nall steps did what they say\n")
+
+
+def test_the_demo_fails_where_a_step_does_not(python):
+    done = python(
+        """
+        import runpy, cupy, bridge
+        bridge.as_cupy = lambda a, stream=None: cupy.asarray(a)
+        runpy.run_path("tools/demo.py", run_name="__main__")
+        """,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (1, "FAILED: not (stale == 0 and right == 1)\n")
+
+
 @pytest.mark.parametrize("factor", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("n", [1, 255, 256, 4097, 10_000])
 def test_scale_unroll_is_right_at_any_size(factor, n):
