@@ -58,6 +58,13 @@ html_copy_source = html_show_sourcelink = False
 
 def setup(app):
     app.connect("autodoc-process-docstring", separate_notes, priority=400)  # before napoleon
+    app.connect("doctree-read", leave_out_of_the_sidebar)
+
+
+def leave_out_of_the_sidebar(app, doctree):
+    """Let what was measured, and the pages of folders, be reached by links alone."""
+    if app.env.docname.startswith(("benchmarks/", "tests/")):
+        app.env.metadata[app.env.docname]["orphan"] = True
 
 
 def separate_notes(app, what, name, value, options, lines):

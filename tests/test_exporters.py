@@ -212,7 +212,7 @@ def test_jax_shapes(jax, convert, shape):
 
 @BOTH
 def test_jax_does_not_say_that_its_arrays_are_immutable(jax, convert):
-    """As README's limits say: nobody stops the write."""
+    """As the guide's limits say: nobody stops the write."""
     array = jax.numpy.zeros(3, "float32")
     bridge.as_cupy(convert(array))[...] = 7
     cupy.cuda.Device().synchronize()

@@ -414,7 +414,7 @@ started.wait()
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python lets such threads be")
 def test_a_daemon_thread_that_never_leaves_ends_the_process(python):
-    """A control of what README's limits say: Python ends the thread in the midst of C++."""
+    """A control of what the guide's limits say: Python ends the thread in the midst of C++."""
     done = python(
         USE
         + MAKE

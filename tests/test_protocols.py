@@ -24,7 +24,7 @@ Not followed are, for a reason:
 - Spec, Semantics: a BufferError for data of other devices. It is a TypeError, as for every array
   that is not in device memory.
 - CAI, Interface Requirements: the exporter's stream waits for the consumer's work. When the view
-  goes, that stream may have been destroyed, and CUDA does not tell; users order it (see README).
+  goes, that stream may have been destroyed, and CUDA does not tell; users order it (see the guide).
 """
 
 from __future__ import annotations
