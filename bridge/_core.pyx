@@ -1,9 +1,9 @@
 # cython: auto_pickle=False
 """The compiled core: fences between streams, views, and the release of their memory.
 
-Why it is in C: a view is released in a deallocator.  Python's ``__del__`` runs before the garbage
-collector clears a cycle, may be undone by another finalizer, and has a frame that a profiler may
-hold; ``__dealloc__`` runs once, when the memory really goes (docs/design.md).
+It is compiled because views are released in ``__dealloc__``, which runs once, when the memory is
+really freed.  Python's ``__del__`` runs before the garbage collector clears a cycle.  Another
+finalizer can undo it, and a profiler can hold its frame (docs/design.md).
 """
 
 cimport cython
@@ -32,20 +32,20 @@ cdef object null_stream = cupy.cuda.Stream.null
 
 # ---- streams -------------------------------------------------------------------------------------
 
-# Idle events.  One is off the list while a fence uses it: another thread, or the garbage collector,
-# may make a fence in between.
+# Idle events.  A fence takes its event off the list: another thread or the garbage collector may
+# make a fence at the same time.
 cdef enum:
-    MOST_IDLE = 64  # of a device; more are destroyed
+    MOST_IDLE = 64  # per device; more are destroyed
 
 cdef Handle idle[MOST_DEVICES][MOST_IDLE]
 cdef int idle_count[MOST_DEVICES]
 
 
 cpdef bint is_capturing(Stream handle) noexcept:
-    """Tell whether a stream is being captured into a graph; the default one cannot be.
+    """Tell whether a stream is being captured into a graph; the default stream cannot be.
 
-    Also True where an error has spoilt the graph.  False for an invalid handle: the next call on it
-    reports that.
+    Also True if an error has invalidated the graph.  False for an invalid handle, since the next
+    call on the handle reports it.
     """
     cdef int state = 0
     return handle != 0 and cuStreamIsCapturing(handle, &state) == 0 and state != 0
@@ -54,14 +54,14 @@ cpdef bint is_capturing(Stream handle) noexcept:
 cpdef tuple device_of_stream(Stream handle):
     """Return CUDA's status, and the id of the device that a stream was made on.
 
-    The id is -1 for the default streams, which every device has.
+    The id is -1 for the default streams, since every device has them.
     """
     cdef int state, status
     cdef Handle context = NULL
     if 0 <= handle <= PER_THREAD:
         return 0, -1
     status = cuStreamIsCapturing(handle, &state)
-    if not status:  # the next call crashes for a stream that is gone (H200, driver 580)
+    if not status:  # the next call crashes for a destroyed stream (H200, driver 580)
         status = cuStreamGetCtx(handle, &context)
     return status, (-1 if status else device_of_any(<intptr_t> context))
 
@@ -72,9 +72,10 @@ cdef bint is_non_blocking(Stream handle) noexcept:
 
 
 cpdef int fence(Stream waiter, Stream awaited, int device_id, bint default_too=False) noexcept:
-    """Make a stream, and perhaps the default one, wait on the device for what another has queued.
+    """Make a stream wait, on the device, for the work queued on another stream.
 
-    Without the interpreter's lock: where a stream's queue is full, CUDA waits for room in it.
+    With `default_too`, the default stream waits as well.  The GIL is released, because CUDA waits
+    if a stream's queue is full.
     """
     cdef Handle event = NULL
     cdef int status = 0
@@ -90,7 +91,7 @@ cpdef int fence(Stream waiter, Stream awaited, int device_id, bint default_too=F
             status = cuStreamWaitEvent(waiter, event, 0)
         if not status and default_too:
             status = cuStreamWaitEvent(0, event, 0)
-    # Once the waits are queued the event is free: CUDA took its state then.
+    # The event can be reused: CUDA read its state when the waits were queued.
     if event is NULL:
         pass
     elif idle_count[device_id] < MOST_IDLE:
@@ -102,9 +103,9 @@ cpdef int fence(Stream waiter, Stream awaited, int device_id, bint default_too=F
 
 
 cpdef int order(Stream waiter, Stream awaited, int device_id) noexcept:
-    """Apply the ordering rule: later work on `waiter` follows what `awaited` has queued.
+    """Apply the ordering rule: later work on `waiter` runs after the work queued on `awaited`.
 
-    Returns CUDA's status, or OUTSIDE_OF_CAPTURE.
+    Return CUDA's status, or OUTSIDE_OF_CAPTURE.
     """
     cdef unsigned flags = 0
     cdef int status
@@ -113,14 +114,14 @@ cpdef int order(Stream waiter, Stream awaited, int device_id) noexcept:
     if waiter == awaited or waiter < 0 or awaited < 0:
         return 0
     if waiter and awaited:
-        if is_capturing(waiter) and not is_capturing(awaited):  # CUDA would spoil the graph
+        if is_capturing(waiter) and not is_capturing(awaited):  # CUDA would invalidate the graph
             return OUTSIDE_OF_CAPTURE
     elif is_capturing(waiter or awaited):
-        return 0  # the default stream has no part in a capture
+        return 0  # the default stream cannot take part in a capture
     elif waiter:
-        # A blocking stream follows the default one.  The reverse needs a fence: CUDA delays only
-        # *work* on the default stream; if there is none, a third stream that follows the default
-        # one would not follow the first.
+        # A blocking stream follows the default stream.  The reverse needs a fence: CUDA delays only
+        # *work* on the default stream.  If there is none, a third stream ordered after it would not
+        # wait.
         status = cuStreamGetFlags(waiter, &flags)
         if status or not flags & NON_BLOCKING:
             return status
@@ -128,37 +129,37 @@ cpdef int order(Stream waiter, Stream awaited, int device_id) noexcept:
 
 
 @cython.final
-@cython.no_gc  # in a cycle the collector would run a stream's finalizer before the view's release
+@cython.no_gc  # in a cycle, the collector would finalize a stream before the view's release
 cdef class Streams:
-    """The streams that a view's release orders, and what keeps their handles valid."""
+    """The streams that a view's release orders, and the objects that keep their handles valid."""
 
 
 cdef bint needs_order(Stream owner, Stream user) noexcept:
-    """Tell whether the owner's pool must be told when a view goes that `user` works on."""
+    """Tell whether the owner's pool must wait for `user` when a view is released."""
     if user < 0 or owner < 0:
         return False
-    # The block may come from the default stream's part of the pool, whatever `owner` is.  While a
-    # stream is being captured, CUDA does not tell its flags.
+    # The block may belong to the default stream in the pool, whatever `owner` is.  While a stream
+    # is being captured, CUDA does not report its flags.
     return user != 0 or (owner != 0 and (is_capturing(owner) or is_non_blocking(owner)))
 
 # ---- views ---------------------------------------------------------------------------------------
 
 cdef enum:
-    EVERY = -2  # in the place of a stream: all that are followed
+    EVERY = -2  # instead of a stream: all followed streams
 
-cdef list waiting = []  # views that a capture keeps from being released
+cdef list waiting = []  # views that cannot be released before a capture ends
 cdef Py_ssize_t alive[3]  # by kind
 cdef Py_ssize_t alive_bytes[3]
 
 
 @cython.final
-@cython.no_gc_clear  # the deallocator needs them; a cycle is broken at the arrays' end
+@cython.no_gc_clear  # the deallocator needs the attributes; clearing the arrays breaks a cycle
 @cython.freelist(64)
 cdef class View:
-    """What keeps memory alive for a view: in ``UnownedMemory``'s owner, or ``GPUArray.base``.
+    """Keeps a view's memory alive: it is the owner of ``UnownedMemory``, or ``GPUArray.base``.
 
-    Released, it orders the owner's stream after the user's, and lets go of memory and source where
-    PyCUDA can free them: on any thread, under any context, in a cycle, at exit.
+    On release, it orders the owner's stream after the user's, then frees memory and source in their
+    context.  This works on any thread, under any context, in a cycle and at exit.
     """
 
     def __dealloc__(self):
@@ -178,15 +179,15 @@ cdef class View:
 
 
 cdef inline bint is_held(PyObject *value) noexcept:
-    """Tell whether something else keeps an object, so that to drop it frees nothing.
+    """Tell whether an object has other references, so that dropping ours frees nothing.
 
-    None always counts as held.
+    None always has.
     """
     return Py_REFCNT(value) > 1
 
 
 cdef int release(View view) except -1:
-    """Order the streams, then let go of the memory where its context is PyCUDA's current one."""
+    """Order the streams, then free the memory with its context current for PyCUDA."""
     cdef Handle current = cuda_current()
     cdef int status = 0
     top = pycuda_current()
@@ -195,7 +196,7 @@ cdef int release(View view) except -1:
         try:
             enter(view.device_id)
         except (drv.Error, ContextError):
-            return 0  # a kernel has failed: the context is dead, and its memory with it
+            return 0  # a kernel has failed: the context and its memory are lost
     try:
         if view.streams is not None:
             status = order_release(view.streams, view.device_id)
@@ -209,13 +210,13 @@ cdef int release(View view) except -1:
 
 
 cdef int order_release(Streams streams, int device_id) except *:
-    """Make the owner's stream wait for what the user's has queued by now; return CUDA's status."""
+    """Make the owner's stream wait for the work queued on the user's; return CUDA's status."""
     cdef Stream owner = streams.owner
     cdef Stream user = streams.user
     if user == EVERY:
         return order_all(device_id)
-    # While a blocking stream is being captured, a wait of the default one spoils the graph.  So ask
-    # whether CuPy's current stream, or the one current at the first attempt, is being captured.
+    # If the default stream waits while a blocking stream is being captured, the graph is invalid.
+    # So check CuPy's current stream, and the one that was current at the first attempt.
     current = cupy_current_stream(device_id)
     captured = is_capturing(current.ptr)
     if len(streams.kept) > 2:
@@ -225,15 +226,14 @@ cdef int order_release(Streams streams, int device_id) except *:
         if user != owner and is_capturing(user) and is_capturing(owner):
             fence(owner, user, device_id)  # within the graph
         return CAPTURE_ERRORS
-    # This may be another thread than the one whose stream the per-thread handle meant.  A wait of
-    # this thread's own stream would delay its end.  The default stream stands in: an event on it
-    # covers every thread's work, and what waits behind it delays every thread's (seen on an H200,
-    # driver 580).
+    # The per-thread handle may have meant another thread's stream.  If this thread's stream waited,
+    # the thread would end later.  So use the default stream: an event on it covers every thread's
+    # work, and a wait on it delays every thread's work (seen on an H200, driver 580).
     if user == PER_THREAD:
         user = 0
     if owner == PER_THREAD or owner == user:
         owner = 0
-    # The default stream waits as well: the block may be older than its user's switch of streams.
+    # The default stream waits as well: the block may be older than a switch of streams.
     return fence(owner, user, device_id, owner != 0 and user != 0)
 
 
@@ -243,7 +243,7 @@ cdef dict followed = {}  # weak references to streams, and their devices
 
 
 def follow(stream, int device_id):
-    """From now on, drops of `keep_behind_all`'s memory wait for a stream, and it for all drops."""
+    """Order a stream with every later release of memory kept by `keep_behind_all`."""
     cdef Stream handle = stream.handle
     if not is_any_captured(followed_on(device_id)):
         fence(handle, 0, device_id)
@@ -251,7 +251,7 @@ def follow(stream, int device_id):
 
 
 def unfollow(stream):
-    """End `follow`, before a stream is destroyed; what it has queued still comes first."""
+    """End `follow` before a stream is destroyed; later releases still wait for its work."""
     cdef Handle current = cuda_current()
     cdef Stream handle
     _, device_id = followed.pop(id(stream), (None, None))
@@ -259,7 +259,7 @@ def unfollow(stream):
         return
     handle, top = stream.handle, pycuda_current()
     try:
-        enter(device_id)  # this thread may have no context any more
+        enter(device_id)  # this thread may have no context now
     except (drv.Error, ContextError):
         return  # a kernel has failed
     fence(0, handle, device_id)
@@ -267,7 +267,7 @@ def unfollow(stream):
 
 
 def keep_behind_all(value, int device_id):
-    """Return what keeps memory; once it is dropped, later work on any stream follows all earlier."""
+    """Return a view that keeps memory; its release orders all later work after all earlier work."""
     cdef View view = new_view(MEMORY, None, value, device_id, 0, 0, 0, None)
     view.streams = Streams.__new__(Streams)
     view.streams.user = EVERY
@@ -275,7 +275,7 @@ def keep_behind_all(value, int device_id):
 
 
 cdef list followed_on(int device_id):
-    """Return the streams, which are kept alive so, since CUDA crashes for one that is gone."""
+    """Return the followed streams, kept alive: CUDA crashes for destroyed streams."""
     found = [stream() for stream, home in followed.values() if home == device_id]
     return [stream for stream in found if stream is not None]
 
@@ -285,10 +285,10 @@ cdef bint is_any_captured(list streams) except -1:
 
 
 cdef int order_all(int device_id) except *:
-    """Order all streams by the default one; return CUDA's status."""
+    """Order all followed streams through the default stream; return CUDA's status."""
     cdef Stream handle
     streams = followed_on(device_id)
-    if is_any_captured(streams):  # the graph would be spoilt
+    if is_any_captured(streams):  # the graph would be invalid
         return CAPTURE_ERRORS
     for stream in streams:
         handle = stream.handle
@@ -300,7 +300,7 @@ cdef int order_all(int device_id) except *:
 
 
 cdef View heir_of(View view):
-    """Return another view on the same, since a deallocator's own object cannot live on."""
+    """Return a new view of the same memory, since an object cannot outlive its deallocator."""
     cdef View heir = new_view(MEMORY, view.source, view.memory, view.device_id, 0, 0, 0, None)
     heir.streams = view.streams
     return heir
@@ -310,7 +310,7 @@ cdef View new_view(
     int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
     tuple kept,
 ):
-    """Return what keeps memory, and orders `owner` after `user` at its end, if it must."""
+    """Return a view that keeps memory, and on release orders `owner` after `user` if needed."""
     cdef View view = View.__new__(View)
     view.kind, view.source, view.memory = kind, source, memory
     view.device_id, view.nbytes = device_id, nbytes
@@ -323,15 +323,15 @@ cdef View new_view(
 
 
 def keep_at_home(value, int device_id, Stream owner, Stream user, tuple kept):
-    """Return what keeps something that is freed where its device's context is current.
+    """Return a view that frees `value` with its device's context current.
 
-    A block of PyCUDA's pool, say; before that, it orders `owner` after `user`.
+    `value` may be a block of a PyCUDA pool.  First, the view orders `owner` after `user`.
     """
     return new_view(MEMORY, None, value, device_id, 0, owner, user, kept)
 
 
 def end_waiting():
-    """Release views that could not be while a stream was being captured; some must wait again."""
+    """Release the views that waited for the end of a capture; some may have to wait again."""
     global waiting
     waiting = []  # with the old list, its views are released
 
@@ -348,12 +348,12 @@ def views_alive():
 # ---- memory --------------------------------------------------------------------------------------
 
 cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
-# What cannot be given another address.
+# Objects whose address cannot change.
 cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
 
 def pointer_home(intptr_t pointer):
-    """Return the id of the device that a pointer is on, and if it is not of the primary context.
+    """Return a pointer's device id, and whether it is outside of the primary context.
 
     The id is negative for a pointer that CUDA does not know.
     """
@@ -363,7 +363,7 @@ def pointer_home(intptr_t pointer):
 
 
 cdef bint is_at_home(intptr_t pointer, int device_id) noexcept:
-    """Tell whether a pointer is in a device's primary context; a null pointer is."""
+    """Tell whether a pointer is in a device's primary context; True for a null pointer."""
     cdef bint is_foreign = False
     return not pointer or (ask_home(pointer, &is_foreign) == device_id and not is_foreign)
 
@@ -382,15 +382,15 @@ cdef int ask_home(intptr_t pointer, bint *is_foreign) noexcept:
 
 
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
-    """Note a GPUArray's memory with it, so that it is freed in its context wherever it is dropped.
+    """Record a GPUArray's memory on the array, so that any thread can free it in its context.
 
-    And its `dtype`, if both libraries can hold that.
+    Also record `dtype`, if both libraries support it.
     """
     gpudata, root = array.gpudata, array
-    while isinstance(root.base, GPUArray):  # a slice has an address, and what it is a slice of
+    while isinstance(root.base, GPUArray):  # a slice has only an address and a base
         root = root.base
-    kept = getattr(root, "gpudata", None)  # which users take away
-    if type(kept) is int or isinstance(kept, np.integer):  # `pycuda_allocator` gives a kind of int
+    kept = getattr(root, "gpudata", None)  # users may delete it
+    if type(kept) is int or isinstance(kept, np.integer):  # an `Allocation` is an int, too
         kept = root.base
     cdef View memory = new_view(MEMORY, None, kept, device_id, 0, 0, 0, None)
     memory.gpudata = gpudata if isinstance(gpudata, FIXED) else False
@@ -404,7 +404,7 @@ cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
 
 
 cdef PyGetSetDef *attribute(kind, name) except NULL:
-    """Return what reads an attribute of a compiled class."""
+    """Return the getter of an attribute of a compiled class."""
     found = getattr(kind, name)
     if type(found) is not GetSetDescriptorType:
         raise ImportError(f"bridge: CuPy {cupy.__version__} has another {kind.__name__}.{name}")
@@ -418,14 +418,14 @@ is_f_contiguous = attribute(cupy.ndarray, "_f_contiguous")
 data_device = attribute(MemoryPointer, "device_id")
 data_pointer = attribute(MemoryPointer, "ptr")
 
-# cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second) and
-# takes 0.3 us longer for passing its arguments on.  A test compares the results.
+# cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second).  Passing
+# its arguments takes 0.3 us more.  A test compares the results.
 cdef object ndarray = cupy.ndarray
 cdef object new_ndarray = cupy.ndarray.__base__.__new__
 
 
 cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id):
-    """Return a CuPy array on memory that `owner` keeps; strides of None are C's."""
+    """Return a CuPy array on memory that `owner` keeps; strides of None mean C order."""
     result = new_ndarray(ndarray)
     memory = MemoryPointer(UnownedMemory(pointer, nbytes, owner, device_id), 0)
     result._init(shape, dtype, memory, strides)
@@ -433,7 +433,7 @@ cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int devic
 
 
 def allocate(malloc, holder, size):
-    """Take memory from CuPy's pool for the default stream, in a `holder`: an int that keeps it."""
+    """Allocate from CuPy's pool for the default stream; return a `holder` that keeps it."""
     current = cupy_current_stream(current_device())
     cdef bint is_other = current.ptr != 0
     try:
@@ -442,7 +442,7 @@ def allocate(malloc, holder, size):
         memory = malloc(size)
     finally:
         if is_other:
-            current.use()  # `with null:` would go back past a stream that was set by `use`
+            current.use()  # `with null:` would not restore a stream that was set by `use`
     found = holder(memory.ptr)
     found.memory = memory
     return found

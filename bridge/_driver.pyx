@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
-"""The driver's functions, and the test of the context that every call of the package begins with.
+"""The driver's functions, and the context check at the beginning of every call of the package.
 
-CUDA's status codes pass through the compiled modules as numbers.  `bridge.streams` and
-`bridge.context` turn them into errors that say what to do.
+The compiled modules pass CUDA's status codes on as numbers.  `bridge.streams` and `bridge.context`
+turn them into errors that say what to do.
 """
 
 cimport cython
@@ -20,24 +20,24 @@ cdef extern from *:
     """
     static __thread int known_device = -1;
     """
-    int known_device  # of this thread's last `current_device`: see there
+    int known_device  # this thread's last `current_device`
 
 cdef extern from "<dlfcn.h>" nogil:
     void *dlopen(const char *, int)
     void *dlsym(void *, const char *)
     int RTLD_NOW
 
-cdef void *libcuda = dlopen("libcuda.so.1", RTLD_NOW)  # PyCUDA has it loaded
+cdef void *libcuda = dlopen("libcuda.so.1", RTLD_NOW)  # PyCUDA has already loaded it
 
 
 cdef int find(const char *name, void *function) except -1:
-    """Look a function of the driver up."""
+    """Look up a function of the driver."""
     (<void **> function)[0] = NULL if libcuda is NULL else dlsym(libcuda, name)
     if (<void **> function)[0] is NULL:
         version = drv.get_driver_version()
         raise ImportError(
-            f"bridge: libcuda.so.1 has no function {name.decode()}: it is the driver for CUDA "
-            f"{version // 1000}.{version % 1000 // 10}; one for CUDA 12 or later is needed"
+            f"bridge: libcuda.so.1 has no function {name.decode()}: this driver is for CUDA "
+            f"{version // 1000}.{version % 1000 // 10}; install a driver for CUDA 12 or later"
         )
     return 0
 
@@ -57,23 +57,23 @@ find("cuModuleUnload", &cuModuleUnload)
 
 # ---- contexts ------------------------------------------------------------------------------------
 
-homes = [None] * MOST_DEVICES  # the Context object that PyCUDA allocates under, of each device
+homes = [None] * MOST_DEVICES  # for each device, the Context object that PyCUDA allocates under
 pycuda_current = drv.Context.get_current
 cdef object pycuda_push = drv.Context.push  # `bridge run` replaces both
 cdef object pycuda_pop = drv.Context.pop
-# Of `bridge.context`, what is rare and done in Python: accept a context that is met for the first
-# time or raise, for both libraries or for CUDA alone; make a primary context PyCUDA's current one.
+# Rare steps, in Python (`bridge.context`).  The first two accept a new context or raise, for both
+# libraries or for CUDA alone.  The third makes a primary context current for PyCUDA.
 cdef object meet_context, meet_cuda_context, push
 
 
 def set_up(*functions):
-    """Take the three functions above."""
+    """Store the three functions above."""
     global meet_context, meet_cuda_context, push
     meet_context, meet_cuda_context, push = functions
 
 
 def set_home(int device_id, context):
-    """Note the Context object of a device's primary context."""
+    """Store the Context object of a device's primary context."""
     global device_count
     homes[device_id] = context
     primaries[device_id] = <Handle> <intptr_t> context.handle
@@ -81,12 +81,12 @@ def set_home(int device_id, context):
 
 
 def home_of(int device_id):
-    """Return the Context object of a device's primary context; None if it was not met."""
+    """Return the Context object of a device's primary context; None if there is none yet."""
     return homes[device_id]
 
 
 def abandon(bint in_forked_child=False):
-    """Leave all memory to CUDA from now on: the process ends, or was forked."""
+    """Free no memory from now on: the process is ending, or was forked."""
     global abandoned, forked, device_count
     abandoned = True
     if in_forked_child:
@@ -100,7 +100,7 @@ cdef Handle cuda_current() noexcept:
 
 
 cdef int device_of(Handle context) noexcept:
-    """Return the id of the device whose primary context that is; -1 if it is none that was met."""
+    """Return the device id of a primary context; -1 for any other or unknown context."""
     cdef int device_id
     if context is not NULL:
         for device_id in range(device_count):
@@ -121,30 +121,30 @@ cpdef int device_of_any(intptr_t context) except -2:
 
 
 cpdef int cuda_device() except -1:
-    """Return the id of the device whose primary context CUDA has current on this thread.
+    """Return the id of the device whose primary context is current for CUDA on this thread.
 
-    PyCUDA has no part in it: its stack may be empty.  Raises ContextError for any other context.
+    PyCUDA's stack is not checked, and may be empty.  Raise ContextError for any other context.
     """
     cdef int device_id = device_of(cuda_current())
     return device_id if device_id >= 0 else meet_cuda_context()
 
 
 cpdef int current_device() except -1:
-    """Return the id of the device whose primary context both libraries have current here.
+    """Return the id of the device whose primary context is current for both libraries.
 
-    Raises ContextError where they do not share one on this thread.
+    Raise ContextError if they do not share one on this thread.
     """
     global known_device
     cdef int device_id = device_of(cuda_current())
     if device_id >= 0 and device_id == known_device:
-        # PyCUDA need not be asked again, which takes 0.1 us: a push or pop changes CUDA's current
-        # context, too.  (That CuPy then sets it back to this device's is not looked for.)
+        # Do not ask PyCUDA again, which takes 0.1 us: a push or pop also changes CUDA's current
+        # context.  (If CuPy then sets this device's context again, that is not noticed.)
         return device_id
     known_device = -1
     if device_id >= 0:
         top = pycuda_current()
         home = homes[device_id]
-        # Equal ones are two objects of PyCUDA's for one context: of pycuda.autoprimaryctx, say.
+        # PyCUDA may have two equal objects for one context, e.g. from pycuda.autoprimaryctx.
         if top is not home and (top is None or top != home):
             device_id = -1
     if device_id < 0:
@@ -154,14 +154,14 @@ cpdef int current_device() except -1:
 
 
 cdef int enter(int device_id) except -1:
-    """Make a device's primary context PyCUDA's current one, in no Python frame.
+    """Make a device's primary context current for PyCUDA, without a Python frame.
 
-    There a signal's handler could raise, and the context would stay or the memory be lost.
+    In a Python frame, a signal handler could raise, and leave the context or leak the memory.
     """
     home = homes[device_id]
     if home is not None:
         pycuda_push(home)
-    if home is None or pycuda_current() is not home:  # somebody has detached it
+    if home is None or pycuda_current() is not home:  # it was detached
         push(device_id)
     return 0
 
@@ -169,8 +169,8 @@ cdef int enter(int device_id) except -1:
 cdef class Scope:
     """Entering and leaving a device's primary context: `bridge.primary_context`."""
 
-    # An id, a pycuda.driver.Device, or None for CuPy's current one; looked up on entering, since a
-    # decorator must not start CUDA.
+    # An id, a pycuda.driver.Device, or None for CuPy's current device.  It is looked up on entry,
+    # since a decorator must not initialize CUDA.
     cdef readonly object device
 
     def __init__(self, device=None):
@@ -190,7 +190,7 @@ cdef class Scope:
         self.device = device
 
     def __reduce__(self):
-        """Pickle the device: decorated functions travel between processes."""
+        """Pickle the device, since decorated functions are sent between processes."""
         return type(self), (self.device,)
 
     def __enter__(self):
@@ -201,7 +201,7 @@ cdef class Scope:
             is_id = type(self.device) is int and 0 <= self.device < MOST_DEVICES
             wanted = self.device if is_id else -1
         top = context = pycuda_current()
-        # Pushed again only where it is not current already.
+        # Do not push a context that is current already.
         cdef bint pushed = here < 0 or wanted != here or context is not homes[here]
         if pushed and 0 <= wanted < device_count:
             enter(wanted)
@@ -219,8 +219,8 @@ cdef class Scope:
         if context is None or pycuda_current() is not context:
             raise ContextError(
                 "primary_context: PyCUDA's current context is not the one that was entered last on "
-                "this thread, so it is left as it is; within the block, pop what is pushed and "
-                "nothing else, and leave blocks in the reverse order of entering them"
+                "this thread, so it is left as it is; within the block, pop only what you pushed "
+                "there, and leave blocks in the reverse order of entering them"
             )
         if pushed:
             leave(current, top)
@@ -228,7 +228,7 @@ cdef class Scope:
             go_back(current, top)
 
 
-cdef object local = threading.local()  # what each thread has entered and not left
+cdef object local = threading.local()  # the scopes that each thread has entered and not left
 
 
 cdef list entered_here():
@@ -240,7 +240,7 @@ cdef list entered_here():
 
 
 cdef int leave(intptr_t current, top) except -1:
-    """Pop the context that was entered, and give CUDA its own back."""
+    """Pop the context that was entered, and restore CUDA's current context."""
     global known_device
     pycuda_pop()
     known_device = -1
@@ -248,7 +248,7 @@ cdef int leave(intptr_t current, top) except -1:
 
 
 cdef int go_back(intptr_t current, top) except -1:
-    """Give CUDA its context back, unless what is on PyCUDA's stack has changed."""
+    """Restore CUDA's current context, unless the top of PyCUDA's stack has changed."""
     if <intptr_t> cuda_current() != current and pycuda_current() is top:
         cuCtxSetCurrent(<Handle> current)
     return 0
@@ -256,7 +256,7 @@ cdef int go_back(intptr_t current, top) except -1:
 
 @cython.final
 cdef class LoadedModule:
-    """A module loaded in the current context, and unloaded there wherever it is dropped."""
+    """A module loaded in the current context, and unloaded there on any thread."""
 
     cdef readonly intptr_t ptr
     cdef Handle context
@@ -270,5 +270,5 @@ cdef class LoadedModule:
         if self.ptr and not abandoned:
             with nogil:  # CUDA may wait for the device
                 cuCtxSetCurrent(self.context)
-                cuModuleUnload(self.ptr)  # fails, and need not be, once a kernel has failed
+                cuModuleUnload(self.ptr)  # its failure after a failed kernel does no harm
                 cuCtxSetCurrent(current)

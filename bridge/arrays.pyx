@@ -1,6 +1,6 @@
-"""as_cupy and as_pycuda: one buffer as an array of either library.
+"""as_cupy and as_pycuda: view one buffer as an array of either library.
 
-Compiled, as the core is: each step of a conversion is a tenth of its time.
+Compiled, like the core: in Python, each step would take a tenth of a conversion's time.
 """
 
 from bridge._core cimport (
@@ -35,36 +35,39 @@ def as_cupy(
     Parameters
     ----------
     array : pycuda.gpuarray.GPUArray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.  Or bare
-        memory, with `shape` and `dtype`: ``pycuda.driver.mem_alloc``'s, a block of a pool, a
-        ``PointerHolderBase``, a ``ManagedAllocation``, a ``cupy.cuda.MemoryPointer`` or an address.
+        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.  Bare
+        memory is accepted with `shape` and `dtype`: an allocation of ``pycuda.driver.mem_alloc``, a
+        block of a pool, a ``PointerHolderBase``, a ``ManagedAllocation``, a
+        ``cupy.cuda.MemoryPointer`` or an address.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
-        The stream on which work on `array` may be pending.  None: PyCUDA's default stream for a
-        `GPUArray` and bare memory, and what the exporter says for any other array.  -1: do not
-        order.
+        The stream on which work on `array` may be pending.  None means PyCUDA's default stream for
+        a `GPUArray` or bare memory, and the exporter's stream for any other array.  -1 means no
+        ordering.
     shape, dtype, strides, order, offset : optional
-        Of bare memory: as `cupy.ndarray` takes them, and where the first element lies in the
-        memory, in bytes.
+        For bare memory only.  `offset` is the position of the first element in the memory, in
+        bytes.  The others are those of `cupy.ndarray`.
     owner : object, optional
-        What keeps an address valid.  Without one, the caller must keep it as long as the array.
+        The object that keeps an address valid.  Without an owner, keep the memory allocated as long
+        as the array exists.
 
     Returns
     -------
     cupy.ndarray
-        A view with the shape, strides (bytes) and dtype of `array`.  For a whole view made by
-        `as_pycuda`, the CuPy array that it was made from.
+        A view with the shape, strides (bytes) and dtype of `array`.  If `array` is a whole view
+        made by `as_pycuda`, the CuPy array that it was made from.
 
     Raises
     ------
     ContextError
-        If the two libraries share no primary context here, or the memory is not of that context.
+        If PyCUDA and CuPy do not share a primary context on this thread, or the memory belongs to
+        another context.
     TypeError
-        If `array` is no device array, or CuPy does not have its dtype.
+        If `array` is not a device array, or CuPy does not support its dtype.
     ValueError
-        If its array interface is broken, it has no memory or not enough for `shape`, or CUDA does
-        not know `stream`.
+        If the array interface is invalid, the memory is missing or too small for `shape`, or CUDA
+        does not know `stream`.
     BufferError
-        If the exporter refuses, or says that its data is read-only, masked or a copy.
+        If the exporter refuses, or reports that its data is read-only, masked or a copy.
 
     Examples
     --------
@@ -79,9 +82,10 @@ def as_cupy(
     Notes
     -----
     *Ownership:* the view keeps `array` alive.  Both can be freed in any order, on any thread.
-    *Ordering:* work queued on `stream` happens before later work on CuPy's current stream; the
-    host does not wait (rule: `bridge.streams`).
-    *Cost:* a quarter of ``cupy.asarray(array)``, for any size; half of it the first time.
+    *Ordering:* work queued on `stream` runs before later work on CuPy's current stream.  The host
+    does not wait (rule: `bridge.streams`).
+    *Cost:* half the time of ``cupy.asarray(array)`` for an array's first view, a quarter for later
+    ones.  The size does not matter.
     """
     array = array_of(array, shape, dtype, strides, order, offset, owner, "as_cupy")
     if isinstance(array, GPUArray):
@@ -98,12 +102,12 @@ def as_pycuda(
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `GPUArray` is returned as it is, or, where a
-        `stream` is given, as a view whose release is ordered after that stream.  Or bare memory,
+        A device array of any shape and strides.  A `GPUArray` is returned as it is; with a
+        `stream`, as a view whose release is ordered after that stream.  Bare memory is accepted
         with `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
-        The stream on which PyCUDA will work on the result.  None: PyCUDA's default stream.
-        -1: do not order.
+        The stream on which PyCUDA will work on the result.  None means PyCUDA's default stream.
+        -1 means no ordering.
     shape, dtype, strides, order, offset, owner : optional
         As in `as_cupy`.
 
@@ -111,15 +115,15 @@ def as_pycuda(
     -------
     pycuda.gpuarray.GPUArray
         A view with the shape, strides (bytes) and dtype of `array`; axes of length 1 get the
-        strides that PyCUDA expects.  For a whole view made by `as_cupy`, the `GPUArray` that it
-        was made from, unless its release would have to be ordered.
+        strides that PyCUDA expects.  If `array` is a whole view made by `as_cupy`, the `GPUArray`
+        that it was made from, unless its release must be ordered.
 
     Raises
     ------
     ContextError, TypeError, BufferError
-        As `as_cupy`.
+        As in `as_cupy`.
     ValueError
-        As `as_cupy`; or if `array` repeats elements, as `cupy.broadcast_to` does.
+        As in `as_cupy`.  Also if `array` repeats elements, as a result of `cupy.broadcast_to` does.
 
     Examples
     --------
@@ -133,11 +137,11 @@ def as_pycuda(
     Notes
     -----
     *Ownership:* the view keeps `array` alive through ``GPUArray.base``.
-    *Ordering:* work queued on CuPy's current stream happens before later work on `stream`; for
-    another library's array, work on the exporter's stream.  When the view is released, CuPy's
-    stream waits for what is queued on `stream` by then, so that the memory is not reused too
-    early.  The host does not wait (rule: `bridge.streams`).
-    *Cost:* half of ``GPUArray(gpudata=..., base=...)``, for any size.
+    *Ordering:* work queued on CuPy's current stream runs before later work on `stream`.  For
+    another library's array, work queued on the exporter's stream does.  When the view of a CuPy
+    array is released, CuPy's stream waits for the work queued on `stream` by then, so that the
+    memory is not reused too early.  The host does not wait (rule: `bridge.streams`).
+    *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
     array = array_of(array, shape, dtype, strides, order, offset, owner, "as_pycuda")
     if not isinstance(array, ndarray):
@@ -149,7 +153,7 @@ def as_pycuda(
 
 
 cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
-    """Return an array as it is, or the array on bare memory that the other arguments describe."""
+    """Return `array` as it is, or an array on bare memory if the other arguments describe one."""
     if (
         shape is None and dtype is None and strides is None and order is None and offset is None
         and owner is None
@@ -182,7 +186,7 @@ cdef other_as_pycuda(array, stream):
     order(waiter, 0, device_id)
     if waiter <= 0 or not array.size:
         return array
-    # Its memory must not go back to any pool before the work on `stream`: a view that sees to it.
+    # With this view, the memory returns to its pool only after the work on `stream`.
     owner = new_view(
         AS_PYCUDA, array, memory, device_id, array.nbytes, current.ptr, waiter, (stream, current)
     )
@@ -218,7 +222,7 @@ cdef gpuarray_as_cupy(array, stream):
 
 
 cdef View memory_of(array, dict attributes, int device_id, caller):
-    """Return what is known of a GPUArray's memory; it is looked up if it is new or has changed."""
+    """Return the record of a GPUArray's memory; make one if the memory is new or has changed."""
     cdef View memory = attributes.get("_bridge_memory")
     dtype = attributes["dtype"]
     if (
@@ -230,7 +234,7 @@ cdef View memory_of(array, dict attributes, int device_id, caller):
             check_dtype(dtype, caller)
         pointer = address_of(array, caller)
         if not is_at_home(pointer, device_id):
-            check_device(pointer, f"{caller}: the array", device_id)  # which says what is wrong
+            check_device(pointer, f"{caller}: the array", device_id)  # raises, with the reason
         memory = learn_memory(array, pointer, device_id, dtype if caller == "as_cupy" else None)
     elif memory.device_id != device_id:
         raise elsewhere(f"{caller}: the array", memory.device_id, device_id)
@@ -238,7 +242,7 @@ cdef View memory_of(array, dict attributes, int device_id, caller):
 
 
 def address_of(array, caller):
-    """Return the address of a GPUArray's memory: 0, if it has neither memory nor elements."""
+    """Return the address of a GPUArray's memory; 0 for an empty array without memory."""
     if array.gpudata is not None:
         pointer = int(array.gpudata)
         if not 0 <= pointer < 1 << 64:
@@ -253,32 +257,32 @@ def address_of(array, caller):
 
 
 cdef source_in_cupy(array, base):
-    """Return the CuPy array that a GPUArray is a whole view of; or None."""
+    """Return the CuPy array of which a GPUArray is a whole view, or None."""
     source = (<View> base).source if type(base) is View else None
     return source if isinstance(source, ndarray) and is_same_view(source, array) else None
 
 
 cdef bint is_same_view(array, gpuarray) except -1:
-    """Tell whether a CuPy array and a GPUArray are the same elements in the same places."""
+    """Tell whether a CuPy array and a GPUArray have the same elements at the same addresses."""
     if array.shape != gpuarray.shape or array.dtype != gpuarray.dtype:
         return False
-    gpudata = getattr(gpuarray, "gpudata", None)  # which users take away
+    gpudata = getattr(gpuarray, "gpudata", None)  # users may delete it
     if gpudata is None or array.data.ptr != int(gpudata):
         return not array.size
     if array.strides == gpuarray.strides or not array.size:
         return True
-    # Those of axes of length 1 may differ.
+    # The strides of axes of length 1 may differ.
     steps = zip(array.shape, array.strides, gpuarray.strides)
     return all([n == 1 or one == other for n, one, other in steps])
 
 
 cdef bint is_usual(tuple shape, tuple strides, Py_ssize_t step) except -1:
-    """Tell whether strides are those that CuPy gives the shape; those of short axes may be any."""
+    """Tell whether CuPy gives the shape these strides; False if an axis is shorter than 2."""
     cdef Py_ssize_t axis, n
     if len(shape) != len(strides):
         raise ValueError(
-            f"as_cupy: the array has shape {shape}, but strides {strides}: its shape was set on its "
-            "own; use a.reshape(shape)"
+            f"as_cupy: the array has shape {shape}, but strides {strides}: its shape was set "
+            "without its strides; use a.reshape(shape)"
         )
     for axis in range(len(shape) - 1, -1, -1):
         n = shape[axis]
@@ -289,7 +293,7 @@ cdef bint is_usual(tuple shape, tuple strides, Py_ssize_t step) except -1:
 
 # ---- from CuPy to PyCUDA -------------------------------------------------------------------------
 
-cdef dict layouts = {}  # what GPUArray's constructor sets, by a CuPy array's layout and device
+cdef dict layouts = {}  # the attributes that GPUArray's constructor sets, by layout and device
 cdef enum:
     MOST_LAYOUTS = 4096
 
@@ -297,7 +301,7 @@ cdef enum:
 cdef view_in_pycuda(
     array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered=False
 ):
-    """Return a GPUArray on a CuPy array's memory, which keeps the array and the streams `kept`."""
+    """Return a GPUArray on a CuPy array's memory.  It keeps the array and the streams `kept`."""
     cdef dict attributes = None
     data, dtype = array.data, array.dtype
     if data.device_id != device_id:
@@ -312,10 +316,9 @@ cdef view_in_pycuda(
         order(waiter, awaited, device_id)
     if source is not None:
         return source
-    # The constructor takes 2.5 us, of which two thirds go into conversions of what is exact here
-    # already.
+    # The constructor takes 2.5 us.  Two thirds of that are conversions that are not needed here.
     attributes = attributes.copy()
-    attributes["dtype"] = dtype  # an equal one may have other metadata
+    attributes["dtype"] = dtype  # the cached one is equal, but may have other metadata
     attributes["base"] = new_view(
         AS_PYCUDA, array, None, device_id, attributes["nbytes"], awaited, waiter, kept
     )
@@ -327,14 +330,14 @@ cdef view_in_pycuda(
 
 
 cdef source_in_pycuda(array, memory):
-    """Return the GPUArray that a CuPy array is a whole view of; or None."""
+    """Return the GPUArray of which a CuPy array is a whole view, or None."""
     owner = memory._owner if type(memory) is UnownedMemory else None
     source = (<View> owner).source if type(owner) is View else None
     return source if isinstance(source, GPUArray) and is_same_view(array, source) else None
 
 
 cdef dict learn_layout(tuple layout):
-    """Return what GPUArray's constructor sets for any CuPy array of a layout; or raise."""
+    """Return the attributes that GPUArray's constructor sets for a layout, or raise."""
     shape, strides, dtype, _ = layout
     check_dtype(dtype, "as_pycuda")
     # A step of 0 bytes along an axis of length 1 repeats nothing.
@@ -343,7 +346,7 @@ cdef dict learn_layout(tuple layout):
             f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
             "would read and write past them; pass cupy.ascontiguousarray(a)"
         )
-    # Of axes of length 1 the strides mean nothing, but PyCUDA wants certain ones.
+    # The strides of axes of length 1 have no meaning, but PyCUDA expects certain values.
     of_c, of_fortran = contiguity(shape, strides, dtype.itemsize)
     wanted = strides
     if of_c or of_fortran:
@@ -359,7 +362,7 @@ cdef dict learn_layout(tuple layout):
 
 
 def call(func, tuple args, dict keywords):
-    """Call a function of GPUArrays with CuPy arrays, as if on CuPy's current stream."""
+    """Call a function written for GPUArrays with CuPy arrays, as if on CuPy's current stream."""
     cdef int device_id = current_device()
     current = cupy_current_stream(device_id)
     cdef Stream here = current.ptr
@@ -382,9 +385,9 @@ def call(func, tuple args, dict keywords):
 
 
 cdef convert(value, current, int device_id):
-    """Convert a CuPy array, or those in a tuple, list or dict; any other value is itself.
+    """Convert a CuPy array, or those in a tuple, list or dict; return other values unchanged.
 
-    The stream `current` is in order with PyCUDA's default one.  If it is None, convert GPUArrays.
+    `current` is already ordered with PyCUDA's default stream.  If it is None, convert GPUArrays.
     """
     cdef type wanted = GPUArray if current is None else ndarray
     if isinstance(value, wanted):

@@ -1,10 +1,14 @@
-"""Drop-in for ``pycuda.autoinit``: PyCUDA on the primary context that CuPy uses.
+"""Replace ``pycuda.autoinit``: PyCUDA works in the primary context that CuPy uses.
 
-``import bridge.autoinit`` makes a device's primary context current for PyCUDA on the main thread,
-until the process ends.  Later imports of ``pycuda.autoinit`` or ``pycuda.autoprimaryctx`` return
-this module, and make no second context.  The device is CuPy's current one, or else PyCUDA's choice
-(``CUDA_DEVICE``, ``~/.cuda_device``, the first usable).  The import raises `ContextError` after
-``pycuda.autoinit``, which has made a second context, and on other threads.
+Import this module on the main thread.  It makes a device's primary context current for PyCUDA on
+that thread, until the process ends.  Later imports of ``pycuda.autoinit`` or
+``pycuda.autoprimaryctx`` return this module and make no second context.
+
+The device is CuPy's current device if CUDA has a current context.  Otherwise, PyCUDA chooses it:
+``CUDA_DEVICE``, ``~/.cuda_device``, or the first usable device.
+
+The import raises `ContextError` on other threads.  It also raises after ``pycuda.autoinit``, which
+has made a second context.
 
 Attributes
 ----------
@@ -22,7 +26,7 @@ import threading
 
 from .errors import import_libraries
 
-import_libraries()  # or say what is missing
+import_libraries()  # raises if one is missing
 
 import cupy
 import pycuda
@@ -38,8 +42,8 @@ _this = sys.modules[__name__]
 if sys.modules.get("pycuda.autoinit", _this).__name__ == "pycuda.autoinit":
     raise ContextError(
         "`import pycuda.autoinit` ran before `import bridge.autoinit` and made a second context "
-        "beside the primary one that CuPy uses. Import bridge.autoinit in its place, or before it: "
-        "pycuda.autoinit then shares its context"
+        "beside the primary one that CuPy uses. Import bridge.autoinit instead of pycuda.autoinit, "
+        "or before it: pycuda.autoinit then shares the primary context"
     )
 if threading.current_thread() is not threading.main_thread():
     raise ContextError(

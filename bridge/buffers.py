@@ -1,4 +1,4 @@
-"""Bare memory as an array: an allocation, a block of a pool, a pointer or an address."""
+"""Arrays on bare memory: an allocation, a block of a pool, a pointer or an address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def array_on(
     owner: Any,
     caller: str,
 ) -> GPUArray:
-    """Return a GPUArray on bare memory, which it keeps; raise where the memory does not hold it.
+    """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it.
 
     The other arguments are as in `bridge.as_cupy`.
     """
@@ -44,11 +44,11 @@ def array_on(
         raise no_array(memory, caller)
     is_address = type(memory) is int or isinstance(memory, np.integer)
     if owner is not None and not is_address:
-        raise TypeError(f"{caller}: owner is for an address; {named(memory)} is kept itself")
+        raise TypeError(f"{caller}: owner is for an address; {named(memory)} is kept without it")
     dtype = np.dtype(dtype)
     check_dtype(dtype, caller)
     if dtype.subdtype:
-        raise TypeError(f"{caller}: dtype is {dtype}; give its base, and the longer shape")
+        raise TypeError(f"{caller}: dtype is {dtype}; give its base dtype, and the longer shape")
     shape = _ints(shape, "shape", caller)
     if strides is not None:
         strides = _ints(strides, "strides", caller)
@@ -70,7 +70,7 @@ def array_on(
     check_device(start, f"{caller}: the memory", current_device())
     if runtime.pointerGetAttributes(start).type == _HOST:
         raise _pinned(memory, caller)
-    kept = owner if is_address else memory  # that of `pycuda_allocator` is a kind of int
+    kept = owner if is_address else memory  # an `Allocation` is an int, too
     array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
     if array.size:
         _check_extent(array, offset, _size(memory, start), named(memory), caller)
@@ -96,8 +96,8 @@ def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
 
 
 def _size(memory: Any, start: int) -> int:
-    """Return the bytes from the start to the end of the memory, or of the block that it is in."""
-    memory = getattr(memory, "memory", memory)  # of `pycuda_allocator`
+    """Return the number of bytes from `start` to the end of the memory, or of its block."""
+    memory = getattr(memory, "memory", memory)  # of an `Allocation`
     if isinstance(memory, MemoryPointer):
         return int(memory.mem.ptr + memory.mem.size) - start
     base, size = drv.mem_get_address_range(start)
@@ -105,7 +105,7 @@ def _size(memory: Any, start: int) -> int:
 
 
 def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) -> None:
-    """Raise where elements lie outside of the memory, or where none of the dtype can be."""
+    """Raise if elements are outside of the memory or misaligned, or repeated for PyCUDA."""
     ends = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
     first = offset + sum(end for end in ends if end < 0)
     last = offset + sum(end for end in ends if end > 0) + array.itemsize

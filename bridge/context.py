@@ -1,12 +1,13 @@
 """The one primary context per device that both libraries share.
 
-CuPy works in CUDA's primary context.  PyCUDA works in the context on top of its own stack, one per
-thread, and ``pycuda.autoinit`` puts a second context there.  Pointers work in both, but the two
-default streams are not ordered, and each library can switch the other's context off.  So the bridge
-requires that PyCUDA's top and CUDA's current context are both one device's primary context.
+CuPy works in a device's primary context.  PyCUDA works in the context on top of its stack, and each
+thread has its own stack.  ``pycuda.autoinit`` puts a second context there.  Pointers are valid in
+both contexts, but their default streams are not ordered, and each library can make the other's
+context not current.  So bridge requires that the top of PyCUDA's stack and CUDA's current context
+are the same primary context.
 
-PyCUDA frees memory only under the very ``Context`` object it was allocated under.  So the process
-has one object per device, `_driver.home_of`.
+PyCUDA frees memory only under the ``Context`` object that it was allocated under.  So the process
+has one ``Context`` object per device: `_driver.home_of`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _pycuda_push, _pycuda_pop = drv.Context.push, drv.Context.pop  # `bridge run` re
 _PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at exit
 
 _lock = threading.RLock()
-_known: set[int] = set()  # devices whose primary context the bridge has met
+_known: set[int] = set()  # devices whose primary context bridge has used
 
 # CUDA's errors after a kernel has failed.  (CUDA Driver API, CUresult: "the process must be
 # terminated".)
@@ -51,30 +52,30 @@ _ADVICE = (
 
 
 def failure() -> str:
-    """Say that an earlier kernel has failed, and where to look; '' if none has."""
+    """Return a message with advice if an earlier kernel has failed, and '' otherwise."""
     try:
         cupy.cuda.runtime.memGetInfo()  # allowed in a stream capture
     except cupy.cuda.runtime.CUDARuntimeError as error:
         if error.status in _FATAL:
             return (
                 f"an earlier kernel has failed ({error}), and this process cannot use the GPU any "
-                "more. Start a new one, with CUDA_LAUNCH_BLOCKING=1 in its environment to have the "
-                "error where it arises, or under compute-sanitizer, which names kernel and line"
+                "more. Start a new one, with CUDA_LAUNCH_BLOCKING=1 in its environment to see "
+                "which call fails, or under compute-sanitizer, which names kernel and line"
             )
     return ""
 
 
 def start_cuda() -> None:
-    """Make CUDA ready, or say why it cannot be: there is no GPU, or this is a forked child."""
+    """Initialize CUDA; raise ContextError if there is no GPU, or in a forked child process."""
     try:
         drv.init()
     except drv.Error as error:
         if "no CUDA-capable device" in str(error):
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
             raise ContextError(
-                f"CUDA finds no GPU ({error}): `nvidia-smi` lists those of the machine; "
-                f"CUDA_VISIBLE_DEVICES hides some ({hidden!r} here), and a container has those "
-                "that it is started with (`docker run --gpus all`)"
+                f"CUDA finds no GPU ({error}): `nvidia-smi` lists the machine's GPUs; "
+                f"CUDA_VISIBLE_DEVICES hides some ({hidden!r} here), and a container has only "
+                "the GPUs that it was started with (`docker run --gpus all`)"
             ) from error
         if "initialization error" in str(error):
             raise ContextError(
@@ -86,7 +87,7 @@ def start_cuda() -> None:
 
 
 def _meet_cuda_context() -> int:
-    """Return the device of CUDA's current context, which is new; raise if it is no primary one."""
+    """Accept CUDA's new current context and return its device; raise if it is not primary."""
     start_cuda()
     device_id: int = cupy.cuda.runtime.getDevice()
     if not _cuda_current():
@@ -97,7 +98,7 @@ def _meet_cuda_context() -> int:
 
 
 def _meet_context() -> int:
-    """Return the device of both libraries' context, which is new; raise if they share none."""
+    """Accept a new context and return its device; raise if the libraries do not share it."""
     start_cuda()
     top = pycuda_current()
     if top is None:
@@ -156,7 +157,7 @@ def push(device: Any) -> Any:
         )
     context = _retain(device)
     _pycuda_push(context)
-    if pycuda_current() is not context:  # somebody has detached it
+    if pycuda_current() is not context:  # it was detached
         context = drv.Device(device).retain_primary_context()
         _driver.set_home(device, context)
         _pycuda_push(context)
@@ -179,8 +180,8 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
     Raises
     ------
     ContextError
-        On entering, in a process forked from one that had used CUDA.  On leaving, if PyCUDA's
-        current context is not the one that was entered.
+        On entering, if this process was forked from one that had used CUDA.  On leaving, if
+        PyCUDA's current context is not the one that was entered.
     TypeError
         If `device` is not a device.
     ValueError
@@ -194,16 +195,17 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
 
     Notes
     -----
+    Do not pop the context within the block: if it was current already, it is not pushed again.  On
+    leaving, CUDA's current context is restored.
     *Ownership:* the primary context lives as long as the process.  Any thread can free bridged
     arrays, memory of `pycuda_allocator`, and the GPUArrays that a decorated function returns,
-    directly or in a tuple, list or dict.  PyCUDA loses other memory that is freed on a thread
-    without its context.  On leaving, CUDA's current context is restored.  A context that is already
-    current is not pushed again, so do not pop it within the block.
+    directly or in a tuple, list or dict.  PyCUDA leaks other memory that is freed on a thread
+    without its context.
     *Ordering:* none. *Cost:* PyCUDA's push and pop, unless the context is already current.
     """
 
     def __call__(self, function: Callable[..., Any]) -> Any:
-        """Return the function, called where the context is current."""
+        """Return a function that calls `function` with the context current."""
 
         @functools.wraps(function)
         def inner(*args: Any, **keywords: Any) -> Any:
@@ -216,10 +218,10 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
 
 
 def keep(result: Any) -> None:
-    """Have a GPUArray's memory freed where PyCUDA can; also those in a tuple, list or dict."""
+    """Let any thread free the memory of a GPUArray, or of those in a tuple, list or dict."""
     items = result.values() if type(result) is dict else result
     for item in items if type(result) in (dict, tuple, list) else (result,):
-        if issubclass(type(item), GPUArray) and item.gpudata is not None:  # not a lazy proxy's
+        if issubclass(type(item), GPUArray) and item.gpudata is not None:  # not a lazy proxy
             pointer = int(item.gpudata)
             device_id, is_foreign = _core.pointer_home(pointer)
             if device_id >= 0 and not is_foreign:
@@ -237,17 +239,17 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 @atexit.register
 def _finish() -> None:
-    """Empty PyCUDA's pools and stack, or it aborts the process."""
+    """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process."""
     _driver.abandon()
     for device_id in _known:
         with suppress(drv.Error, ContextError), primary_context(device_id) as primary:
             for function in tools.context_dependent_memoized_functions:
-                # PyCUDA's kernels: it warns of those that are unloaded elsewhere.
+                # PyCUDA warns if its kernels are unloaded elsewhere.
                 function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
-            if len(_known) == 1:  # with several devices, a pool does not tell whose it is
+            if len(_known) == 1:  # a pool does not report its device
                 for found in gc.get_objects():
                     if type(found) is drv.DeviceMemoryPool:
-                        found.stop_holding()  # a block that returns later aborts the process
+                        found.stop_holding()  # or a block that returns later aborts the process
     last = None
     while (top := pycuda_current()) in map(home_of, _known):
         _pycuda_pop()

@@ -1,8 +1,9 @@
-"""Dask: GPUArrays travel between workers.
+"""Dask: send GPUArrays between workers.
 
-Importing this module registers how a `GPUArray` is serialized; `Plugin` does so on every worker of
-a cluster.  It needs ``distributed`` (``pip install 'pycuda-cupy-bridge[dask]'``).  See the pages
-"Serialization" (families ``dask`` and ``cuda``) and "Plugins" of its documentation.
+Importing this module registers the serialization of `GPUArray`.  `Plugin` imports it on every
+worker of a cluster.  Install ``distributed`` first (``pip install 'pycuda-cupy-bridge[dask]'``).
+
+Source: ``distributed`` documentation, "Serialization" (families ``dask`` and ``cuda``), "Plugins".
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ class Plugin(WorkerPlugin):  # type: ignore[misc]
     """Send and receive GPUArrays on all current and future workers of a cluster.
 
     Register it with ``client.register_plugin(bridge.dask.Plugin())``.  Each worker then imports
-    this module, and each worker process with a GPU also ``bridge.autoinit``.  So tasks can import
-    modules that begin with that, or with ``pycuda.autoinit``, on any thread.  Arrays arrive on the
-    worker's current device.
+    this module, and each worker process with a GPU also imports ``bridge.autoinit``.  So tasks on
+    any thread can import modules that import ``bridge.autoinit`` or ``pycuda.autoinit``.  Arrays
+    arrive on the worker's current device.
 
-    Dask drops what a task returns on a thread without a context.  Memory is freed there if the
-    array was converted or is from `bridge.pycuda_allocator`, or if the task is decorated with
-    ``@bridge.primary_context()``; else PyCUDA loses it.
+    Decorate tasks that return GPUArrays with ``@bridge.primary_context()``.  Dask frees results on
+    a thread without a context, where PyCUDA leaks their memory.  The decorator is not needed for
+    arrays that were converted or that `bridge.pycuda_allocator` allocated.
     """
 
     name = "pycuda-cupy-bridge"
 
     def setup(self, worker: Any) -> None:
-        """Import ``bridge.autoinit`` where it can be imported; a later import says why not."""
+        """Import ``bridge.autoinit`` if possible; a later import raises the error."""
         with suppress(ContextError, drv.Error), primary_context():  # on CuPy's device, as tasks are
             from . import autoinit  # noqa: F401
 
 
 def _send_on_device(array: Any) -> tuple[dict[str, Any], list[Any]]:
-    """Return what describes a device array, and its memory as one-dimensional bytes."""
+    """Return a device array's header, and its memory as a one-dimensional array of bytes."""
     is_pycuda = isinstance(array, GPUArray)
     if is_pycuda:
         pointer = address_of(array, "dask")
-        # `as_cupy` says what is wrong with a pointer that is on no device.
+        # For a pointer that is on no device, `as_cupy` raises.
         with primary_context(max(pointer_home(pointer)[0], 0) if array.size else None):
             array = as_cupy(array)
     if not array.flags.forc:
@@ -65,13 +66,13 @@ def _send_on_device(array: Any) -> tuple[dict[str, Any], list[Any]]:
         "strides": array.strides,
         "dtype": pickle.dumps(array.dtype),
     }
-    # Not `view`, which refuses arrays in Fortran order, and those of no dimensions.
+    # `view` does not support arrays in Fortran order or without dimensions.
     return header, [cupy.ndarray(array.nbytes, np.uint8, array.data)]
 
 
 def _send(array: Any) -> tuple[dict[str, Any], list[Any]]:
     header, (data,) = _send_on_device(array)
-    frame = bytearray(data.nbytes)  # which can be pickled, unlike a memoryview
+    frame = bytearray(data.nbytes)  # can be pickled, unlike a memoryview
     data.get(out=np.frombuffer(frame, np.uint8))
     return header, [frame]
 
@@ -82,7 +83,7 @@ def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
         data = cupy.asarray(frame)
     else:
         data = cupy.asarray(np.frombuffer(frame, np.uint8))
-        # The array may be used on a thread with a default stream of its own.
+        # Another thread, with its own default stream, may use the array.
         cupy.cuda.get_current_stream().synchronize()
     dtype = pickle.loads(header["dtype"])
     array = cupy.ndarray(header["shape"], dtype, data.data, header["strides"])
@@ -93,12 +94,12 @@ def _receive(header: dict[str, Any], frames: Sequence[Any]) -> Any:
 
 
 sizeof.register(GPUArray)(lambda array: int(array.nbytes))
-# An argument in a graph or an attribute of an object is pickled; PyCUDA's way needs a context.
+# Arguments in a graph and attributes of objects are pickled.  PyCUDA's pickling needs a context.
 copyreg.pickle(GPUArray, lambda array: (_receive, _send(array)))
 _kinds: list[type] = [GPUArray]
 try:
     import distributed.protocol.cupy  # noqa: F401
-except ImportError:  # Dask itself sends CuPy arrays only where RMM or Numba is installed
+except ImportError:  # Dask sends CuPy arrays only if RMM or Numba is installed
     _kinds.append(cupy.ndarray)
 for _kind in _kinds:
     protocol.cuda_serialize.register(_kind)(_send_on_device)

@@ -1,4 +1,4 @@
-"""How error messages name a value, and what they say of a missing library."""
+"""ContextError, names of values in messages, and advice if a library is missing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MOST = 100  # characters
 _ADVICE = {
     "No module named 'cupy'": (
-        "CuPy is not installed: `pip install cupy-cuda12x`, or cupy-cuda13x where PyCUDA is built "
+        "CuPy is not installed: `pip install cupy-cuda12x`, or cupy-cuda13x if PyCUDA is built "
         "for CUDA 13"
     ),
     "No module named 'pycuda'": (
         "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA toolkit; "
-        "tools/build_pycuda.py, in the source of bridge, needs none"
+        "tools/build_pycuda.py, in the source of bridge, builds it without a toolkit"
     ),
     "'_driver' from": (
         "its compiled part, bridge._driver, is not built for this Python: `pip install "
@@ -24,13 +24,13 @@ _ADVICE = {
     "libcuda.so.1: cannot": (
         "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
         "or start the container with its GPUs (`docker run --gpus all`); `make demo`, in the "
-        "source of bridge, needs none"
+        "source of bridge, needs no GPU"
     ),
 }
 
 
 class ContextError(RuntimeError):
-    """No CUDA context, not the primary one, one of another device, or one that a kernel ended."""
+    """The CUDA context is missing, not primary, on another device, or lost to a failed kernel."""
 
     __module__ = "bridge"  # where users find it
 
@@ -42,9 +42,9 @@ def kind(value: Any) -> str:
 
 
 def named(value: Any) -> str:
-    """Return a plain value, or a sequence of them, as text; the type of anything else.
+    """Return a plain value, or a sequence of them, as text; for other objects, return the type.
 
-    To show an array, the host would have to wait for it.
+    Arrays are not shown, because the host would have to wait for them.
     """
     if isinstance(value, type):
         return f"the class {value.__module__}.{value.__qualname__}"
@@ -56,7 +56,7 @@ def named(value: Any) -> str:
 
 
 def import_libraries() -> None:
-    """Import both libraries and the compiled part; raise ImportError that says what is missing."""
+    """Import both libraries and the compiled part; raise ImportError with advice if one fails."""
     try:
         import cupy  # noqa: F401
         import pycuda.driver  # noqa: F401

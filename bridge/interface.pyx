@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""What an array of another library says of itself, checked before anything is touched.
+"""Arrays of other libraries: check their interfaces, then import them.
 
 Sources: CUDA Array Interface, version 3 (numba-cuda documentation), cited as *CAI*; DLPack
 Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
@@ -25,18 +25,18 @@ from ._core import pointer_home
 from .errors import ContextError, kind, named
 from .streams import UNORDERED, handle_of, order
 
-# The dtypes that both libraries hold; structured ones and bfloat16 pass `check_dtype`.
+# The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
-# CuPy 13 does not have it; CuPy 14 needs NumPy 2.1.2 for it (seen).
+# CuPy 13 does not support it; CuPy 14 needs NumPy 2.1.2 for it (seen).
 HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
     np.lib.NumpyVersion(np.__version__) >= "2.1.2"
 )
-# Memory that is no array: `bridge.buffers` makes one of it.
+# Bare memory: `bridge.buffers` makes an array on it.
 BARE = (
     drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
     MemoryPointer, int, np.integer,
 )
-FAR = 1 << 63  # CuPy counts in 64 bits
+FAR = 1 << 63  # CuPy has signed sizes of 64 bits
 UNPROTECTED = (
     "neither library can keep it from being written to, so a view is refused: hand over a copy"
 )
@@ -45,10 +45,10 @@ UNPROTECTED = (
 
 
 def check_dtype(dtype, caller):
-    """Raise TypeError unless both libraries can hold `dtype`."""
+    """Raise TypeError unless both libraries support `dtype`."""
     if dtype in PLAIN_DTYPES or is_common(dtype):
         return
-    problem = "is not one that both PyCUDA and CuPy hold"
+    problem = "is not one that both PyCUDA and CuPy support"
     if not dtype.isnative:
         problem = "is not in native byte order; convert it on the host first, e.g. a.astype('<f4')"
     raise TypeError(
@@ -62,9 +62,9 @@ cdef is_common(dtype):
         return is_common(dtype.subdtype[0])
     if dtype.fields is not None:
         return all([is_common(field[0]) for field in dtype.fields.values()])
-    if dtype.name == "bfloat16":  # of ml_dtypes
+    if dtype.name == "bfloat16":  # from ml_dtypes
         return HOLDS_BFLOAT16
-    # Plain bytes: other libraries make them of structured dtypes.
+    # Plain bytes: other libraries export structured dtypes as bytes.
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
 
 
@@ -72,9 +72,9 @@ cdef is_common(dtype):
 def contiguity(shape, strides, itemsize):
     """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous.
 
-    A GPUArray's own ``flags`` are cached, and do not follow a change of its strides.
+    A GPUArray's own ``flags`` are cached, and do not change with its strides.
     """
-    flags = as_strided(np.empty((), f"V{itemsize}"), shape, strides).flags  # only described
+    flags = as_strided(np.empty((), f"V{itemsize}"), shape, strides).flags  # no memory is read
     return flags.c_contiguous, flags.f_contiguous
 
 
@@ -99,14 +99,14 @@ cpdef int check_device(pointer, subject, int device_id) except -1:
 
 
 cpdef int check_array(array, subject, int device_id) except -1:
-    """Raise ContextError for a CuPy array of another device; an empty one has none."""
+    """Raise ContextError for a CuPy array on another device; an empty array passes."""
     if array.data.device_id != device_id and array.size:
         raise elsewhere(subject, array.data.device_id, device_id)
     return 0
 
 
 cpdef elsewhere(subject, int found, int device_id):
-    """Return the error for memory of another device than the current one."""
+    """Return the error for memory on a device that is not current."""
     return ContextError(
         f"{subject} is on device {found}, but device {device_id} is current; work under "
         f"`with bridge.primary_context({found}):`, or copy it to device {device_id}"
@@ -114,9 +114,9 @@ cpdef elsewhere(subject, int found, int device_id):
 
 
 cpdef import_array(array, stream, Stream waiter, int device_id, caller):
-    """View another library's array as a CuPy array, its work ordered before `waiter`.
+    """Return a CuPy view of another library's array; order the array's work before `waiter`.
 
-    DLPack is asked first: its exporters order their pending work, while the array interfaces of
+    DLPack is tried first, because its exporters order their pending work.  The array interfaces of
     PyTorch and PyCUDA name no stream.
     """
     if isinstance(array, type):
@@ -142,7 +142,7 @@ cdef tuple HOST_TYPES = (
 
 
 cpdef no_array(array, caller, is_host=False):
-    """Return the error for what is no device array."""
+    """Return the error for an argument that is not a device array."""
     if isinstance(array, BARE) and not isinstance(array, bool):
         problem = (
             f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
@@ -161,10 +161,10 @@ cpdef no_array(array, caller, is_host=False):
 
 cdef dict dtypes_by_typestr = {dtype.str: dtype for dtype in PLAIN_DTYPES}
 cdef dict accepted = {
-    "version": "an int from 0 to 3",  # RMM's buffers say 0
+    "version": "an int from 0 to 3",  # RMM's buffers have version 0
     "shape": "a tuple of ints from 0 to 2**63 - 1",
     "strides": "None, or a tuple of ints (bytes) of 64 bits, one for each axis,",
-    "typestr": "a str that numpy.dtype takes, e.g. '<f4',",
+    "typestr": "a str that numpy.dtype accepts, e.g. '<f4',",
     "data": "a tuple (pointer, read-only), the pointer an address of 63 bits,",
     "stream": (
         "None (no ordering needed), 1 (the legacy default stream), 2 (the per-thread one) or an "
@@ -216,7 +216,7 @@ cdef tuple read_entries(found):
     if is_read_only:
         raise BufferError(f"is marked read-only; {UNPROTECTED}")
     if nbytes == 0:
-        pointer = 0  # CAI before version 2: it may be any
+        pointer = 0  # before version 2, CAI allows any pointer
     else:
         check_ints(found, "data", (pointer,), 1)
 
@@ -227,7 +227,7 @@ cdef tuple read_entries(found):
 
 
 cdef int check_ints(found, entry, values, low, high=FAR) except -1:
-    """Raise unless an entry's values are a tuple of ints in a range; a bool is no int."""
+    """Raise unless an entry's values are a tuple of ints in a range; bools are not accepted."""
     if not isinstance(values, tuple):
         raise refusal(TypeError, found, entry)
     for value in values:
@@ -249,7 +249,7 @@ cdef read_dtype(found):
         raise refusal(TypeError, found, "typestr")
     try:
         dtype = np.dtype(typestr)
-        # CAI: descr refines a void typestr; plain arrays repeat themselves as [('', typestr)].
+        # CAI: descr refines a void typestr.  For plain arrays, it is [('', typestr)].
         if dtype.kind == "V" and descr is not None and descr != [("", typestr)]:
             dtype = np.dtype(descr)
             if dtype.itemsize != np.dtype(typestr).itemsize:
@@ -271,7 +271,7 @@ cdef enum:  # DLDeviceType, and the flags of a DLManagedTensorVersioned
     READ_ONLY = 1
     IS_COPIED = 2
 
-cdef struct ManagedTensor:  # how a DLManagedTensorVersioned begins
+cdef struct ManagedTensor:  # the first fields of a DLManagedTensorVersioned
     uint32_t major, minor
     void *context
     void *deleter
@@ -279,14 +279,14 @@ cdef struct ManagedTensor:  # how a DLManagedTensorVersioned begins
 
 
 cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
-    """Import by DLPack, whose exporters make the stream that they are told wait for their work."""
+    """Import through DLPack.  The exporter makes the stream that it receives wait for its work."""
     holder = dlpack_device(array, caller)
     if holder is not None and holder != device_id:
         raise elsewhere(f"{caller}: the array", holder, device_id)
     if stream is not None:
         order(waiter, handle_of(stream, caller), device_id)
         waiter = UNORDERED
-    # PyTorch refuses the per-thread stream: a stream in between does the same.
+    # PyTorch does not accept the per-thread stream: use a stream in between.
     between = cupy.cuda.Stream(non_blocking=True) if waiter == PER_THREAD else None
     told = between.ptr if between else waiter or 1  # DLPack: 1 is the default stream, never 0
     try:
@@ -297,7 +297,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
         check_capsule(capsule, caller)
         result = cupy.from_dlpack(capsule)
     except Exception:
-        capsule = None  # here, where no error is pending: its destructor may run Python
+        capsule = None  # its destructor may run Python: do so while no error is pending
         raise
     if between:
         order(waiter, told, device_id)
@@ -307,10 +307,10 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
 
 
 cdef dlpack_device(array, caller):
-    """Return the id of the device; None for managed memory, which says 0 on every device."""
+    """Return the device id; None for managed memory, which reports 0 on every device."""
     cdef int where, device_id
     found, device_id = array.__dlpack_device__()
-    where = getattr(found, "value", found)  # the array API's type is any Enum, not IntEnum
+    where = getattr(found, "value", found)  # the array API allows any Enum, not only IntEnum
     if where == HOST or where == CUDA_HOST:
         raise no_array(array, caller, is_host=True)
     if where != CUDA and where != CUDA_MANAGED:
@@ -322,17 +322,17 @@ cdef dlpack_device(array, caller):
 
 
 cdef int check_capsule(capsule, caller) except -1:
-    """Raise BufferError for data that is read-only or a copy: CuPy forgets the flags."""
+    """Raise BufferError for data that is read-only or a copy: CuPy ignores the flags."""
     cdef ManagedTensor *tensor
     if PyCapsule_IsValid(capsule, "dltensor"):
         return 0  # DLPack before 1.0 has neither version nor flags
     if not PyCapsule_IsValid(capsule, "dltensor_versioned"):
         raise BufferError(
             f"{caller}: the argument's __dlpack__() returns {capsule!r}; a capsule named dltensor "
-            "or dltensor_versioned is accepted, which nobody has consumed"
+            "or dltensor_versioned that has not been consumed is accepted"
         )
     tensor = <ManagedTensor *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
-    if tensor.major != 1:  # of another version nothing else can be read
+    if tensor.major != 1:  # other versions have another layout
         raise BufferError(
             f"{caller}: the argument is exported as DLPack {tensor.major}; version 1 is accepted"
         )

@@ -1,7 +1,7 @@
-"""One pool for both libraries: allocators for either, and what all pools hold.
+"""One pool for both libraries: allocators for each library, and a report of all pools.
 
-CuPy's pools order the reuse of a block by the stream it was allocated on.  PyCUDA's pools know no
-streams.  Memory that PyCUDA allocates therefore belongs to PyCUDA's default stream.
+CuPy pools reuse a block in the order of the stream that it was allocated on.  PyCUDA pools do not
+track streams.  So memory that PyCUDA allocates belongs to PyCUDA's default stream.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
 
 Malloc = Callable[[int], Any]
 
-# The pools that allocators take from.  CuPy's have no weak references, so they are kept as long as
-# their allocators.  PyCUDA's have one device each, which is known when they were used.
+# The pools that allocators use.  CuPy pools have no weak references, so they are kept as long as
+# their allocators.  A PyCUDA pool is on one device, which is known once the pool is used.
 _cupy_pools: WeakKeyDictionary[Malloc, Any] = WeakKeyDictionary()
 _pycuda_pools: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-_lock = threading.RLock()  # an iteration fails where another thread adds a pool
+_lock = threading.RLock()  # iterating fails if another thread adds a pool
 
 
 class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # type: ignore[misc]
@@ -49,7 +49,7 @@ class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # t
 
 
 class Allocation(int):
-    """An address in device memory, the ``gpudata`` of a `GPUArray`; `memory` keeps the memory."""
+    """A device address, for the ``gpudata`` of a `GPUArray`; `memory` owns the memory there."""
 
     memory: Any = None  # a cupy.cuda.MemoryPointer
 
@@ -59,7 +59,7 @@ class Allocation(int):
         return int(self)
 
     def free(self) -> None:
-        """Free the memory now, as ``DeviceAllocation.free``."""
+        """Free the memory now, as ``DeviceAllocation.free`` does."""
         self.memory = None
 
 
@@ -77,15 +77,15 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     Returns
     -------
     callable
-        Takes a number of bytes, returns ``gpudata``.  Where memory runs out, it frees the unused
-        memory of both libraries' pools and tries again.  Then it raises an error that either
-        library's ``except`` catches and that says what each pool holds.  Raises TypeError or
-        ValueError for an impossible size, and ContextError as `as_pycuda`.
+        Accepts a number of bytes and returns ``gpudata``.  If memory runs out, it frees the unused
+        memory of both libraries' pools and tries again.  If that fails, it raises an error that
+        reports what each pool holds, and that either library's ``except`` catches.  It raises
+        TypeError or ValueError for an impossible size, and ContextError as in `as_pycuda`.
 
     Raises
     ------
     TypeError
-        If `pool` is none of these pools.
+        If `pool` is not one of these pools.
 
     Examples
     --------
@@ -98,9 +98,10 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
 
     Notes
     -----
-    *Ownership:* a block returns to the pool with the last array on it, on any thread.
-    *Ordering:* a block is reused after the work on PyCUDA's default stream.  Other streams are not
-    tracked, except on a view, ``as_pycuda(a, stream=s)``. *Cost:* half as much again as the pool.
+    *Ownership:* a block returns to the pool when the last array on it is freed, on any thread.
+    *Ordering:* a block is reused after the work queued on PyCUDA's default stream.  To use the
+    array on another stream, make a view: ``as_pycuda(a, stream=s)``.  Otherwise, that stream is not
+    tracked. *Cost:* 1.5 times that of the pool.
     """
     malloc = _malloc_of(pool, "pycuda_allocator")
     return _trying_again(functools.partial(take, malloc, Allocation), malloc, "pycuda_allocator")
@@ -109,19 +110,20 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
 def cupy_allocator(pool: Any = None, /) -> Malloc:
     """Return an allocator for CuPy that takes memory from PyCUDA's pool.
 
-    Pass it to ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.  `pool` is any that
-    `pycuda_allocator` takes.
+    Pass it to ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.  `pool` is the same as
+    for `pycuda_allocator`.
 
     Returns
     -------
     callable
-        Takes a number of bytes, returns a ``cupy.cuda.MemoryPointer``.  Tries twice and raises as
-        that of `pycuda_allocator`; also ContextError if a PyCUDA pool is on another device.
+        Accepts a number of bytes and returns a ``cupy.cuda.MemoryPointer``.  It tries twice and
+        raises as the allocator of `pycuda_allocator` does.  It also raises ContextError if a PyCUDA
+        pool is on another device.
 
     Raises
     ------
     TypeError
-        If `pool` is no such pool.
+        If `pool` has another type.
 
     Examples
     --------
@@ -135,10 +137,11 @@ def cupy_allocator(pool: Any = None, /) -> Malloc:
 
     Notes
     -----
-    *Ownership:* a block returns to the pool with the last array on it, on any thread.
-    *Ordering:* a PyCUDA pool's blocks belong to the default stream.  Another current stream waits
-    for it at the allocation (unless it is being captured), and it for that stream at the release.
-    *Cost:* four times the pool, and a fence under another stream.
+    *Ownership:* a block returns to the pool when the last array on it is freed, on any thread.
+    *Ordering:* blocks of a PyCUDA pool belong to the default stream.  If another stream is current,
+    it waits for the default stream at the allocation, unless it is being captured.  At the release,
+    the default stream waits for that stream.
+    *Cost:* four times that of the pool, and a fence if another stream is current.
     """
     malloc = _malloc_of(pool, "cupy_allocator")
     return _trying_again(malloc, malloc, "cupy_allocator")
@@ -180,13 +183,13 @@ def _allocate_from_pycuda(pool: Any, size: int, caller: str) -> Any:
 
 
 def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
-    """Return an allocator that releases unused memory where memory runs out, and tries again."""
+    """Return an allocator that frees unused memory if memory runs out, and tries again."""
 
     def allocator(size: Any) -> Any:
         try:
-            if type(size) is int and 0 <= size < FAR:  # CuPy's pools take larger ones for 0
+            if type(size) is int and 0 <= size < FAR:  # CuPy's pools read larger sizes as 0
                 return allocate(size)
-        except Exception:  # it arises again, and is explained there
+        except Exception:  # it is raised again below, and explained
             pass
         size = _bytes(size, caller)
         for is_last in (False, True):
@@ -196,8 +199,8 @@ def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
                 _raise_unless_out_of_memory(error, caller)
                 if is_last:
                     raise OutOfMemoryError(
-                        f"{caller}: {size:,} bytes cannot be allocated, also after the memory that "
-                        f"no array uses was released.\n{_report()}\n"
+                        f"{caller}: {size:,} bytes cannot be allocated, even after all unused "
+                        f"memory was freed.\n{_report()}\n"
                         "Drop arrays, or work in smaller pieces."
                     ) from error
             _release_unused()
@@ -210,7 +213,7 @@ def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
 
 
 def _bytes(size: Any, caller: str) -> int:
-    """Return a possible size as an int."""
+    """Return a valid size as an int."""
     try:
         if isinstance(size, bool):
             raise TypeError
@@ -227,9 +230,9 @@ def _bytes(size: Any, caller: str) -> int:
 def _raise_unless_out_of_memory(error: Any, caller: str) -> None:
     if isinstance(error, MemoryError | drv.MemoryError):
         return
-    if getattr(error, "status", 0) == _OUT_OF_MEMORY:  # of CuPy without a pool
+    if getattr(error, "status", 0) == _OUT_OF_MEMORY:  # from CuPy without a pool
         return
-    start_cuda()  # says so if this is a forked child
+    start_cuda()  # raises in a forked child process
     if reason := failure():
         raise ContextError(f"{caller}: {reason}") from error
     raise error
@@ -237,7 +240,7 @@ def _raise_unless_out_of_memory(error: Any, caller: str) -> None:
 
 def _release_unused() -> None:
     _core.end_waiting()
-    with primary_context():  # CuPy also allocates on threads that have none
+    with primary_context():  # CuPy also allocates on threads without it
         for pool in _pools():
             if isinstance(pool, drv.DeviceMemoryPool):
                 pool.free_held()
@@ -246,7 +249,7 @@ def _release_unused() -> None:
 
 
 def _pools() -> list[Any]:
-    """Return CuPy's default pool, and those that allocators take from on CuPy's device."""
+    """Return CuPy's default pool, and the pools that allocators use on CuPy's current device."""
     device_id = cupy.cuda.runtime.getDevice()
     with _lock:
         found = [cupy.get_default_memory_pool(), *_cupy_pools.values()]
@@ -255,19 +258,19 @@ def _pools() -> list[Any]:
 
 
 def show_memory() -> None:
-    """Print what each pool holds on the current device, and how many views are alive on all.
+    """Print what each pool holds on the current device, and count the views on all devices.
 
     Raises
     ------
     ContextError
-        If CUDA's current context is not a primary one, or a kernel has ended it.
+        If CUDA's current context is not a primary context, or an earlier kernel has failed.
 
     Notes
     -----
-    Shows CuPy's default pool, PyCUDA pools that an allocator has taken from, and any other CuPy
-    pool as long as its allocator exists. *Ownership:* none. *Ordering:* none. *Cost:* 0.1 ms.
+    The pools are CuPy's default pool, PyCUDA pools that an allocator has used, and other CuPy pools
+    whose allocators still exist. *Ownership:* none. *Ordering:* none. *Cost:* 0.1 ms.
     """
-    cuda_device()  # or an error for another context than a primary one
+    cuda_device()  # raises if the current context is not primary
     if reason := failure():
         raise ContextError(f"show_memory: {reason}")
     print(_report())
@@ -306,7 +309,7 @@ def _row(pool: Any) -> tuple[str, str, str, str]:
 
 
 def _text(size: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in readable units."""
     for unit in ("B", "KiB", "MiB"):
         if round(size, 1) < 1024:
             return f"{size} B" if unit == "B" else f"{size:.1f} {unit}"

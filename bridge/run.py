@@ -1,6 +1,6 @@
-"""``python -m bridge run``: a PyCUDA program as it is, in one context with CuPy, without nvcc.
+"""``python -m bridge run``: run a PyCUDA program unchanged, in CuPy's context, without nvcc.
 
-`replace` puts parts of `bridge` in the place of PyCUDA's, for the whole process.
+`replace` replaces parts of PyCUDA with parts of `bridge`, for the whole process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
 _get_current = drv.Context.get_current
 _push, _pop = drv.Context.push, drv.Context.pop
 
-# What replaces what; and the lines of the program that touched it, for --explain.
+# For --explain: the replacements, and the lines of the program that used them.
 _REPLACED = {
     "pycuda.autoinit": "the primary context, which CuPy uses: import bridge.autoinit",
     "make_context": "the primary context: with bridge.primary_context()",
@@ -51,17 +51,17 @@ _touched: dict[str, dict[str, None]] | None = None  # None: not asked for
 
 
 def replace(pool: bool = False) -> None:
-    """Put the primary context, NVRTC and the checked SourceModule in the place of PyCUDA's.
+    """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
-    With `pool`, arrays that PyCUDA allocates are in CuPy's pool.
+    With `pool`, PyCUDA allocates arrays in CuPy's pool.
 
     Raises
     ------
     ContextError
-        If ``pycuda.autoinit`` has made a second context already.
+        If ``pycuda.autoinit`` has already made a second context.
     """
     if getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit":
-        import_module("bridge.autoinit")  # which says what is wrong
+        import_module("bridge.autoinit")  # raises, with the reason
     sys.meta_path.insert(0, _Autoinit())
     drv.Device.make_context = _make_context
     drv.Context.push, drv.Context.pop = _push_counted, staticmethod(_pop_counted)
@@ -70,15 +70,15 @@ def replace(pool: bool = False) -> None:
     pycuda.compiler.SourceModule = _SourceModule
     if pool:
         _use_pool()
-    # At the end, `bridge.context` pops what is left on the main thread.
+    # At exit, `bridge.context` pops the contexts that are left on the main thread.
     atexit.register(lambda: vars(_thread.pushed).update(count=0))
-    # Processes that the program spawns unpickle this first.
+    # Spawned processes unpickle this first.
     prepare = spawn.get_preparation_data
     spawn.get_preparation_data = lambda name: {**prepare(name), "bridge": _Replaced(pool)}
 
 
 class _Replaced:
-    """What replaces, where it is unpickled."""
+    """Calls `replace` in the process that unpickles it."""
 
     def __init__(self, pool: bool) -> None:
         self.pool = pool
@@ -88,7 +88,7 @@ class _Replaced:
 
 
 class _Autoinit(MetaPathFinder, Loader):
-    """Imports ``bridge.autoinit`` as ``pycuda.autoinit``, and makes no context before."""
+    """Imports ``bridge.autoinit`` in place of ``pycuda.autoinit``; makes no context earlier."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name in _AUTOINIT else None
@@ -110,9 +110,9 @@ class _Autoinit(MetaPathFinder, Loader):
 
 
 class _Pushed:
-    """What the program has pushed on a thread and not popped, and popped and not detached.
+    """Counts contexts on a thread: pushed but not popped, and popped but not detached.
 
-    When the thread ends, the rest is popped, or PyCUDA would abort the process.
+    When the thread ends, the remaining contexts are popped.  Otherwise PyCUDA aborts the process.
     """
 
     count = popped = 0
@@ -152,7 +152,7 @@ def _pop_counted() -> None:
 
 
 def _detach_counted(context: Any) -> None:
-    """Pop a context that the program has pushed and not popped; the primary one lives on."""
+    """Pop a context that the program pushed and did not pop; keep the primary context."""
     pushed = _thread.pushed
     if pushed.popped > 0:
         pushed.popped -= 1
@@ -180,7 +180,7 @@ class _SourceModule(SourceModule):
 
 
 class _Stream(drv.Stream):  # type: ignore[misc]
-    """A stream that every drop of memory in the pool waits for, on the device."""
+    """A stream whose work is waited for, on the device, when memory of the pool is freed."""
 
     def __init__(self, flags: int = 0) -> None:
         super().__init__(flags)
@@ -193,8 +193,8 @@ class _Stream(drv.Stream):  # type: ignore[misc]
 def _use_pool() -> None:
     """Make CuPy's pool the default of all functions that allocate GPUArrays.
 
-    ``cuMemFree`` waits for all work of the device, so programs drop arrays without a thought of
-    their streams.  A block in a pool does not wait: here every stream does, on the device.
+    ``cuMemFree`` waits for all work on the device, so programs free arrays that streams still use.
+    A pool does not wait.  So when a block is freed, every stream waits here, on the device.
     """
     malloc, of_driver = pycuda_allocator(), drv.mem_alloc
 
@@ -252,7 +252,7 @@ def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
 
 
 def _print_error(hook: Any, kind: Any, error: Any, traceback: TracebackType | None) -> None:
-    """Print an error with the part of its traceback that begins in the program."""
+    """Print an error; its traceback starts in the program."""
     while traceback and _is_hidden(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
     hook(kind, error.with_traceback(traceback), traceback)
@@ -263,12 +263,12 @@ _FOLDERS = ("<frozen ", *(f"{Path(str(module.__file__)).parent}/" for module in 
 
 
 def _is_hidden(filename: str) -> bool:
-    """Tell whether a file is of the package, of PyCUDA, or of what runs modules."""
+    """Tell whether a file belongs to bridge, PyCUDA, pytools or the code that runs modules."""
     return filename.startswith(_FOLDERS) or filename == runpy.__file__
 
 
 def _note(what: str) -> None:
-    """Note the line of the program that touches something."""
+    """Record the line of the program that uses a replaced part."""
     if _touched is None:
         return
     frame = sys._getframe(1)
@@ -283,4 +283,4 @@ def _print_touched() -> None:
         for line in lines:
             print(f"    {line}", file=sys.stderr)
     if not _touched:
-        print("bridge run: this process touched nothing that is replaced", file=sys.stderr)
+        print("bridge run: this process used nothing that is replaced", file=sys.stderr)

@@ -1,19 +1,23 @@
-"""Handles of any library's streams, and the ordering rule.
+"""Handles of the streams of all libraries, and the ordering rule.
 
 The rule
 --------
 ``as_cupy(a, stream=s)``: work queued on PyCUDA stream ``s`` (None: PyCUDA's default stream)
-happens before later work on CuPy's current stream.  ``as_pycuda(a, stream=s)``: work queued
-on CuPy's current stream happens before later work on ``s``; when the ``GPUArray`` is
-released, CuPy's stream waits for the work queued on ``s`` by then.  ``stream=-1``, as in
-DLPack: no ordering.
+runs before later work on CuPy's current stream.
 
-Where CUDA does not order two streams itself, one waits for an event on the other.  The host never
-blocks.  ``stream=`` is on the device of the memory; `wait_stream` orders streams of two devices.
+``as_pycuda(a, stream=s)``: work queued on CuPy's current stream runs before later work on ``s``.
+When the ``GPUArray`` is released, CuPy's stream waits for the work queued on ``s`` by then.
 
-A captured stream is ordered with the other streams of its capture only.  The default stream is
-never captured: it is left out of the order.  A captured stream cannot wait for another stream
-outside of the capture: that raises.  Order the stream on which the graph is launched instead.
+``stream=-1`` means no ordering, as in DLPack.
+
+Where CUDA does not order two streams itself, one waits for an event on the other.  The host does
+not wait.  ``stream=`` must be on the device of the memory.  To order streams of two devices, use
+`wait_stream`.
+
+While a stream is being captured, it is ordered only with the other streams of its capture.  The
+default stream cannot be captured, so it is not ordered with a captured stream.  If a captured
+stream would have to wait for another stream outside of the capture, the call raises.  Order the
+stream on which you launch the graph instead.
 
 Source: CUDA Programming Guide, "Implicit Synchronization", "Default Stream" and "Cross-stream
 Dependencies and Events".
@@ -37,7 +41,7 @@ from .errors import kind, named
 __all__ = ["as_cupy_stream", "is_capturing", "order", "use_stream", "wait_stream"]
 
 PER_THREAD = 2  # cudaStreamPerThread: the calling thread's default stream
-UNORDERED = -1  # DLPack's word for "do not order", accepted wherever a stream is
+UNORDERED = -1  # "do not order", as in DLPack; accepted for any stream
 
 PYCUDA_STREAM = drv.Stream  # `bridge run` may put a subclass in its place
 _STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
@@ -51,7 +55,7 @@ _ACCEPTED = (
 
 
 def handle_of(stream: Any, caller: str, may_be_unordered: bool = True) -> int:
-    """Return the handle of a stream on the current device; -1 for the integer -1."""
+    """Return the handle of a stream on the current device; -1 for the int -1."""
     if may_be_unordered and type(stream) is int and stream == UNORDERED:
         return UNORDERED
     handle = _handle_anywhere(stream, f"{caller}: stream")
@@ -66,7 +70,7 @@ def handle_of(stream: Any, caller: str, may_be_unordered: bool = True) -> int:
 
 
 def _handle_anywhere(stream: Any, subject: str) -> int:
-    """Return the handle of a stream on any device; 0 for the default one."""
+    """Return the handle of a stream on any device; 0 for the default stream."""
     if stream is None:
         return 0
     if isinstance(stream, PYCUDA_STREAM):
@@ -93,19 +97,19 @@ def _protocol_handle(stream: Any, subject: str) -> int:
 
 
 def order(waiter: int, awaited: int, device_id: int) -> None:
-    """Apply the ordering rule: later work on `waiter` follows the work queued on `awaited`."""
+    """Apply the ordering rule: later work on `waiter` runs after the work queued on `awaited`."""
     if status := _core.order(waiter, awaited, device_id):
         raise _not_ordered(status, waiter, awaited)
 
 
 def fence(waiter: int, awaited: int, device_id: int) -> None:
-    """Make a stream wait for another, also where CUDA orders the two."""
+    """Make a stream wait for another, even if CUDA orders the two."""
     if status := _core.fence(waiter, awaited, device_id):
         raise _not_ordered(status, waiter, awaited)
 
 
 def _not_ordered(status: int, waiter: int, awaited: int) -> Exception:
-    """Return the error that explains a status of the core."""
+    """Return the error for a status of the core."""
     if status == _OUTSIDE_OF_CAPTURE:
         return ValueError(
             f"stream 0x{waiter:x} cannot wait for stream 0x{awaited:x}, since only one of them is "
@@ -121,13 +125,13 @@ def _not_ordered(status: int, waiter: int, awaited: int) -> Exception:
     unknown = [handle for handle in both if _core.device_of_stream(handle)[0]] or both
     found = " or ".join(f"0x{handle:x}" for handle in unknown)
     return ValueError(
-        f"stream {found} is unknown to CUDA; one of a device's primary context that has not been "
-        f"destroyed is accepted ({error})"
+        f"stream {found} is unknown to CUDA; a stream of a device's primary context that has not "
+        f"been destroyed is accepted ({error})"
     )
 
 
 def seconds_between(begin: Any, end: Any) -> float:
-    """Wait for the second of two CuPy events, and return the seconds between them."""
+    """Wait for the second of two CuPy events; return the seconds between them."""
     end.synchronize()
     return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
 
@@ -138,28 +142,30 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
     Parameters
     ----------
     waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
-        None is the current device's default stream.  Other streams may be on any device.
+        None means the current device's default stream.  Other streams may be on any device.
 
     Raises
     ------
     ContextError
         If PyCUDA and CuPy do not share a primary context on this thread.
     TypeError
-        If an argument is no stream.
+        If an argument is not a stream.
     ValueError
-        If CUDA does not know a stream.  If `waiter` is being captured and `awaited` is not.  If one
-        is being captured and the other is the default stream.
+        If CUDA does not know a stream, or if `waiter` is being captured and `awaited` is not.  Also
+        if one is being captured and the other is the default stream.
 
     Notes
     -----
-    *Ownership:* none. *Ordering:* `waiter` after `awaited`, on the devices.  If `awaited` is being
-    captured, `waiter` joins the capture: wait for it before the capture ends. *Cost:* an event;
-    nothing where CUDA orders the two streams.
+    *Ownership:* none.
+    *Ordering:* later work on `waiter` runs after the work queued on `awaited`.  The host does not
+    wait.  If `awaited` is being captured, `waiter` joins the capture: make the captured stream wait
+    for `waiter` before the capture ends.
+    *Cost:* one event; none if CUDA orders the two streams itself.
     """
     device_id = current_device()
     first = _handle_anywhere(waiter, "wait_stream: waiter")
     second = _handle_anywhere(awaited, "wait_stream: awaited")
-    # CUDA would spoil the graph.  The default stream has no part in a capture.
+    # CUDA would invalidate the graph.  The default stream cannot take part in a capture.
     leaves_capture = is_capturing(first) and not is_capturing(second)
     if leaves_capture or (first == 0 and is_capturing(second)):
         raise _not_ordered(_OUTSIDE_OF_CAPTURE, first, second)
@@ -169,7 +175,7 @@ def wait_stream(waiter: Any, awaited: Any, /) -> None:
         order(first, second, device_id)
         return
     try:
-        with primary_context(there):  # an event is recorded on its own device only
+        with primary_context(there):  # an event can only be recorded on its own device
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)
@@ -183,12 +189,12 @@ def as_cupy_stream(stream: Any, /) -> Any:
     Parameters
     ----------
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
-        None is PyCUDA's default stream, CuPy's null stream.
+        None means PyCUDA's default stream, which is CuPy's null stream.
 
     Returns
     -------
     cupy.cuda.Stream
-        The same CUDA stream; the argument itself if it is a CuPy stream.
+        The same CUDA stream.  A CuPy stream is returned as it is.
 
     Raises
     ------
@@ -196,11 +202,11 @@ def as_cupy_stream(stream: Any, /) -> Any:
         If PyCUDA and CuPy do not share a primary context on this thread, or `stream` is not on the
         current device.
     TypeError
-        If `stream` is no stream.
+        If `stream` is not a stream.
 
     Notes
     -----
-    *Ownership:* the result keeps `stream` alive. *Ordering:* none. *Cost:* a CuPy object.
+    *Ownership:* the result keeps `stream` alive. *Ordering:* none. *Cost:* one CuPy object.
     """
     return _cupy_stream(stream, "as_cupy_stream")
 
@@ -222,7 +228,7 @@ def _cupy_stream(stream: Any, caller: str) -> Any:
 
 
 def pycuda_stream_of(stream: Any) -> Any:
-    """Return the ``pycuda.driver.Stream`` that a stream is or wraps; None if there is none."""
+    """Return the ``pycuda.driver.Stream`` that `stream` is or wraps; None if there is none."""
     found = getattr(stream, "foreign", stream)
     return found if isinstance(found, PYCUDA_STREAM) else None
 
@@ -230,13 +236,14 @@ def pycuda_stream_of(stream: Any) -> Any:
 def use_stream(stream: Any, /) -> Any:
     """Run CuPy on a given stream: ``with use_stream(s):``.
 
-    With a PyCUDA stream, launches on it (``f(..., stream=s)``) and CuPy's operations run in order
-    without fences, and can be captured into one CUDA graph.  Takes, returns and raises what
-    `as_cupy_stream` does: a CuPy stream is a context manager.
+    With a PyCUDA stream, CuPy's operations and launches ``f(..., stream=s)`` run in order without
+    fences.  Both can then be captured into one CUDA graph.  Parameters, result and errors are those
+    of `as_cupy_stream`.  The result is a CuPy stream, which is a context manager.
 
     Notes
     -----
-    *Ownership:* the result keeps `stream` alive. *Ordering:* none on entering and leaving; use
-    `wait_stream` for earlier work on another stream. *Cost:* as `as_cupy_stream`.
+    *Ownership:* the result keeps `stream` alive.
+    *Ordering:* entering and leaving order nothing.  For earlier work on another stream, call
+    `wait_stream`. *Cost:* that of `as_cupy_stream`.
     """
     return _cupy_stream(stream, "use_stream")

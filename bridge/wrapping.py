@@ -1,4 +1,4 @@
-"""wrap_pycuda: functions written for GPUArrays, called with CuPy arrays."""
+"""wrap_pycuda: call functions written for GPUArrays with CuPy arrays."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ from .kernels.arguments import check_dtype
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
-    """Make a function of GPUArrays one of CuPy arrays; also a decorator.
+    """Make a function of GPUArrays accept and return CuPy arrays; also a decorator.
 
     Parameters
     ----------
     func : callable
-        Any function of GPUArrays, e.g. ``pycuda.cumath.exp`` or an ``ElementwiseKernel``; no
-        coroutine and no generator, whose body runs after the call.
+        Any function of GPUArrays, e.g. ``pycuda.cumath.exp`` or an ``ElementwiseKernel``.
+        Coroutines and generators are not supported, because their bodies run after the call.
 
     Returns
     -------
     callable
-        Takes and returns a `cupy.ndarray` for each `GPUArray` of `func`, also directly in a tuple,
-        list or dict.  Other values pass unchanged.  An array that passes through is the same array.
+        A function that accepts and returns a `cupy.ndarray` for each `GPUArray` of `func`.  Arrays
+        directly in a tuple, list or dict are converted as well.  Other values are passed unchanged.
+        If `func` returns an argument, the result is that same array.
 
     Raises
     ------
     TypeError
-        If `func` cannot be called.  On calling, if an array has another dtype than an
-        ``ElementwiseKernel`` or a scan was made for; a ``ReductionKernel`` keeps no dtypes.
+        If `func` is not callable.  On a call, if an array has another dtype than an
+        ``ElementwiseKernel`` or a scan was made for.  A ``ReductionKernel`` stores no dtypes, so
+        they are not checked.
     ContextError, TypeError, ValueError
-        On calling, as `as_pycuda` and `as_cupy`.  ValueError also while CuPy's current stream is
-        captured into a graph.
+        On a call, as in `as_pycuda` and `as_cupy`.  Also ValueError while CuPy's current stream is
+        being captured into a graph.
 
     Examples
     --------
@@ -52,10 +54,11 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
     Notes
     -----
-    *Ownership:* as with `as_cupy`, a result keeps its `GPUArray` alive.
-    *Ordering:* work of `func` on PyCUDA's default stream runs after what CuPy's current stream has
-    queued, and before its later work (rule: `bridge.streams`).  Other streams are not ordered.
-    *Cost:* a conversion per array.  A thread without a PyCUDA context gets one for the call.
+    On a thread without a PyCUDA context, the primary context is current during the call.
+    *Ownership:* as in `as_cupy`, a result keeps its `GPUArray` alive.
+    *Ordering:* work of `func` on PyCUDA's default stream runs after the work queued on CuPy's
+    current stream, and before later work there (rule: `bridge.streams`).  Other streams are not
+    ordered. *Cost:* one conversion per array.
     """
     if not callable(func):
         raise TypeError(
@@ -76,15 +79,15 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             return call(func, args, keywords)
         except ExecError as error:
             raise ExecError(
-                f"wrap_pycuda: PyCUDA cannot compile: {error}; call bridge.use_nvrtc() before, "
-                "which needs no nvcc"
+                f"wrap_pycuda: PyCUDA cannot compile: {error}; call bridge.use_nvrtc() first: "
+                "NVRTC needs no nvcc"
             ) from error
 
     return wrapper
 
 
 def _dtypes(func: Any) -> dict[int | str, Any]:
-    """Return the dtypes of what a kernel object of PyCUDA's takes, by argument; None: a number."""
+    """Return the dtype of each array argument of a PyCUDA kernel object; None for a number."""
     if isinstance(func, ElementwiseKernel):
         arguments = func.gen_kwargs["arguments"]
         if isinstance(arguments, str):

@@ -93,7 +93,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", ["-Xcompiler=-Wall", "-Xcompiler -fPIC", "--compiler-options=-O3"])
 def test_an_option_of_the_hosts_compiler_is_left_out(text):
-    with pytest.warns(UserWarning, match="for the compiler of the host, .*: it is left out"):
+    with pytest.warns(UserWarning, match="for the host compiler, .*: it is ignored"):
         assert nvrtc.translate(text.split()) == (None, [], [])
 
 
@@ -191,7 +191,7 @@ ERRORS = {
         {"no_extern_c": True},
         ['kernel.cu(2): error: identifier "nothing" is undefined'],
     ),
-    "a texture reference": (TEXTURE, {}, ["gone since CUDA 12", "cupy.cuda.texture.TextureObject"]),
+    "a texture reference": (TEXTURE, {}, ["removed in CUDA 12", "cupy.cuda.texture.TextureObject"]),
     "a template in extern C": (
         f"template <class T> __device__ T one() {{ return 1; }}\n{KERNEL % 'one<float>()'}",
         {},
@@ -200,7 +200,7 @@ ERRORS = {
     "a missing header": (
         f'#include "mine.h"\n{KERNEL % 1}',
         {},
-        ["name the folder of a header of yours in include_dirs", "kernel.cu(1)"],
+        ["name the folder of your own headers in include_dirs", "kernel.cu(1)"],
     ),
     "a shuffle of old": (KERNEL % "__shfl_down(x[0], 1)", {}, ["__shfl_down_sync(0xffffffff"]),
     "an unknown option": (
@@ -220,7 +220,7 @@ ERRORS = {
         f"an option for the host's compiler or the linker, {option}": (
             KERNEL % 1,
             {"options": [option]},
-            [f"unrecognized option {option} found; leave out what is not for it, or compile with"],
+            [f"unrecognized option {option} found; leave out options that it does not support"],
         )
         for option in ("-ccbin=g++", "-Werror=all-warnings", "-m32", "-lcudadevrt", "-L/usr/lib")
     },
@@ -228,7 +228,7 @@ ERRORS = {
         f"an alignment that is ignored, {name}": (
             f"// one\n{source}\n{KERNEL % 1}",
             {},
-            ["ignores the alignment in line 2", "Write it behind the word struct"],
+            ["ignores the alignment in line 2", "Write it after the word struct"],
         )
         for name, source in IGNORED.items()
     },
@@ -386,7 +386,7 @@ def test_texture_references_are_refused():
     module = bridge.SourceModule(SET, options=["-DVALUE=1"])
     for get in (module.get_texref, module.get_surfref):
         with pytest.raises(
-            NotImplementedError, match="gone since CUDA 12; give the kernel a `cuda"
+            NotImplementedError, match="removed in CUDA 12; give the kernel a `cuda"
         ):
             get("image")
 

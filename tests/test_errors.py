@@ -231,9 +231,9 @@ as_cupy(x.data, shape=2, dtype="f4", strides=6)
 as_pycuda(x.data, shape=2, dtype="f4", strides=0)
     ValueError: as_pycuda: strides are (0,); PyCUDA cannot repeat elements
 as_cupy(x.data, shape=2, dtype="(2,)f4")
-    TypeError: give its base, and the longer shape
+    TypeError: give its base dtype, and the longer shape
 as_cupy(x.data, shape=2, dtype="f4", owner=a)
-    TypeError: owner is for an address; a cupy.cuda.memory.MemoryPointer is kept itself
+    TypeError: owner is for an address; a cupy.cuda.memory.MemoryPointer is kept without it
 as_cupy(x.data, shape=2, dtype="f4", offset=1.5)
     TypeError: as_cupy: offset is 1.5; an int or a sequence of ints is accepted
 as_cupy(0, shape=2, dtype="f4")
@@ -247,7 +247,7 @@ as_cupy([1, 2])
 as_cupy(of_dtype(">f4"))
     TypeError: is not in native byte order; convert it on the host first, e.g. a.astype('<f4')
 as_cupy(of_dtype("M8[s]"))
-    TypeError: dtype datetime64[s] is not one that both PyCUDA and CuPy hold (accepted: bool,
+    TypeError: dtype datetime64[s] is not one that both PyCUDA and CuPy support (accepted: bool,
 as_cupy(without_memory())
     ValueError: as_cupy: the array has no memory: its gpudata is None, its shape (8,)
 as_cupy(a, stream=7)
@@ -281,7 +281,7 @@ as_cupy(Interface(strides=(4, 4)))
 as_cupy(Interface(typestr="<q9"))
     ValueError: has typestr '<q9', descr None:
 as_cupy(Interface(typestr=np.dtype("f4")))
-    TypeError: has typestr dtype('float32'); a str that numpy.dtype takes, e.g. '<f4', is accepted
+    TypeError: has typestr dtype('float32'); a str that numpy.dtype accepts, e.g. '<f4', is accepted
 as_cupy(Interface(data=None))
     TypeError: has data None; a tuple (pointer, read-only), the pointer an address of 63 bits
 as_cupy(Interface(data=(0, False)))
@@ -457,7 +457,7 @@ module.get_global("weight")
 module.get_global(3)
     TypeError: SourceModule.get_global: name is 3; the variable's name, a str, is accepted
 module.get_texref("image")
-    NotImplementedError: SourceModule: 'image': texture and surface references are gone since
+    NotImplementedError: SourceModule: 'image': texture and surface references were removed in
 module.get_surfref("image")
     NotImplementedError: `cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject
 f.get_attribute("num_regs")
@@ -481,7 +481,7 @@ f(np.zeros(N, np.float32), n, v, block=32)
 f(np.array(None), n, v, block=32)
     TypeError: e.g. cupy.asarray(a), or pass it in a pycuda.driver.In, Out or InOut
 f(cupy.zeros(N), n, v, block=32)
-    TypeError: but the kernel takes float32: convert it with a.astype(numpy.float32), or say with
+    TypeError: but the kernel takes float32: convert it with a.astype(numpy.float32), or reinterpret
 f(strided, n, v, block=32)
     ValueError: is not contiguous (shape (8,), strides (8,)); pass a contiguous copy
 f(without_memory(), n, v, block=32)
@@ -497,7 +497,7 @@ f(Interface(data=(x.data.ptr, True)), n, v, block=32)
 f(x, 8.0, v, block=32)
     TypeError: is 8.0, but the kernel takes int32 by value; pass an int, e.g. round(...)
 f(a, x, v, block=32)
-    TypeError: pass a.get().item(), for which the host waits, or let it take a pointer
+    TypeError: pass a.get().item(), for which the host waits, or make it a pointer parameter
 f(x, np.int64(8), v, block=32)
     TypeError: is the numpy.int64 8, but the kernel takes int32 by value; pass numpy.int32(...)
 f(x, 1 << 31, v, block=32)
@@ -551,9 +551,9 @@ f(x, n, v, block=(64, 64, 1))
 f(x, n, v, block=1 << 40)
     LogicError: has 1099511627776 threads; for this kernel
 f(x, n, v, block=32, grid=(1, 1 << 20))
-    LogicError: block is (32, 1, 1); this device takes up to (2147483647, 65535, 65535) and (1024
+    LogicError: block is (32, 1, 1); this device allows up to (2147483647, 65535, 65535) and (1024
 f(x, n, v, block=32, grid=(1 << 40, 1))
-    LogicError: fill: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device takes up to
+    LogicError: fill: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device allows up to
 f(x, n, v, block=32, grid=None)
     TypeError: fill: grid is None; an int or 1 to 3 of them (a tuple or list) are accepted
 f(x, n, v, block=32, shared=0.5)
@@ -577,27 +577,27 @@ f(x, n, v, block=32, stream=7)
 f(x, n, v, block=32, stream=-1)
     TypeError: fill: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, texrefs=[object()])
-    NotImplementedError: fill: texrefs: texture and surface references are gone since CUDA 12
+    NotImplementedError: fill: texrefs: texture and surface references were removed in CUDA 12
 f(x, n, v, block=32, blocks=1)
     TypeError: got an unexpected keyword argument 'blocks'
 
 # Prepared calls.
 f.prepare(3)
-    TypeError: fill: arg_types is 3; a str of struct's codes, e.g. 'PPi', or a sequence of such
+    TypeError: fill: arg_types is 3; a str of struct codes, e.g. 'PPi', or a sequence of struct
 f.prepare("Pi")
     TypeError: fill: 2 types prepared for 3 parameters: fill(float *x, int n, float v)
 f.prepare(["P", np.int64, np.float32])
-    TypeError: of 8 bytes, but the parameter is another, `int n`, of 4
+    TypeError: of 8 bytes, but the parameter has another type, `int n`, of 4
 f.prepare("Piz")
-    TypeError: 'z' in 'Piz' is no type's code; those of struct are accepted: P for pointers
+    TypeError: 'z' in 'Piz' is not a type code; struct codes are accepted: P for pointers
 f.prepare("iif")
-    TypeError: fill: type 0 is 'i', of 4 bytes, but the parameter is another, `float *x`, of 8
+    TypeError: fill: type 0 is 'i', of 4 bytes, but the parameter has another type, `float *x`, of 8
 f.prepare("dif")
-    TypeError: fill: type 0 is 'd', of 8 bytes, but the parameter is another, `float *x`, of 8
+    TypeError: fill: type 0 is 'd', of 8 bytes, but the parameter has another type, `float *x`, of 8
 f.prepare("Pff")
-    TypeError: fill: type 1 is 'f', of 4 bytes, but the parameter is another, `int n`, of 4
+    TypeError: fill: type 1 is 'f', of 4 bytes, but the parameter has another type, `int n`, of 4
 f.prepare("Pif", texrefs=[object()])
-    NotImplementedError: fill: texrefs: texture and surface references are gone since CUDA 12
+    NotImplementedError: fill: texrefs: texture and surface references were removed in CUDA 12
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)
     TypeError: fill: it is not prepared; call prepare(arg_types) before the prepared calls
 prepared.prepared_call(1, 32, x, 8)
@@ -641,7 +641,7 @@ launch(module, x, grid=1, block=32)
 launch(plain, np.zeros(3), n, v, grid=1, block=32)
     TypeError: launch: argument 0 is a host numpy.ndarray; move it to the device first
 launch(plain, x, 8, v, grid=1, block=32)
-    TypeError: is the Python int 8, which has no width; say numpy.int32(...)
+    TypeError: is the Python int 8, which has no width; pass numpy.int32(...)
 launch(plain, "x", n, v, grid=1, block=32)
     TypeError: launch: argument 0 is 'x'; a GPUArray, a cupy.ndarray
 launch(plain, x, n, np.longdouble(1), grid=1, block=32)
@@ -657,7 +657,7 @@ launch(plain, x, n, v, grid=(True, 1), block=32)
 launch(plain, x, n, v, grid=N / 4, block=32)
     TypeError: launch: grid is 2.0; an int or 1 to 3 of them (a tuple or list) are accepted
 launch(plain, x, n, v, grid=1 << 40, block=32)
-    LogicError: launch: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device takes
+    LogicError: launch: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device allows
 launch(plain, x, n, v, grid=1, block=0)
     ValueError: launch: block is 0; each extent is 1 or more
 launch(plain, x, n, v, block=32)
@@ -690,13 +690,13 @@ bridge.as_numpy
 # On a GPU the driver may crash of such a handle, and does whatever it likes with too few arguments.
 ON_THE_HOST = """
 wait_stream(cupy.cuda.Stream(), Stream((0, 0xDEAD0)))
-    ValueError: stream 0xdead0 is unknown to CUDA; one of a device's primary context that has not
+    ValueError: stream 0xdead0 is unknown to CUDA; a stream of a device's primary context that has
 wait_stream(None, Stream((0, 0xDEAD0)))
-    ValueError: stream 0xdead0 is unknown to CUDA; one of a device's primary context
+    ValueError: stream 0xdead0 is unknown to CUDA; a stream of a device's primary context
 as_cupy(Interface(stream=0xDEAD0))
-    ValueError: stream 0xdead0 is unknown to CUDA; one of a device's primary context
+    ValueError: stream 0xdead0 is unknown to CUDA; a stream of a device's primary context
 f(x, n, v, block=32, stream=Stream((0, 0xDEAD0)))
-    ValueError: stream 0xdead0 is unknown to CUDA; one of a device's primary context
+    ValueError: stream 0xdead0 is unknown to CUDA; a stream of a device's primary context
 launch(plain, x, n, grid=1, block=32)
     LogicError: compare number and widths of the arguments with the kernel's parameters
 """

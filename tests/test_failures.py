@@ -85,8 +85,8 @@ ACTIONS = {  # code, the error's type, who it says was called
 }
 MESSAGE = (
     "an earlier kernel has failed ({}), and this process cannot use the GPU any more. Start a new "
-    "one, with CUDA_LAUNCH_BLOCKING=1 in its environment to have the error where it arises, or "
-    "under compute-sanitizer, which names kernel and line"
+    "one, with CUDA_LAUNCH_BLOCKING=1 in its environment to see which call fails, or under "
+    "compute-sanitizer, which names kernel and line"
 )
 
 

@@ -452,7 +452,7 @@ def test_the_final_error_says_who_holds_what(name, large):
     with pytest.raises(MemoryError) as info:
         allocate(large)
     text = str(info.value)
-    assert text.startswith(f"{name.split(',')[0]}: {large:,} bytes cannot be allocated, also after")
+    assert text.startswith(f"{name.split(',')[0]}: {large:,} bytes cannot be allocated, even after")
     used = f"{large / GIB:.1f} GiB" if large >= GIB else f"{large / (1 << 20):.1f} MiB"
     (row,) = [line for line in text.splitlines() if line.startswith("CuPy's default MemoryPool")]
     assert used in row

@@ -45,7 +45,7 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
         workshop.write("_driver.pyx", text.replace('"cuStreamGetCtx"', '"cuStreamGetCats"'))
         status, said = workshop.run("-c", USE)
         assert status == 1
-        assert "has no function cuStreamGetCats: it is the driver for CUDA 1" in said
+        assert "has no function cuStreamGetCats: this driver is for CUDA 1" in said
 
     def test_a_core_that_is_not_built_is_said_to_be(tmp_path):
         workshop = Workshop(tmp_path / "copy")

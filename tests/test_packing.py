@@ -117,7 +117,7 @@ def test_an_int_beyond_64_bits_is_refused():
 
 def test_more_bytes_than_cuda_takes_are_refused(compile_kernel):
     f = compile_kernel('extern "C" __global__ void f() { }', "f")
-    with pytest.raises(ValueError, match="launch: parameters of 40000 bytes; CUDA takes 32764"):
+    with pytest.raises(ValueError, match="launch: parameters of 40000 bytes; CUDA allows 32764"):
         bridge.launch(f, *[np.float64(0)] * 5000, grid=1, block=1)
 
 

@@ -481,7 +481,7 @@ def test_a_launch_in_a_spoilt_capture_says_so(ours, theirs):
         stream.begin_capture()
         with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
             stream.wait_event(outside)
-        with pytest.raises(drv.Error, match="has spoilt the capture; .*previous error"):
+        with pytest.raises(drv.Error, match="has invalidated the capture; .*previous error"):
             ours("fill")(x, N, 1, **ONE)
         with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
             stream.end_capture()

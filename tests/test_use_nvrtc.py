@@ -80,7 +80,7 @@ def test_false_is_the_way_back(a):
 def test_wrap_pycuda_names_it_where_nvcc_is_missing():
     bridge.use_nvrtc(False)
     odd = ElementwiseKernel("float *x", "x[i] = 12345", name="not_compiled_before")
-    with pytest.raises(ExecError, match=r"'nvcc'; call bridge.use_nvrtc\(\) before"):
+    with pytest.raises(ExecError, match=r"'nvcc'; call bridge.use_nvrtc\(\) first"):
         bridge.wrap_pycuda(odd)(cupy.zeros(3, np.float32))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel is given: device pointers and numbers out of the objects of any library."""
+"""Kernel arguments: device pointers and numbers from the objects of any library."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..memory import Allocation
 from .signature import Parameter
 
 HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
-# Memory that PyCUDA's default stream may be working on.
+# Memory that PyCUDA's default stream may be using.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
 _WIDTHS = {int: "numpy.int32", float: "numpy.float32", complex: "numpy.complex64"}
 
 
 def is_of_pycuda(value: Any) -> bool:
-    """Tell whether an argument is memory that PyCUDA's default stream may be working on."""
+    """Tell whether an argument is memory that PyCUDA's default stream may be using."""
     if isinstance(value, np.ndarray):
         return isinstance(value.base, drv.ManagedAllocation)
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
@@ -35,18 +35,18 @@ def is_of_pycuda(value: Any) -> bool:
 def pointer_of(
     value: Any, caller: str, device_id: int, strided: bool
 ) -> tuple[int, np.dtype[Any] | None]:
-    """Return an argument's device pointer, and the dtype there if it is known."""
+    """Return an argument's device pointer, and the dtype of its data if known."""
     if value is None:
         return 0, None
     if isinstance(value, drv.ArgumentHandler):
-        array = getattr(value, "array", None)  # a subclass of the user's may have none
+        array = getattr(value, "array", None)  # a user's subclass may have none
         return int(value.get_device_alloc()), getattr(array, "dtype", None)
     if isinstance(value, TextureObject | SurfaceObject):
         return int(value.ptr), None
     if type(value) in _WIDTHS:
         raise TypeError(
-            f"{caller} is the Python {type(value).__name__} {value!r}, which has no width; say "
-            f"{_WIDTHS[type(value)]}(...), or which type the kernel takes"
+            f"{caller} is the Python {type(value).__name__} {value!r}, which has no width; pass "
+            f"{_WIDTHS[type(value)]}(...), or the type that the kernel takes"
         )
     if isinstance(value, np.ndarray):
         if isinstance(value.base, drv.ManagedAllocation):
@@ -80,20 +80,20 @@ def pointer_of(
 
 
 def by_value(value: Any) -> Any:
-    """Return what a host array of no dimensions holds, as of ``pycuda.gpuarray.vec``."""
+    """Return the element of a host array without dimensions, e.g. of ``pycuda.gpuarray.vec``."""
     if type(value) is not np.ndarray or value.shape:
         return value
-    of_objects = value.dtype.hasobject  # which are on the host, None included
+    of_objects = value.dtype.hasobject  # host objects, including None
     return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
 
 
 def pack_argument(
     value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool, loose: bool
 ) -> bytes:
-    """Return the bytes of an argument of any kind that the parameter takes, or raise.
+    """Return the bytes of any argument that the parameter accepts, or raise.
 
-    `caller` begins error messages: "kernel: argument 0".  In `loose` calls, the prepared ones, an
-    int may be an address, and any number is converted.
+    `caller` begins error messages: "kernel: argument 0".  Prepared calls are `loose`: an int may be
+    an address, and any number is converted.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value = by_value(value)
@@ -101,7 +101,7 @@ def pack_argument(
         return struct.pack("Q", _as_pointer(value, parameter, caller, device_id, strided, loose))
     if parameter.dtype is not None:
         return _as_number(value, parameter.dtype, caller, loose)
-    # Only the size is known, and perhaps that it is no pointer: a struct or an enum.
+    # Only the size is known, and perhaps that it is not a pointer: a struct or an enum.
     size, is_value = parameter.size, parameter.is_pointer is False
     if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
         if value.nbytes != size:
@@ -114,7 +114,7 @@ def pack_argument(
         return bytes([value])
     if loose and type(value) is int and size == 8:
         return value.to_bytes(8, "little", signed=value < 0)
-    # An array by value, as PyCUDA does; for what may be a pointer, it may be a mistake.
+    # An array by value, as in PyCUDA; not where a pointer may be meant.
     if type(value) is np.ndarray and value.nbytes == size and (is_value or size != 8):
         return value.tobytes()
     if is_value or size != 8:
@@ -149,14 +149,14 @@ def _as_pointer(
 
 
 def check_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> None:
-    """Raise TypeError for an array of a dtype that a kernel cannot read as the one it takes."""
+    """Raise TypeError if a kernel cannot read an array of `dtype` as one of `wanted`."""
     if _same_bits(dtype, wanted):
         return
     numbers = wanted if wanted.fields is None else wanted[0]
     name = _name(numbers)
     raise TypeError(
         f"{caller} is an array of {dtype}, but the kernel takes {numbers}: convert it with "
-        f"a.astype({name}), or say with a.view({name}) that bytes are meant"
+        f"a.astype({name}), or reinterpret its bytes with a.view({name})"
     )
 
 
@@ -167,15 +167,15 @@ def _name(dtype: np.dtype[Any]) -> str:
 def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Tell whether a kernel may read one dtype as the other.
 
-    Integers of one width are interchangeable, and 16-bit ones with float16 and bfloat16, which
-    older kernels declare so.  Complex numbers are pairs of their parts.  Structs and bytes may be
-    anything.
+    Integers of one width are interchangeable.  16-bit integers also stand for float16 and bfloat16,
+    as older kernels declare them.  A complex number is a pair of floats.  Structs and bytes may
+    hold any type.
     """
     if not one.isnative:
         return False
     if one == other:
         return True
-    if other.fields is not None:  # one of CUDA's vectors
+    if other.fields is not None:  # a CUDA vector
         fields = [field[0] for field in (one.fields or {}).values()]
         return all(_same_bits(field, other[0]) for field in fields or [one])
     if one.char == "V" or (one.kind == "S" and other.itemsize == 1):
@@ -190,7 +190,7 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> bytes:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
-    if wanted.char == "V":  # one of CUDA's vectors; or bytes, if prepared
+    if wanted.char == "V":  # a CUDA vector; or bytes, if prepared
         data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
         fits = data is value or wanted.fields is None or _same_bits(value.dtype, wanted)
         if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
@@ -206,7 +206,7 @@ def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> b
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
         advice = "pass its real part, or let the kernel take a complex number"
     elif hasattr(value, "__cuda_array_interface__"):
-        advice = "pass a.get().item(), for which the host waits, or let it take a pointer"
+        advice = "pass a.get().item(), for which the host waits, or make it a pointer parameter"
     what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
     raise TypeError(f"{caller} is {what}, but the kernel takes {wanted} by value; {advice}")
 
@@ -219,15 +219,15 @@ def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tup
             return (value.tobytes(),)
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return (bytes([bool(value)]),)
-        # A float16 is passed as a `short` by mistake, as an `unsigned short` on purpose.
+        # A float16 for a `short` is a mistake; for an `unsigned short`, it is intended.
         as_bits = wanted.kind in ("u" if is_float else "biu") and value.nbytes == wanted.itemsize
         return (value.tobytes(),) if as_bits and _same_bits(value.dtype, wanted) else None
     if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):  # addresses, as numbers
         address = int(value.ptr if hasattr(value, "ptr") else value)
         return (struct.pack("Q", address),) if wanted.char in "lqLQ" else None
-    # CuPy's rule: Python's numbers take the type of what they meet, if it is of their kind.
+    # As in CuPy, a Python number is converted to the other dtype, if that is of the same kind.
     if hasattr(value, "shape") and not isinstance(value, np.generic):
-        return None  # whose __index__ would make the host wait
+        return None  # its __index__ would make the host wait
     numbers = {"c": complex | float | int | np.number, "V": float | int}.get(wanted.kind)
     if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
         return (wanted.type(value).tobytes(),)
@@ -235,7 +235,7 @@ def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tup
     if not is_number or (is_float and wanted.kind != "f"):
         return None
     try:
-        # Only the standard formats, "<f", refuse what is too large.
+        # Only the standard formats, e.g. "<f", raise for values that are too large.
         return (struct.pack("<" * (wanted.kind == "f") + wanted.char, value),)
     except (struct.error, OverflowError) as error:
         raise OverflowError(

@@ -1,4 +1,4 @@
-"""PyCUDA's own compiler on NVRTC, so that its kernels need neither nvcc nor a toolkit."""
+"""use_nvrtc: PyCUDA's own kernels are compiled without nvcc and without a toolkit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _of_toolkit = pycuda.compiler.DynamicModule.add_stdlib
 
 
 def use_nvrtc(enable: bool = True, /) -> None:
-    """Have NVRTC compile all that PyCUDA compiles, instead of nvcc.
+    """Make PyCUDA compile all of its code with NVRTC instead of nvcc.
 
-    That is arithmetic of GPUArrays, ``pycuda.cumath``, ``pycuda.curandom``, ``ElementwiseKernel``,
-    ``ReductionKernel``, scans, and ``pycuda.compiler`` itself.  ``use_nvrtc(False)`` is the way
-    back.  What is compiled already stays as it is.
+    This includes arithmetic of GPUArrays, ``pycuda.cumath``, ``pycuda.curandom``,
+    ``ElementwiseKernel``, ``ReductionKernel``, scans, and ``pycuda.compiler`` itself.  Call
+    ``use_nvrtc(False)`` to return to nvcc.  Compiled code is not compiled again.
 
     Examples
     --------
@@ -31,8 +31,8 @@ def use_nvrtc(enable: bool = True, /) -> None:
 
     Notes
     -----
-    Options and headers are as in `bridge.SourceModule`, errors too.  ``DynamicSourceModule`` is
-    linked with ``libcudadevrt.a`` of a toolkit or of pip's CUDA runtime, where there is one: only
+    Options, headers and errors are those of `bridge.SourceModule`.  ``DynamicSourceModule`` is
+    linked with ``libcudadevrt.a`` of a toolkit or of pip's CUDA runtime, if there is one.  Only
     kernels that launch kernels need it.
     *Ownership:* none. *Ordering:* none. *Cost:* none; NVRTC takes a tenth of nvcc's time.
     """
@@ -57,13 +57,13 @@ def _compile(
     include_dirs: Any = None,
     target: str = "cubin",
 ) -> bytes:
-    """Compile as ``pycuda.compiler.compile``; a fatbin is the code for the current device."""
+    """Compile like ``pycuda.compiler.compile``; a fatbin has code for the current device only."""
     options = list(pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options)
     major, minor = drv.Context.get_device().compute_capability()
     default = architecture(10 * major + minor)
     linked: list[str] = []
     if target == "ptx":
-        # For the linker, whose libraries are no concern of the compiler's.
+        # The code is linked later: the compiler needs -rdc=true, but no libraries.
         linked = [option for option in options if option == "-rdc=true"]
         options = [option for option in options if option not in linked and option[:2] != "-l"]
         arch, code = (arch or code or default).replace("sm_", "compute_"), None
@@ -83,4 +83,4 @@ def _add_stdlib(module: Any, libname: str) -> Any:
                 return module.add_file(str(path), drv.jit_input_type.LIBRARY)
         if libname != "cudadevrt":
             raise
-        return module  # if the kernel launches kernels, the linker says what is missing
+        return module  # if kernels launch kernels, the linker reports what is missing

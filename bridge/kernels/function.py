@@ -1,4 +1,4 @@
-"""Calls of kernels, as if on CuPy's current stream: `SourceModule`'s functions, and `launch`."""
+"""Kernel calls, as if on CuPy's current stream: functions of a `SourceModule`, and `launch`."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Function(Launcher):
     Notes
     -----
     A function is pickled as its module's source and its name.
-    *Ownership:* keeps its module alive.  An array may be dropped after the call: its memory is
-    reused only after the kernel, in the order of CuPy's current stream.
+    *Ownership:* a function keeps its module alive.  You can drop an array after the call.  Its
+    memory is reused only after the kernel, in the order of CuPy's current stream.
     *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
     GPUArrays and PyCUDA's memory, but not bare addresses, are also ordered with PyCUDA's default
     stream (rule: `bridge.streams`).  The host does not wait, except that ``pycuda.driver.In``,
     ``Out`` and ``InOut`` copy synchronously.
-    *Cost:* about that of a `cupy.RawKernel`'s call.
+    *Cost:* about that of calling a `cupy.RawKernel`.
     """
 
     def __init__(self, module: Any, name: str, codes: list[str] | None = None) -> None:
@@ -49,7 +49,7 @@ class Function(Launcher):
         self._module = module
         self._codes = codes  # of the prepared types
 
-    # Cached at the first use: unpickling a function needs no GPU.
+    # Computed at the first use, since unpickling a function needs no GPU.
     @functools.cached_property
     def _declared(self) -> Table | None:
         handle, types = self._module._kernel(self.name, context.cuda_device())
@@ -57,10 +57,10 @@ class Function(Launcher):
 
     @functools.cached_property
     def _free_shared(self) -> int:
-        return (48 << 10) - int(self.shared_size_bytes)  # bytes for which no limit must be raised
+        return (48 << 10) - int(self.shared_size_bytes)  # bytes that need no higher limit
 
     def _load(self, device_id: int) -> int:
-        """Return the CUfunction on a device, which is current."""
+        """Return the CUfunction on the current device."""
         return int(self._module._kernel(self.name, device_id)[0])
 
     def __reduce__(self) -> Any:
@@ -68,12 +68,12 @@ class Function(Launcher):
         return Function, (self._module, self.name, self._codes)
 
     def __repr__(self) -> str:
-        """Show the types of the parameters; of one that is not known, the size."""
+        """Show the types of the parameters; show the size of one whose type is not known."""
         known = self.__dict__.get("_declared") or f"{self.name}(...)"  # not before it is loaded
         return f"<{type(self).__module__}.Function {known}>"
 
     def _table_for(self, args: Sequence[Any]) -> Table:
-        """Return the kernel's parameters; those of the arguments where they are not known."""
+        """Return the kernel's table; if it is not known, the table of the arguments' types."""
         self._table = self._declared
         return self._table or table_of(args, self.name)
 
@@ -97,7 +97,7 @@ class Function(Launcher):
         Raises
         ------
         TypeError
-            If the number of types, or the size of one, is not the kernel's.
+            If the number of types, or the size of a type, differs from the kernel's.
         """
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
@@ -136,7 +136,7 @@ class Function(Launcher):
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[int]:
-        """Give the CUfunction on the current device, and explain what CUDA refuses."""
+        """Yield the CUfunction on the current device, and explain errors of CUDA."""
         handle = self._handle(context.cuda_device())
         try:
             yield handle
@@ -175,29 +175,31 @@ def launch(
         From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  Functions
         of `bridge.SourceModule` are accepted and called.
     *args
-        In the order of the kernel's parameters: device arrays (`GPUArray`, `cupy.ndarray`, any
-        ``__dlpack__`` or ``__cuda_array_interface__``), device allocations, None for a null
-        pointer, NumPy scalars of the parameter's width, ``numpy.void`` for a struct, bool (one
-        byte), ``pycuda.driver.In``, ``Out`` and ``InOut``.
+        In the order of the kernel's parameters.  For pointers, pass device arrays (`GPUArray`,
+        `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), device allocations,
+        ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
+        NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
     grid, block : int or sequence of 1 to 3 ints
-        Blocks in the grid, threads per block.
+        The number of blocks in the grid, and of threads per block.
     shared : int
-        Dynamic shared memory in bytes per block.
+        Dynamic shared memory per block, in bytes.
     stream : pycuda.driver.Stream, or a CuPy stream over one, optional
-        PyCUDA's default stream if omitted, or the one given to `use_stream`.
+        The stream to launch on.  If omitted, the PyCUDA stream given to `use_stream`, or else
+        PyCUDA's default stream.
     strided : bool
-        Accept arrays that are not contiguous: the kernel knows their strides.
+        Accept arrays that are not contiguous, for kernels that use the strides.
 
     Raises
     ------
     TypeError, ValueError, ContextError, pycuda.driver.Error
-        As calls of `bridge.kernels.function.Function` do, but the types of the arguments are not
-        compared with the kernel's.  Also if PyCUDA's context is not the primary one.
+        As in calls of `bridge.kernels.function.Function`, but the types of the arguments are not
+        compared with the kernel's.  ContextError also if PyCUDA and CuPy do not share a primary
+        context on this thread.
 
     Notes
     -----
-    *Ownership:* and *Ordering:* as `bridge.kernels.function.Function`.
-    *Cost:* PyCUDA's bare launch, a little per argument, and a fence where streams differ.
+    *Ownership:* and *Ordering:* as in `bridge.kernels.function.Function`.
+    *Cost:* that of a PyCUDA launch, a little per argument, and a fence if the streams differ.
     """
     if isinstance(function, Function):
         function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)

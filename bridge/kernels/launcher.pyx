@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
-"""Launches: the arguments are packed, the streams ordered, and CUDA is called.
+"""Launches: pack the arguments, order the streams, and call CUDA.
 
-Packing is a loop over the kernel's parameters.  It takes the usual argument of each type; any other
-is converted in Python (`bridge.kernels.arguments`), and packed by `struct`.
+Packing is a loop over the kernel's parameters.  It packs the usual argument of each type.  Other
+arguments are converted in Python (`bridge.kernels.arguments`), and packed by `struct`.
 """
 
 cimport cython
@@ -56,13 +56,13 @@ cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHan
 cdef enum:
     BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
     BUFFER_SIZE = 2
-    EXACT = 1 << 24  # up to here every int is a float
-    MOST_BYTES = 32764  # of all parameters: CUDA Programming Guide, "__global__ Function Parameters"
+    EXACT = 1 << 24  # every int up to here is exact as a float
+    MOST_BYTES = 32764  # in all: CUDA Programming Guide, "__global__ Function Parameters"
 
 cdef enum Kind:
     POINTER, SIGNED, UNSIGNED, BOOL, FLOAT, BYTES
 
-# Of numbers, by the code of `struct`: the kind, and Python's type.
+# For numbers, by `struct` code: the kind, and the Python type.
 cdef dict NUMBERS = {
     **dict.fromkeys("bhilq", (SIGNED, int)),
     **dict.fromkeys("BHILQ", (UNSIGNED, int)),
@@ -73,7 +73,7 @@ cdef dict NUMBERS = {
 cdef struct Slot:  # one parameter
     Kind kind
     Py_ssize_t offset, size  # bytes
-    PyObject *dtype  # of what a pointer points to, or None
+    PyObject *dtype  # of a pointer's target, or None
     PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
     PyObject *python  # the Python type that is packed here
 
@@ -81,7 +81,7 @@ cdef struct Call:
     int device_id
     Stream stream
     bint strided
-    bint of_pycuda  # PyCUDA's memory is among the arguments
+    bint of_pycuda  # the arguments include PyCUDA's memory
     bint of_others  # and memory that other libraries use or reuse
     bint handlers  # and pycuda.driver.In, Out or InOut
     size_t size  # of the parameters, bytes
@@ -89,9 +89,9 @@ cdef struct Call:
 
 
 cdef class Table:
-    """What a kernel's parameters take, and where they lie.
+    """The types and offsets of a kernel's parameters.
 
-    `parameters` are of `bridge.kernels.signature`.  In `loose` calls, an int may be an address.
+    `parameters` come from `bridge.kernels.signature`.  In `loose` calls, an int may be an address.
     """
 
     cdef readonly str name
@@ -119,7 +119,7 @@ cdef class Table:
                 slot.python = <PyObject *> python
             self.size = slot.offset + slot.size
         if self.size > MOST_BYTES:
-            raise ValueError(f"{name}: parameters of {self.size} bytes; CUDA takes {MOST_BYTES}")
+            raise ValueError(f"{name}: parameters of {self.size} bytes; CUDA allows {MOST_BYTES}")
 
     def __dealloc__(self):
         free(self.slots)
@@ -149,7 +149,7 @@ cdef class Table:
         return 0
 
     def __str__(self):
-        """Show the parameters: one that is known by its size only, with that."""
+        """Show the parameters; show the size of one whose type is not known."""
         shown = [
             one.text if one.is_pointer or one.dtype is not None
             else f"{one.text} ({one.size} bytes)" if one.text else f"{one.size} bytes"
@@ -160,7 +160,7 @@ cdef class Table:
 
 cdef int note_pycuda(Call *call) except -1:
     if not call.of_pycuda:
-        current_device()  # or an error: PyCUDA must work in the same context
+        current_device()  # raises if PyCUDA works in another context
         call.of_pycuda = True
     return 0
 
@@ -200,7 +200,7 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
 
 
 cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
-    """Pack contiguous arrays of a dtype (None: of any), and PyCUDA's memory."""
+    """Pack a contiguous array of `dtype` (None: of any dtype), or PyCUDA's memory."""
     cdef type kind = type(value)
     cdef uint64_t pointer = 0
     cdef dict attributes
@@ -235,7 +235,7 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
 
 
 cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
-    """Read the address of memory of PyCUDA's; return False unless it is on the device."""
+    """Read the address of PyCUDA's memory; return False unless it is on the device."""
     if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
         return False
     pointer[0] = address
@@ -250,7 +250,7 @@ cdef bint is_contiguous(tuple shape, tuple strides, dtype) except -1:
 
 
 cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
-    """Return the address of a GPUArray's memory on a device, if `as_cupy` or `as_pycuda` knows it."""
+    """Return the address of a GPUArray on a device, if `as_cupy` or `as_pycuda` has stored it."""
     cdef View memory = attributes.get("_bridge_memory")
     if memory is not None:
         is_known = memory.device_id == device_id and memory.gpudata is gpudata
@@ -266,7 +266,7 @@ cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
 
 
 cdef class Launcher:
-    """What can be launched: a kernel of a `SourceModule` (`bridge.kernels.function.Function`).
+    """The base class of kernels, e.g. of `bridge.kernels.function.Function`.
 
     A subclass has four methods.  ``_load(device_id)`` returns the CUfunction on the current device.
     ``_allow(shared, device_id)`` raises the kernel's limit of shared memory.  ``_table_for(args)``
@@ -275,7 +275,7 @@ cdef class Launcher:
 
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
-    cdef public bint overlaps  # launches of PyCUDA's own memory leave CuPy's stream out
+    cdef public bint overlaps  # launches of PyCUDA's memory are not ordered with CuPy
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
@@ -287,26 +287,26 @@ cdef class Launcher:
         Parameters
         ----------
         *args
-            As `bridge.launch` takes them.  Where the compiler tells a parameter's type (``repr``
-            shows it), other dtypes and widths raise, and Python's numbers are converted.
+            As in `bridge.launch`.  If the compiler reports a parameter's type (``repr`` shows it),
+            other dtypes and widths raise, and Python numbers are converted.
         block, grid, shared, strided
-            As `bridge.launch` takes them; `shared` up to the device's limit.
+            As in `bridge.launch`.  `shared` may be up to the device's limit.
         stream : pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``, optional
-            The stream to launch on; CuPy's current one if omitted.
+            The stream to launch on; CuPy's current stream if omitted.
         time_kernel : bool
-            Wait for the kernel, and return its time in seconds (a float; else None).
+            Wait for the kernel, and return its time in seconds (a float).  Otherwise return None.
 
         Raises
         ------
         TypeError, OverflowError
-            If an argument is not what the kernel takes or does not fit, or their number differs.
+            If an argument does not match or fit its parameter, or the number of arguments is wrong.
         ValueError
-            If an array is not contiguous, an extent is less than 1, `shared` is negative, CUDA does
-            not know the stream, or a graph is captured that the launch cannot be part of.
+            If an array is not contiguous, an extent is less than 1, or `shared` is negative.  If
+            CUDA does not know the stream, or if the launch cannot be part of a capture in progress.
         pycuda.driver.Error
             If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
         ContextError
-            If an array is on another device, or CUDA's context is not the primary one.
+            If an array is on another device, or CUDA's context is not a primary context.
         """
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
@@ -324,7 +324,7 @@ cdef class Launcher:
         self.start(table, args, grid, block, shared_size, None, False, False)
 
     def prepared_async_call(self, grid, block, stream, *args, shared_size=0):
-        """Launch like `prepared_call`, on the given stream (None: CuPy's current one)."""
+        """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
         table = self._prepared or self._prepared_table()
         self.start(table, args, grid, block, shared_size, stream, False, False)
 
@@ -334,7 +334,7 @@ cdef class Launcher:
         return self.start(table, args, grid, block, shared_size, None, False, True)
 
     def _handle(self, int device_id):
-        """Return the CUfunction on a device, which is current."""
+        """Return the CUfunction on the current device."""
         return <intptr_t> self.handle(device_id)
 
     cdef Handle handle(self, int device_id) except NULL:
@@ -345,9 +345,9 @@ cdef class Launcher:
     cdef start(
         self, Table table, tuple args, grid, block, shared, stream, bint strided, bint timed
     ):
-        """Launch on a stream (None: CuPy's current one), as if on CuPy's current stream.
+        """Launch on a stream (None: CuPy's current stream), as if on CuPy's current stream.
 
-        Of a timed launch, return a function that waits for it, and returns the seconds.
+        For a timed launch, return a function that waits for the kernel and returns the seconds.
         """
         cdef Call call
         cdef int device_id = cuda_device()
@@ -368,7 +368,7 @@ cdef class Launcher:
         cdef bint with_cupy = here != there and (call.of_others or handlers or not alone)
         if with_cupy:
             order(there, here, device_id)
-        if call.of_pycuda and here:  # also as if on PyCUDA's default stream
+        if call.of_pycuda and here:  # also order with PyCUDA's default stream
             order(there, 0, device_id)
         if timed:
             if reason := failure():
@@ -408,7 +408,7 @@ cdef class Launcher:
         extra[:] = [
             <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
         ]
-        with nogil:  # where the stream's queue is full, CUDA waits for room in it
+        with nogil:  # CUDA waits if the stream's queue is full
             status = cuLaunchKernel(
                 function, extents[0], extents[1], extents[2], extents[3], extents[4], extents[5],
                 shared, call.stream, NULL, extra
@@ -420,7 +420,7 @@ cdef class Launcher:
 
 @cython.final
 cdef class PycudaLauncher(Launcher):
-    """A ``pycuda.driver.Function``, which does not tell its CUfunction."""
+    """Launches a ``pycuda.driver.Function``, whose CUfunction is not accessible."""
 
     cdef readonly object function
     cdef object stream  # PyCUDA's, or None
@@ -429,7 +429,7 @@ cdef class PycudaLauncher(Launcher):
         self.name, self.function, self.stream, self._table = "launch", function, stream, table
 
     def _allow(self, shared, device_id):
-        """Return the bytes of shared memory; to go beyond the limit takes PyCUDA's own call."""
+        """Return the bytes of shared memory; only a call of PyCUDA can raise the limit."""
         return shared
 
     cdef int start_kernel(self, unsigned *extents, unsigned shared, Call *call) except -1:

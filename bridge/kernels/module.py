@@ -1,4 +1,4 @@
-"""SourceModule: pycuda.compiler's, compiled by NVRTC, for arrays of both libraries."""
+"""SourceModule: compile kernels with NVRTC, and call them with arrays of both libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .tables import libcuda
 
 
 class Global(tuple[int, int]):
-    """A module's variable: ``(pointer, size in bytes)``, and a device array of bytes.
+    """A variable of a module: ``(pointer, size in bytes)``, and also a device array of bytes.
 
     Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy through
     ``bridge.as_cupy(g).view(numpy.float32)``.
@@ -46,7 +46,7 @@ class SourceModule:
     Parameters
     ----------
     source : str
-        CUDA C.  Wrapped in ``extern "C" { }`` unless `no_extern_c`.
+        CUDA C.  It is wrapped in ``extern "C" { }``, unless `no_extern_c` is True.
     nvcc : str
         The compiler's path, for ``backend="nvcc"``.
     options : list of str, optional
@@ -58,20 +58,21 @@ class SourceModule:
     arch, code : str, optional
         ``"sm_90"``, or ``"compute_90"`` for PTX; by default the current device's.
     cache_dir : str or False, optional
-        The folder for compiled code; by default CuPy's cache (``CUPY_CACHE_DIR``).  False: none.
+        The folder for compiled code; by default CuPy's cache (``CUPY_CACHE_DIR``).  False means
+        no cache.
     include_dirs : list of str, optional
-        Folders of headers, beside PyCUDA's own.
+        Folders of headers, in addition to PyCUDA's own.
     backend : {"nvrtc", "nvcc"}
         NVRTC needs no toolkit and is faster.
 
     Raises
     ------
     pycuda.driver.CompileError
-        If the source is wrong, with the lines of `source`.
+        If the source does not compile.  The message has the line numbers of `source`.
     ValueError
-        If an option means nothing to NVRTC.
+        If NVRTC does not support an option.
     ContextError
-        If CUDA's current context is not the primary one.
+        If CUDA's current context is not a primary context.
 
     Examples
     --------
@@ -86,13 +87,13 @@ class SourceModule:
 
     Notes
     -----
-    If you name folders of headers (`include_dirs`, ``-I``), the source is compiled each time, so
-    that a changed header is always seen.  Other code is cached.
+    If you name folders of headers (`include_dirs`, ``-I``), the source is compiled each time,
+    because a header may have changed.  Other code is cached.
     A module is pickled and copied as its source and options.  The copy is compiled or read from
     the cache at its first use, and its variables have their initial values.
     *Ownership:* functions and globals keep their module alive.
     *Ordering:* kernels run as if on CuPy's current stream (rule: `bridge.streams`).
-    *Cost:* tens of milliseconds for a small new kernel, a few for one in the cache.
+    *Cost:* tens of milliseconds for a small new kernel, and a few for a cached kernel.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class SourceModule:
         _check("SourceModule: code", code, str | None, accepted)
         accepted = "a folder's path, None for CuPy's cache or False for none"
         _check("SourceModule: cache_dir", cache_dir or None, str | os.PathLike | None, accepted)
-        source = str(source)  # of cgen's objects, for example
+        source = str(source)  # may be a cgen object
         self._request = Request(
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
@@ -138,13 +139,13 @@ class SourceModule:
         self._load(context.cuda_device())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle and copy everything but what is loaded."""
+        """Pickle and copy everything except the loaded code."""
         return {**vars(self), "_loaded": {}}
 
     def _load(self, device_id: int, extra: str = "") -> tuple[LoadedModule, dict[str, str]]:
-        """Return the module on the current device, and mangled names; compile it at first use.
+        """Return the module on the current device, and mangled names; compile at the first use.
 
-        A kernel `extra`, an instance of a template for one, is compiled as a module of its own.
+        A kernel `extra`, e.g. an instance of a template, is compiled as a separate module.
         """
         if (device_id, extra) in self._loaded:
             return self._loaded[device_id, extra]
@@ -158,7 +159,7 @@ class SourceModule:
                 f"the code cannot be loaded on device {device_id}, whose own architecture "
                 f"is {arch}: {error}",
             ) from error
-        # Another thread, or a finalizer on this one, may have been faster.
+        # Another thread, or a finalizer on this one, may have loaded it first.
         return self._loaded.setdefault((device_id, extra), (module, compiled.mangled))
 
     def _compile(self, default_arch: str, kernels: Sequence[str]) -> Compiled:
@@ -178,12 +179,12 @@ class SourceModule:
         source, loaded = self._request.source, [self._load(device_id)]
         is_mangled = name.startswith("_Z")
         if not is_mangled and self._backend == "nvrtc" and expression(name) not in loaded[0][1]:
-            # The names in the source do not show it: an instance of a template, or made by a macro.
+            # The name is not in the source: an instance of a template, or made by a macro.
             with suppress(drv.CompileError):
                 loaded.append(self._load(device_id, name))
         mangled = loaded[-1][1]
         signature = name if is_mangled else mangled.get(expression(name))
-        for module, _ in loaded:  # the first has the variables that `get_global` gives
+        for module, _ in loaded:  # the first has the variables for `get_global`
             try:
                 handle = int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
             except driver.CUDADriverError as error:
@@ -204,7 +205,7 @@ class SourceModule:
         Raises
         ------
         pycuda.driver.LogicError
-            If there is none of that name.
+            If the module has no kernel of that name.
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, str(name))  # a numpy.str_ is a str, too
@@ -232,7 +233,7 @@ class SourceModule:
         return found
 
     def get_texref(self, name: str) -> Any:
-        """Raise NotImplementedError: CUDA 12 has no texture and surface references any more."""
+        """Raise NotImplementedError: CUDA 12 removed texture and surface references."""
         raise no_texture_references(f"SourceModule: {name!r}")
 
     get_surfref = get_texref

@@ -1,6 +1,6 @@
 """Compile CUDA C with NVRTC, from sources and options written for nvcc.
 
-NVRTC has no headers of the host: ``include/`` replaces the ones that kernels use.
+NVRTC has no host headers: ``include/`` replaces those that kernels use.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from cupy.cuda import nvrtc
 from .signature import TEMPLATE, expression, ignored_alignment
 
 _FOLDER = Path(__file__).with_name("include")
-# Empty headers: NVRTC or the prelude declares what kernels use of them.
+# Empty headers: NVRTC or the prelude declares the parts that kernels use.
 _DECLARED = """builtin_types.h climits cmath cstddef cstdio cstdlib cstring cuda.h
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
 math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h
 vector_types.h"""
 _PRELUDE = "bridge/prelude.h"
-# NVRTC searches the folder of this name for headers: there is none, as with PyCUDA.
+# NVRTC searches the folder of this file for headers.  Here it has none, as in PyCUDA.
 _NAME = "/dev/null/kernel.cu"
 _ALWAYS = (
     f"--pre-include={_PRELUDE}",
-    "--device-as-default-execution-space",  # functions without a word are for the device
+    "--device-as-default-execution-space",  # unmarked functions are device functions
     "--device-int128",
 )
 
-# nvcc's options with a value: those that NVRTC spells otherwise, or that are read here.
+# nvcc's options with a value that NVRTC spells differently, or that are read here.
 _WITH_VALUE = {
     "-D": "-D",
     "-U": "-U",
@@ -52,19 +52,19 @@ _WITH_VALUE = {
     **dict.fromkeys(("-code", "--gpu-code", "-gencode", "--generate-code"), "code"),
     **dict.fromkeys(("-Xcompiler", "--compiler-options"), "host"),
 }
-# Options for what NVRTC does anyway, or for host code.
+# Options that NVRTC does not need: its own defaults, and options for host code.
 _NEEDLESS = re.compile(
     r"-O\d?|-g|-m64|--?expt-relaxed-constexpr|(--expt|-expt|-)-extended-lambda"
     r"|-Wno-deprecated-gpu-targets|--?allow-unsupported-compiler"
 )
-# The linker's would be accepted by NVRTC, for code that cannot be loaded.
+# NVRTC accepts these linker options, but the code could not be loaded.
 _REFUSED = re.compile(
     r"(-rdc|--relocatable-device-code)(=true)?|-d[cw]|--device-[cw]|-dlto|--dlink-time-opt"
 )
 
 
 def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]:
-    """Return what nvcc's options ask for: architecture, folders of headers, NVRTC's options."""
+    """Translate nvcc's options: return the architecture, header folders and NVRTC's options."""
     arch: list[str] = []
     code: list[str] = []
     folders, rest = [], []
@@ -92,8 +92,8 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
             )
         if kind == "host":
             warnings.warn(
-                f"the option {name} {value} is for the compiler of the host, which NVRTC has not: "
-                "it is left out",
+                f"the option {name} {value} is for the host compiler, which NVRTC does not have: "
+                "it is ignored",
                 stacklevel=5,
             )
         elif kind == "folder":
@@ -116,10 +116,10 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
 
 
 class Compiled(NamedTuple):
-    """What a compilation gives."""
+    """The result of a compilation."""
 
     code: bytes  # a cubin, or PTX for ``compute_*``
-    mangled: dict[str, str]  # of the expressions that were asked for, if they are right
+    mangled: dict[str, str]  # the names of the valid expressions
     log: str = ""  # NVRTC's remarks
 
 
@@ -143,9 +143,9 @@ def compile(
     kernels: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> Compiled:
-    """Compile with NVRTC what `pycuda.compiler.compile` compiles with nvcc; name the kernels.
+    """Compile a request with NVRTC, and return the mangled names of `kernels` with the code.
 
-    `options` are of NVRTC itself.
+    `options` are passed to NVRTC as they are.
     """
     with _starting:
         _version()
@@ -156,19 +156,19 @@ def compile(
     arch, folders = arch or default_arch, [*folders, *request.include_dirs]
     keep = request.keep or drv.CUDA_DEBUGGING
     options = [*translated, *options, *["-G"] * drv.CUDA_DEBUGGING]
-    source = f'#line 1 "kernel.cu"\n{request.source}'  # the lines stay the user's
+    source = f'#line 1 "kernel.cu"\n{request.source}'  # keeps the user's line numbers
     if not request.no_extern_c:
         source = f'extern "C" {{\n{source}\n}}\n'
     if found := ignored_alignment(request.source):
         line = found.string[: found.end()].count("\n") + 1
         raise drv.CompileError(
-            f"NVRTC ignores the alignment in line {line}, {found[0]!r}, which nvcc follows: arrays "
-            "that the host made would be read shifted. Write it behind the word struct: "
+            f"NVRTC ignores the alignment in line {line}, {found[0]!r}, which nvcc applies: the "
+            "kernel would misread arrays made on the host. Write it after the word struct: "
             "`struct __align__(16) name { ... };`",
             ["nvrtc"],
         )
     expressions = [*kernels, *map(expression, kernels)]
-    # A header in a folder may change at any time, or shadow one that a vendor's header includes.
+    # Not with folders: a header there may change, or shadow one that a vendor's header includes.
     cache = None if drv.CUDA_DEBUGGING or folders else _cache_folder(request.cache_dir)
     path = _place(cache, source, (arch, *options, *expressions)) if cache else None
     if path and (kept := _load(path)) is not None:
@@ -201,10 +201,10 @@ def _headers() -> dict[str, bytes]:
 
 @functools.cache
 def vendor_folders() -> tuple[str, ...]:
-    """Return the folders of PyCUDA's headers, CuPy's (CCCL) and those of CUDA that CuPy finds."""
+    """Return the header folders of PyCUDA, of CuPy (CCCL) and of the CUDA that CuPy finds."""
     found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
     for folder in tuple(found):
-        # pip's packages for CUDA 12 have a folder each, and CuPy names only the runtime's.
+        # Each pip package for CUDA 12 has its own folder, and CuPy names only the runtime's.
         curand = Path(folder).parents[1] / "curand" / "include"
         if (curand / "curand_kernel.h").exists():
             found.append(str(curand))
@@ -236,7 +236,7 @@ def _run(
         nvrtc.destroyProgram(program)
     if not expressions:
         raise _explain(options, log)
-    # An expression may be wrong: a kernel that a macro leaves out, or that is overloaded.
+    # An expression is invalid if a macro leaves the kernel out, or if it is overloaded.
     wrong = set(_WRONG.findall(log)) & set(expressions) or expressions
     return _run(source, options, folders, [name for name in expressions if name not in wrong])
 
@@ -249,7 +249,7 @@ def _log(program: int) -> str:
 _WRONG = re.compile(r"#pragma nv_mangled_name (.*)")
 _HINTS = {
     r"\b(texture|surface) is not a template|\btextureReference": (
-        "texture references are gone since CUDA 12: take a `cudaTextureObject_t` as an argument "
+        "texture references were removed in CUDA 12: declare a `cudaTextureObject_t` parameter "
         "instead, and pass a cupy.cuda.texture.TextureObject"
     ),
     r"may not have extern \"C\" linkage|has \"C\" linkage": (
@@ -257,12 +257,12 @@ _HINTS = {
         'extern "C" before the kernels'
     ),
     r"could not open source file|cannot open source file": (
-        "NVRTC has no host headers; name the folder of a header of yours in include_dirs. CUDA's "
+        "NVRTC has no host headers; name the folder of your own headers in include_dirs. CUDA's "
         "come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: nvidia-curand-cu12 or "
         "nvidia-curand)"
     ),
     r"identifier \"__shfl(_up|_down|_xor)?\" is undefined|vote.* without .*sync": (
-        "warp functions take the mask of their threads since CUDA 9: __shfl_down_sync("
+        "warp functions need the mask of their threads since CUDA 9: __shfl_down_sync("
         "0xffffffff, ...)"
     ),
 }
@@ -272,8 +272,8 @@ def _explain(options: Sequence[str], log: str) -> Exception:
     text = log.removeprefix("nvrtc: error: ")
     if text != log:
         return ValueError(
-            f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}; leave out what "
-            "is not for it, or compile with backend='nvcc'"
+            f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}; leave out "
+            "options that it does not support, or compile with backend='nvcc'"
         )
     hints = [hint for pattern, hint in _HINTS.items() if re.search(pattern, log)]
     message = "; ".join(["NVRTC could not compile the source", *hints])
@@ -282,7 +282,7 @@ def _explain(options: Sequence[str], log: str) -> Exception:
     return error
 
 
-# A path in a source that may lead out of the vendors' folders.
+# A path in a source that may lead to a folder outside of the vendors'.
 _PATH = re.compile(r"[\"<]/|\.\./")
 
 
@@ -302,7 +302,7 @@ _starting = threading.Lock()
 
 @functools.cache
 def _version() -> str:
-    """Name the compiler and the headers that go with every source."""
+    """Identify the compiler and the headers of every compilation."""
     program = nvrtc.createProgram("", "empty.cu", [], [])
     try:  # the comments of any PTX name the compiler's build
         nvrtc.compileProgram(program, ())
@@ -310,7 +310,7 @@ def _version() -> str:
     finally:
         nvrtc.destroyProgram(program)
     build = [line for line in ptx.splitlines() if line.startswith("//")]
-    # An installation changes the folders.
+    # Installing a package changes the times of the folders.
     folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in vendor_folders()]
     headers = TEMPLATE, _headers(), folders, cupy.__version__, pycuda.VERSION_TEXT
     return repr((nvrtc.getVersion(), build, _ALWAYS, headers))
@@ -332,7 +332,7 @@ def _save(path: Path, compiled: Compiled) -> None:
     try:
         path = path.expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Elsewhere first: other processes may read or write it.
+        # Write a new file, then replace: other processes may read or write this one.
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             new = Path(folder, path.name)
             content = json.dumps(compiled.mangled).encode() + b"\n" + compiled.code
@@ -358,7 +358,7 @@ def _cache_folder(cache_dir: Any) -> Path | None:
 
 
 def architecture(capability: int) -> str:
-    """Return the best target for a device: its own code, or PTX if NVRTC does not know it."""
+    """Return the best target for a device: its architecture, or PTX if NVRTC does not know it."""
     known = nvrtc.getSupportedArchs()
     if capability in known:
         return f"sm_{capability}"

@@ -1,4 +1,4 @@
-"""What a launch cannot have: extents, captures, and what CUDA refuses, with the reason."""
+"""Checks of a launch's extents and captures, and the reasons why CUDA refuses a launch."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
     if here != there and not there and is_capturing(here):
         raise ValueError(
             f"{caller}: CuPy's current stream is being captured into a graph, but the launch would "
-            "go to the default stream, which cannot be; give it the captured stream, e.g. capture "
-            "under `with bridge.use_stream(stream):`, stream a pycuda.driver.Stream"
+            "go to the default stream, which cannot be captured; capture a "
+            "pycuda.driver.Stream under `with bridge.use_stream(stream):`, and launch on it"
         )
     if waits and (is_capturing(there) or is_capturing(here)):
         raise ValueError(
@@ -61,7 +61,7 @@ def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
 
 
 def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
-    """Return the error for a refusal of CUDA's; an earlier failure of a kernel comes first."""
+    """Return the error for a call that CUDA refused, or for an earlier kernel that failed."""
     if failure := context.failure():
         kind, reason = drv.LaunchError, failure
     return kind(f"{caller}: {reason}")
@@ -72,7 +72,7 @@ def explain(
 ) -> Any:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
-    `error` is of either library, or an OverflowError.
+    `error` comes from either library, or is an OverflowError.
     """
     text = str(error)
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
@@ -90,15 +90,14 @@ def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, dev
     if "captur" in text.lower():
         return (
             "a stream is being captured into a graph, and the launch cannot be part of it: it goes "
-            "to another stream, or an earlier call has spoilt the capture; capture a non-blocking "
-            f"stream, and launch on it ({text})"
+            "to another stream, or an earlier call has invalidated the capture; capture a "
+            f"non-blocking stream, and launch on it ({text})"
         )
     threads = block[0] * block[1] * block[2]
     if threads > function.max_threads_per_block:
         return (
-            f"block {block} has {threads} threads; for this kernel, which uses "
-            f"{function.num_regs} registers a thread, at most {function.max_threads_per_block} fit "
-            f"({text})"
+            f"block {block} has {threads} threads; for this kernel, which uses {function.num_regs} "
+            f"registers per thread, at most {function.max_threads_per_block} fit ({text})"
         )
     if "invalid resource handle" in text:
         return (
@@ -109,10 +108,10 @@ def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, dev
     most = device["maxGridSize"], device["maxThreadsDim"]
     if any(map(operator.gt, extents, (*most[0], *most[1]))):
         return (
-            f"grid is {grid}, block is {block}; this device takes up to {most[0]} and {most[1]} "
+            f"grid is {grid}, block is {block}; this device allows up to {most[0]} and {most[1]} "
             f"({text})"
         )
-    of_pycuda = isinstance(function, drv.Function)  # to go beyond takes set_attribute
+    of_pycuda = isinstance(function, drv.Function)  # a higher limit needs set_attribute
     bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]
     if function.shared_size_bytes + shared > bytes_:
         return (
@@ -122,14 +121,14 @@ def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, dev
     if of_pycuda and "invalid argument" in text:
         return (
             "compare number and widths of the arguments with the kernel's parameters, which "
-            f"CUDA does not tell here; a function of bridge.SourceModule checks them ({text})"
+            f"CUDA does not report here; a function of bridge.SourceModule checks them ({text})"
         )
     return text
 
 
 def no_texture_references(caller: str) -> NotImplementedError:
-    """Return the error that says what takes the place of texture and surface references."""
+    """Return the error that names the replacement of texture and surface references."""
     return NotImplementedError(
-        f"{caller}: texture and surface references are gone since CUDA 12; give the kernel a "
+        f"{caller}: texture and surface references were removed in CUDA 12; give the kernel a "
         "`cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject"
     )

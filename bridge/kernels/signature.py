@@ -1,7 +1,7 @@
-"""The types of a kernel's parameters, as the compiler tells them.
+"""The types of a kernel's parameters, as the compiler reports them.
 
-NVRTC gives the mangled name of any expression.  That of a template over the kernel's own type holds
-the parameters' types, with typedefs, macros and templates resolved.
+NVRTC returns the mangled name of any expression.  If the expression is a template over the kernel's
+type, the name contains the parameters' types, with typedefs, macros and templates resolved.
 
 Source: NVRTC documentation, "Accessing Lowered Names"; Itanium C++ ABI, "Mangling" and "Demangler
 API".
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Appended, so that the source's line numbers stay.  The source may define macros F or T.
+# Appended, to keep the line numbers.  The names are long: the source may define macros F or T.
 TEMPLATE = """
 #if __cplusplus >= 201402L
 template <class bridge_kernel> __device__ char bridge_signature;
@@ -39,15 +39,15 @@ _DTYPES = {name: np.dtype(code) for name, code in _PLAIN.items()} | {
     for name, code in _VECTORS.items()
     for size in range(1, 5)
 }
-with suppress(ImportError):  # without it, nobody has such arrays
+with suppress(ImportError):  # without it, there are no such arrays
     import ml_dtypes
 
     _DTYPES["__nv_bfloat16"] = np.dtype(ml_dtypes.bfloat16)
-# Comments and literals, in which words mean nothing.
+# Comments and literals, whose words are ignored.
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
 _ALIGN = r"(?:__align__|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-# Behind the closing brace, or before the word `struct`; as NVRTC 12.9 and 13.0 do.
+# Alignment that NVRTC 12.9 and 13.0 ignore: after the closing brace, or before `struct`.
 _IGNORED = re.compile(
     rf"\}}\s*{_ALIGN}\s*\w*\s*[;,]|\}}\s*\w+\s*{_ALIGN}\s*;|{_ALIGN}\s*(?:struct|union|class)\b"
 )
@@ -58,23 +58,23 @@ _LABEL = re.compile(
     re.DOTALL,
 )
 
-_runtime = ctypes.CDLL("libstdc++.so.6")  # PyCUDA and CuPy have it loaded
+_runtime = ctypes.CDLL("libstdc++.so.6")  # PyCUDA and CuPy have already loaded it
 _runtime.__cxa_demangle.restype = ctypes.c_void_p
 
 
 class Parameter(NamedTuple):
     """One parameter of a kernel."""
 
-    text: str  # e.g. "const float *x"; "" where it is not known
-    is_pointer: bool | None  # None where it is not known
-    dtype: np.dtype[Any] | None  # of the value, or of what is pointed to; None where not known
+    text: str  # e.g. "const float *x"; "" if not known
+    is_pointer: bool | None  # None if not known
+    dtype: np.dtype[Any] | None  # of the value or pointee; None if not known
     size: int = 0  # bytes
     offset: int = 0
 
     def code(self) -> str:
-        """Return the code of `struct` under which the parameter is packed."""
+        """Return the `struct` code that packs the parameter."""
         if self.is_pointer:
-            return "Q"  # "P" takes negative numbers
+            return "Q"  # "P" accepts negative numbers
         if self.dtype is None or self.dtype.kind in "cV":
             return f"{self.size}s"
         return str(self.dtype.char)
@@ -86,7 +86,7 @@ def expression(name: str) -> str:
 
 
 def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | None:
-    """Return a kernel's parameters: their types, and for messages the names in the source."""
+    """Return a kernel's parameters: their types, and their names in the source for messages."""
     text = _demangle(mangled)
     if not text:
         return None
@@ -102,7 +102,7 @@ def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | No
 
 
 def kernel_names(source: str, templates: bool = False) -> list[str]:
-    """Return the names that stand before a parenthesis after ``__global__``."""
+    """Return the names before a parenthesis after ``__global__``."""
     text = _bare(source)
     if not templates:
         text = re.sub(r"\btemplate\s*<[^;{}()]*>[^;{}()]*__global__", " ", text)
@@ -110,8 +110,8 @@ def kernel_names(source: str, templates: bool = False) -> list[str]:
 
 
 def ignored_alignment(source: str) -> re.Match[str] | None:
-    """Return where a struct is aligned in a way that nvcc follows and NVRTC ignores in silence."""
-    # The lines stay where they are.
+    """Return the first alignment of a struct that nvcc applies and NVRTC silently ignores."""
+    # Keep the line numbers.
     return _IGNORED.search(_NOISE.sub(lambda noise: "\n" * noise[0].count("\n") or " ", source))
 
 
@@ -141,13 +141,13 @@ def _split(text: str) -> list[str]:
 
 
 def _read_type(text: str) -> Parameter:
-    text = re.sub(r"::THRUST_\w+_NS\b", "", text)  # a namespace for each version
+    text = re.sub(r"::THRUST_\w+_NS\b", "", text)  # a namespace per version
     plain = re.sub(r"\b(const|volatile)\b", "", text).rstrip()
     base, outside = plain.rstrip("* "), text
     while outside != (outside := re.sub(r"<[^<>]*>|\(anonymous namespace\)", "", outside)):
         pass  # template arguments may be pointers
     depth = plain[len(base) :].count("*")
-    if re.search(r"\([*&]", outside):  # to a function or an array
+    if re.search(r"\([*&]", outside):  # a pointer to a function or an array
         return Parameter(text, True, None)
     shown = re.sub(r"^([^*]*?) const\b", r"const \1", text)
     shown = shown.replace("*", " *", 1) if depth else shown

@@ -1,4 +1,4 @@
-"""Tables of parameters: a kernel's, those of prepared calls, and the arguments' own."""
+"""Tables of parameters: of a kernel, of prepared calls, and of the arguments' own types."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .arguments import by_value
 from .launcher import Table
 from .signature import Parameter
 
-libcuda = ctypes.CDLL("libcuda.so.1")  # for what neither library offers
+libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers
 
 _POINTER = np.dtype(np.uintp)
 _INTEGERS = "?cbBhHiIlLqQnNP"
-# Codes of `struct` under which a number of a dtype may be prepared.
+# For each dtype, the `struct` codes that may prepare a number.
 _CODES: dict[Any, str] = {
     dtype: {"f": "efd", "c": "FD"}.get(dtype.kind, _INTEGERS + "e") for dtype in PLAIN_DTYPES
 }
 
-_tables: dict[Any, Table] = {}  # of `table_of`, by the caller and the arguments' types
+_tables: dict[Any, Table] = {}  # results of `table_of`, by the caller and the arguments' types
 _MOST_TABLES = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
 def declared(name: str, types: list[Parameter] | None, function: int) -> Table | None:
-    """Return the table of a kernel, whose types may not be known; None before CUDA 12.4 then."""
+    """Return a kernel's table; before CUDA 12.4, None if a type or its alignment is not known."""
     slots = _slots(function)
     if slots is None:
-        # NumPy does not tell how CUDA aligns structs, complex numbers and vectors.
+        # NumPy does not know how CUDA aligns structs, complex numbers and vectors.
         dtypes = [_POINTER if one.is_pointer else one.dtype for one in types or ()]
         if types is None or any(dtype is None or dtype.kind in "cV" for dtype in dtypes):
             return None
@@ -50,7 +50,7 @@ def declared(name: str, types: list[Parameter] | None, function: int) -> Table |
 
 
 def _slots(function: int) -> list[tuple[int, int]] | None:
-    """Return offset and size of a function's parameters; None before CUDA 12.4."""
+    """Return the offset and size of each parameter of a function; None before CUDA 12.4."""
     query = getattr(libcuda, "cuFuncGetParamInfo", None)
     if query is None:
         return None
@@ -63,7 +63,7 @@ def _slots(function: int) -> list[tuple[int, int]] | None:
 
 
 def _placed(types: Iterable[Parameter], dtypes: Iterable[Any]) -> list[Parameter]:
-    """Return parameters where C puts values of these dtypes."""
+    """Return parameters at the offsets that C gives values of these dtypes."""
     placed, end = [], 0
     for one, dtype in zip(types, dtypes, strict=True):
         start = end + -end % _alignment(dtype)
@@ -73,13 +73,13 @@ def _placed(types: Iterable[Parameter], dtypes: Iterable[Any]) -> list[Parameter
 
 
 def _alignment(dtype: np.dtype[Any]) -> int:
-    """Return how C aligns a type: a struct as its most demanding member."""
+    """Return the alignment of a type in C; a struct has the largest of its members."""
     members = (dtype.base.fields or {}).values()
     return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
 
 
 def table_of(args: Sequence[Any], caller: str) -> Table:
-    """Return a table of the arguments' own types, for a kernel that is not known."""
+    """Return a table of the arguments' own types, for a kernel with unknown parameters."""
     kinds = tuple(map(type, args))
     if known := _tables.get((caller, kinds)):
         return known
@@ -97,12 +97,12 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
     for index, one in enumerate(placed):
         if one.dtype in _VECTORS and one.offset % min(one.size & -one.size, 16):
             raise TypeError(
-                f"{caller}: argument {index} is {one.dtype}: one of CUDA's vectors and a struct "
-                "lie at different places, and CUDA does not tell which the kernel takes. For a "
-                "vector, use bridge.SourceModule; for a struct, name the fields otherwise"
+                f"{caller}: argument {index} is {one.dtype}: a CUDA vector and a struct have "
+                "different offsets, and CUDA does not report which one the kernel takes. For a "
+                "vector, use bridge.SourceModule; for a struct, rename the fields"
             )
     table = Table(caller, placed)
-    if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # of any dtype
+    if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # these have any dtype
         if len(_tables) >= _MOST_TABLES:
             _tables.clear()
         _tables[caller, kinds] = table
@@ -110,9 +110,9 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
 
 
 def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
-    """Return the table of prepared calls: the prepared types, at the places of the kernel's.
+    """Return the table of prepared calls: the prepared types, at the kernel's offsets.
 
-    Raises TypeError if number or size of the types are not the kernel's.
+    Raise TypeError if the number or the sizes of the types differ from the kernel's.
     """
     dtypes = [np.dtype(_dtype_of(code)) for code in codes]
     own = _placed([Parameter("", False, dtype) for dtype in dtypes], dtypes)
@@ -120,7 +120,7 @@ def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
     if table is not None and len(own) == len(table.parameters):
         known = table.parameters
     elif table is not None and _end(own) != _end(table.parameters):
-        # (A struct may be prepared as its parts.)
+        # A struct may be prepared as its parts.
         raise TypeError(
             f"{name}: {len(own)} types prepared for {len(table.parameters)} parameters: {table}"
         )
@@ -130,8 +130,8 @@ def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
         fits = may_be_pointer if given.is_pointer else code in _CODES.get(given.dtype, code)
         if mine.size != given.size or not fits:
             raise TypeError(
-                f"{name}: type {index} is {code!r}, of {mine.size} bytes, but the parameter is "
-                f"another, `{given.text}`, of {given.size}: {table}"
+                f"{name}: type {index} is {code!r}, of {mine.size} bytes, but the parameter has "
+                f"another type, `{given.text}`, of {given.size}: {table}"
             )
         mine = mine._replace(text=given.text, offset=given.offset)
         merged.append(given if may_be_pointer else mine)
@@ -149,11 +149,11 @@ def _dtype_of(code: str) -> Any:
 
 
 def codes_of(arg_types: Any, caller: str) -> list[str]:
-    """Return the codes of `struct` that PyCUDA reads in the types given to ``prepare``."""
+    """Return the `struct` codes that PyCUDA reads from the types given to ``prepare``."""
     if isinstance(arg_types, bytes) or not isinstance(arg_types, Iterable):
         raise TypeError(
-            f"{caller}: arg_types is {named(arg_types)}; a str of struct's codes, e.g. 'PPi', or a "
-            "sequence of such and of NumPy's types is accepted"
+            f"{caller}: arg_types is {named(arg_types)}; a str of struct codes, e.g. 'PPi', or a "
+            "sequence of struct codes and NumPy types is accepted"
         )
     codes = []
     for kind in [arg_types] if isinstance(arg_types, str) else arg_types:
@@ -165,7 +165,7 @@ def codes_of(arg_types: Any, caller: str) -> list[str]:
         for count, code in re.findall(r"(\d*)\s*(\S)", kind if isinstance(kind, str) else "P"):
             if code not in _INTEGERS + "efdFDs":
                 raise TypeError(
-                    f"{caller}: {code!r} in {kind!r} is no type's code; those of struct are "
+                    f"{caller}: {code!r} in {kind!r} is not a type code; struct codes are "
                     "accepted: P for pointers, i for int, f for float, ..."
                 )
             codes += [count + code] if code == "s" else [code] * int(count or 1)
