@@ -344,7 +344,7 @@ cdef dict learn_layout(tuple layout):
     if prod(shape) and any([n > 1 and not step for n, step in zip(shape, strides)]):
         raise ValueError(
             f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
-            "would read and write past them; pass cupy.ascontiguousarray(a)"
+            "would read and write past them; pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy"
         )
     # The strides of axes of length 1 have no meaning, but PyCUDA expects certain values.
     of_c, of_fortran = contiguity(shape, strides, dtype.itemsize)

@@ -123,4 +123,6 @@ def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) 
     if caller == "as_pycuda" and any(
         n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)
     ):
-        raise ValueError(f"as_pycuda: strides are {array.strides}; PyCUDA cannot repeat elements")
+        raise ValueError(
+            f"as_pycuda: strides are {array.strides}; PyCUDA cannot repeat elements, as_cupy can"
+        )

@@ -23,8 +23,8 @@ _ADVICE = {
     ),
     "libcuda.so.1: cannot": (
         "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
-        "or start the container with its GPUs (`docker run --gpus all`); `make demo`, in the "
-        "source of bridge, needs no GPU"
+        "or start the container with its GPUs (`docker run --gpus all`); `python "
+        "tests/hostcuda PROGRAM`, in the source of bridge, needs no GPU"
     ),
 }
 

@@ -40,7 +40,6 @@ from .errors import kind, named
 
 __all__ = ["as_cupy_stream", "is_capturing", "order", "use_stream", "wait_stream"]
 
-PER_THREAD = 2  # cudaStreamPerThread: the calling thread's default stream
 UNORDERED = -1  # "do not order", as in DLPack; accepted for any stream
 
 PYCUDA_STREAM = drv.Stream  # `bridge run` may put a subclass in its place

@@ -301,7 +301,7 @@ as_pycuda(np.zeros(3))
 as_pycuda(repeated)
     ValueError: as_pycuda: the array repeats elements (shape (8,), strides (0,))
 as_pycuda(Interface(strides=(0,)))
-    ValueError: PyCUDA would read and write past them; pass cupy.ascontiguousarray(a)
+    ValueError: pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy
 as_pycuda(without_memory())
     ValueError: a GPUArray whose gpudata is its memory is accepted
 as_pycuda(x, stream="null")
@@ -481,7 +481,7 @@ f(np.zeros(N, np.float32), n, v, block=32)
 f(np.array(None), n, v, block=32)
     TypeError: e.g. cupy.asarray(a), or pass it in a pycuda.driver.In, Out or InOut
 f(cupy.zeros(N), n, v, block=32)
-    TypeError: but the kernel takes float32: convert it with a.astype(numpy.float32), or reinterpret
+    TypeError: but the kernel takes float32: pass a.astype(numpy.float32), a copy, if the
 f(strided, n, v, block=32)
     ValueError: is not contiguous (shape (8,), strides (8,)); pass a contiguous copy
 f(without_memory(), n, v, block=32)

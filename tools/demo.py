@@ -5,6 +5,7 @@ Each step is printed, run, and checked.  Without a GPU it runs on the CUDA drive
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from functools import partial
@@ -103,6 +104,8 @@ def main() -> int:
     if "hostcuda" not in sys.modules:  # times on host memory say nothing
         print_times(names)
     print("\nall steps did what they say")
+    driver = "tests/hostcuda " if "hostcuda" in sys.modules else ""
+    print(f"Run your own script: {os.path.relpath(sys.executable)} {driver}SCRIPT")
     return 0
 
 

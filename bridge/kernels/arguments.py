@@ -155,8 +155,9 @@ def check_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> Non
     numbers = wanted if wanted.fields is None else wanted[0]
     name = _name(numbers)
     raise TypeError(
-        f"{caller} is an array of {dtype}, but the kernel takes {numbers}: convert it with "
-        f"a.astype({name}), or reinterpret its bytes with a.view({name})"
+        f"{caller} is an array of {dtype}, but the kernel takes {numbers}: pass a.astype({name}), "
+        f"a copy, if the kernel only reads it, or an array of {numbers} if it writes; "
+        f"a.view({name}) reinterprets the bytes"
     )
 
 

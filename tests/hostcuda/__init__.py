@@ -139,6 +139,13 @@ def damaged() -> list[Block]:
     return [Block(r.start, r.size, r.device) for r in _rows(_driver.hostcuda_damaged, _Row)]
 
 
+def print_damaged() -> None:
+    """Print the blocks that were written outside of their bounds, or after they were freed."""
+    for block in damaged():
+        what = "was written outside of its bounds, or after it was freed"
+        print(f"hostcuda: {block} {what}", file=sys.stderr)
+
+
 def launches() -> list[Launch]:
     """Answer all kernel launches since the last `clear`, in the order of the calls."""
     return [

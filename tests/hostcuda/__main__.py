@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import runpy
 import sys
 from pathlib import Path
@@ -10,8 +11,11 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import hostcuda  # noqa: E402
 
-hostcuda.install()
 del sys.argv[0]
+if not sys.argv or (sys.argv[0] != "-m" and not Path(sys.argv[0]).exists()):
+    sys.exit(f"usage: python tests/hostcuda SCRIPT | -m MODULE [ARGUMENTS]; got {sys.argv}")
+hostcuda.install()
+atexit.register(hostcuda.print_damaged)
 if sys.argv[0] == "-m":
     del sys.argv[0]
     sys.path[0] = ""
