@@ -19,7 +19,7 @@ from pycuda.gpuarray import GPUArray
 
 from .buffers import array_on
 from .interface import check_dtype, contiguity
-from .streams import handle_of, order
+from .streams import PYCUDA_STREAM, handle_of, order
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray
@@ -365,15 +365,19 @@ def call(func, tuple args, dict keywords):
     """Call a function written for GPUArrays with CuPy arrays, as if on CuPy's current stream."""
     cdef int device_id = current_device()
     current = cupy_current_stream(device_id)
-    cdef Stream here = current.ptr
+    cdef Stream here = current.ptr, theirs = 0
     if is_capturing(here):
         raise ValueError(
             f"{getattr(func, '__name__', 'wrap_pycuda')}: CuPy's current stream is being captured "
             "into a graph, but PyCUDA's default stream, on which the function works, cannot be; "
             "call it before or after the capture, or launch its kernels with stream="
         )
+    if isinstance(keywords.get("stream"), PYCUDA_STREAM):
+        theirs = handle_of(keywords["stream"], "wrap_pycuda")
     if here:
         order(0, here, device_id)
+    if theirs:
+        order(theirs, here, device_id)
     try:
         converted = [convert(value, current, device_id) for value in args]
         for key, value in keywords.items():
@@ -382,6 +386,8 @@ def call(func, tuple args, dict keywords):
     finally:
         if here:
             order(here, 0, device_id)
+        if theirs:
+            order(here, theirs, device_id)
 
 
 cdef convert(value, current, int device_id):

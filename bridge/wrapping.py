@@ -56,9 +56,9 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     -----
     On a thread without a PyCUDA context, the primary context is current during the call.
     *Ownership:* as in `as_cupy`, a result keeps its `GPUArray` alive.
-    *Ordering:* work of `func` on PyCUDA's default stream runs after the work queued on CuPy's
-    current stream, and before later work there (rule: `bridge.streams`).  Other streams are not
-    ordered. *Cost:* one conversion per array.
+    *Ordering:* work of `func` on PyCUDA's default stream, and on a stream passed as ``stream=``,
+    runs after the work queued on CuPy's current stream, and before later work there (rule:
+    `bridge.streams`).  Other streams are not ordered. *Cost:* one conversion per array.
     """
     if not callable(func):
         raise TypeError(

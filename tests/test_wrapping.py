@@ -182,6 +182,35 @@ def test_the_call_is_part_of_cupys_current_stream(kind, latch):
     assert (copied.get() == 2).all()
 
 
+def copy(a, b, stream):
+    drv.memcpy_dtod_async(b.gpudata, a.gpudata, a.nbytes, stream)
+
+
+@pytest.mark.parametrize("where", ["null", "non-blocking"])
+@pytest.mark.parametrize("held", ["CuPy's", "PyCUDA's"])
+def test_a_stream_that_is_passed_is_part_of_the_call(held, where, latch):
+    here = cupy.cuda.Stream.null if where == "null" else cupy.cuda.Stream(non_blocking=True)
+    stream = drv.Stream(1)
+    x, ones, y, copied = (cupy.full(8, value, np.float32) for value in (0, 1, 0, 0))
+    with latch.hold(here if held == "CuPy's" else stream), here:
+        x.data.copy_from_device_async(ones.data, x.nbytes, here)
+        bridge.wrap_pycuda(copy)(x, y, stream=stream)
+        copied.data.copy_from_device_async(y.data, y.nbytes, here)
+    assert (copied.get() == 1).all()
+
+
+def test_a_stream_that_is_passed_follows_cupys():
+    """The host's driver runs no work on CuPy's stream before something asks for it."""
+    here, stream = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    x, ones, y = (cupy.full(8, value, np.float32) for value in (0, 1, 0))
+    drv.Context.synchronize()
+    with here:
+        x.data.copy_from_device_async(ones.data, x.nbytes, here)
+        bridge.wrap_pycuda(copy)(x, y, stream=stream)
+    stream.synchronize()
+    assert (y.get() == 1).all()
+
+
 def test_a_thread_that_has_popped_its_context_works():
     """What an earlier call found out about the thread is not trusted."""
     found = []
