@@ -85,7 +85,7 @@ nightly: lint types wheel
 	$(MAKE) coverage
 
 # Left out is what interrupts the package at any step, or looks for frames of Python. The compiled modules
-# are built with line tracing, and the stamp is removed, so that the next target builds usual ones.
+# are built with line tracing, and removed at the end, so that the next target builds usual ones.
 # Python 3.10 to 3.12: under 3.13, nothing of a compiled module is seen (Cython 3.3, coverage 7.17).
 coverage: $(tools)
 	@$(pip) coverage cython setuptools
@@ -95,7 +95,7 @@ coverage: $(tools)
 	$(bin)/coverage erase
 	-$(bin)/coverage run -m pytest $(workers) -k 'not signals_handler and not no_python_frame' $(ARGS)
 	$(bin)/coverage combine -q
-	$(bin)/coverage report
+	@$(bin)/coverage report; found=$$?; rm -f $(compiled:.pyx=.c) $(compiled:.pyx=.*.so); exit $$found
 
 # Each row's Python must be on PATH. Made anew each time: the newest versions change.
 versions: $(venv)/pyvenv.cfg
@@ -157,7 +157,7 @@ $(venv)/.wheel: $(tools) pyproject.toml $(wildcard README.md MANIFEST.in \
 	@touch $@
 
 # The tools for tests.
-$(tools): $(ready)
+$(tools): setup.cfg | $(ready)
 	@echo 'Installing the tools for tests: 0.7 GB'
 	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)'
 	@touch $@

@@ -6,6 +6,7 @@ track streams.  So memory that PyCUDA allocates belongs to PyCUDA's default stre
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import threading
 from collections.abc import Callable
@@ -26,6 +27,9 @@ from .interface import FAR
 from .streams import fence, is_capturing
 
 _current_stream = cupy.cuda.get_current_stream
+_memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+)(("PyMemoryView_FromMemory", ctypes.pythonapi))
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
 
@@ -61,6 +65,10 @@ class Allocation(int):
     def free(self) -> None:
         """Free the memory now, as ``DeviceAllocation.free`` does."""
         self.memory = None
+
+    def as_buffer(self, size: int, offset: int = 0) -> memoryview:
+        """Return a part of the memory as a buffer, as ``DeviceAllocation.as_buffer`` does."""
+        return _memoryview(self + offset, size, 0x200)  # PyBUF_WRITE
 
 
 def pycuda_allocator(pool: Any = None, /) -> Malloc:

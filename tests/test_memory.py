@@ -184,6 +184,8 @@ def test_an_allocation_serves_as_pycudas_own_do():
     drv.memset_d32(allocation, 7, N)
     drv.memcpy_dtoh(back, allocation)
     assert (back == 7).all()
+    part = np.frombuffer(allocation.as_buffer(16, 8), np.uint8)
+    assert (part.ctypes.data, part.nbytes) == (int(allocation) + 8, 16)
     assert pool.used_bytes() > 0
     allocation.free()
     assert pool.used_bytes() == 0
