@@ -284,3 +284,5 @@ def _print_touched() -> None:
             print(f"    {line}", file=sys.stderr)
     if not _touched:
         print("bridge run: this process used nothing that is replaced", file=sys.stderr)
+    unseen = "pointers passed between the libraries (UnownedMemory, allocator=lambda ...)"
+    print(f"bridge run: not looked for: {unseen}", file=sys.stderr)

@@ -329,6 +329,7 @@ def test_explain_lists_the_lines_that_touch_it(run):
         (start,) = [i for i, line in enumerate(shown) if line.startswith(f"bridge run: {what} -> ")]
         for offset, line in enumerate(lines, 1):
             assert shown[start + offset].endswith(f"program.py:{line}"), done.stderr
+    assert shown[-1].startswith("bridge run: not looked for: pointers")
 
 
 @pytest.mark.parametrize(
