@@ -88,7 +88,7 @@ nightly: lint types wheel
 # are built with line tracing, and removed at the end, so that the next target builds usual ones.
 # Python 3.10 to 3.12: under 3.13, nothing of a compiled module is seen (Cython 3.3, coverage 7.17).
 coverage: $(tools)
-	@$(pip) coverage cython setuptools
+	@$(pip) coverage
 	@rm -f $(ready)
 	$(bin)/cython -X linetrace=True $(compiled)
 	$(bin)/python setup.py -q build_ext --inplace -D CYTHON_TRACE_NOGIL

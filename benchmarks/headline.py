@@ -49,13 +49,9 @@ def headline(found: Mapping[str, Any]) -> str:
     rows = ["| | takes | which is |", "|---|---|---|"]
     for label, title, unit, scale, peers in HEADLINE:
         median = next(iter(found[title].values()))[0] / scale
-        times = [f"{_multiple(found[title][call][2])} of {name}" for call, name in peers.items()]
+        times = [f"{found[title][call][2]:.2f} of {name}" for call, name in peers.items()]
         rows.append(f"| {label} | {median:.3g} {unit} | {', '.join(times)} |")
     return "\n".join(rows)
-
-
-def _multiple(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio >= 0.01 else f"{ratio:.4f}"
 
 
 if __name__ == "__main__":

@@ -40,19 +40,15 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.module and not Path(options.program).exists():
             run.error(f"there is no file {options.program!r}; give a program, or -m and a module")
         return _run(options)
-    failure = None
-    try:
-        if not options.config:
-            from . import autoinit  # noqa: F401  (its error says what is missing)
-    except Exception as error:
-        failure = error
-    show_config()
     if options.config:
+        show_config()
         return 0
-    print()
     try:
-        if failure:
-            raise failure
+        try:
+            from . import autoinit  # noqa: F401  (its error says what is missing)
+        finally:
+            show_config()
+            print()
         check()
     except Exception as error:
         print(f"FAILED: {type(error).__name__}: {error}")

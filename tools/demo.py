@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+from contextlib import redirect_stdout
 from functools import partial
+from io import StringIO
 from timeit import repeat
 from typing import Any
 
@@ -92,11 +94,10 @@ def main() -> int:
     for number, (title, code, check) in enumerate(STEPS, 1):
         code = textwrap.dedent(code).strip()
         print(f"\n{number}. {title}\n\n{textwrap.indent(code, '    ')}\n")
-        lines: list[str] = []
-        names["print"] = lambda *words, lines=lines: lines.append(" ".join(map(str, words)))
-        exec(code, names)
-        output = "\n".join(lines)
-        for line in lines:
+        with redirect_stdout(StringIO()) as printed:
+            exec(code, names)
+        output = printed.getvalue()
+        for line in output.splitlines():
             print(textwrap.fill(line, 100, initial_indent="  > ", subsequent_indent="    "))
         if not eval(check, {**names, "output": output}):
             print(f"FAILED: not ({check})", file=sys.stderr)
