@@ -78,7 +78,9 @@ pytest: $(tools)
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel
-	BRIDGE_NIGHTLY=1 BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) $(ARGS)
+	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
+	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/test_layouts.py
+	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py
 	$(script) tests/ordering.py --schedules 20000
 	$(script) tests/soak.py --operations 1000000
 	$(script) tests/soak.py --threads 8 --seconds 60

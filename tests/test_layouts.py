@@ -18,7 +18,7 @@ from pycuda import gpuarray
 import bridge
 from bridge.interface import PLAIN_DTYPES
 
-EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "10000"))
+EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "2000"))
 MOST_AXES = 6
 MOST_CONVERSIONS = 5
 SOURCE = """

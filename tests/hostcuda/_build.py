@@ -104,14 +104,26 @@ def driver() -> Path:
 
 
 KERNEL_FLAGS = ["-std=c++17", "-O1", "-w", "-Wno-narrowing", "-fPIC", "-fno-strict-aliasing"]
+# First: it stands in for headers that want a CUDA toolkit.
+KERNEL_FLAGS += [f"-I{FOLDER}/include"]
+
+
+@functools.cache
+def _device_header() -> Path:
+    """Answer a header with ``device.h``, precompiled beside it, as g++ looks for it."""
+    text = f'#include "{FOLDER}/device.h"\n'
+    parts = [text.encode(), compiler_key().encode(), " ".join(KERNEL_FLAGS).encode()]
+    header = _cached("device", ".h", parts, lambda target: target.write_text(text))
+    command = [CXX, *KERNEL_FLAGS, "-x", "c++-header", str(header), "-o"]
+    _cached("device", ".h.gch", parts, lambda target: _run([*command, str(target)]))
+    return header
 
 
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
-    """Answer the source with ``device.h`` before it and its own headers and macros expanded."""
-    text = f'#include "{FOLDER}/device.h"\n#line 1 "kernel.cu"\n{source}\n'
-    include = f"-I{FOLDER}/include"  # first: stands in for headers that want a CUDA toolkit
-    command = [CXX, *KERNEL_FLAGS, include, *_host_options(options), "-E", "-x", "c++", "-"]
-    return _run(command, text)
+    """Answer the source with its headers and macros expanded, but for ``device.h`` before it."""
+    text = f'#include "{_device_header()}"\n#line 1 "kernel.cu"\n{source}\n'
+    command = [CXX, *KERNEL_FLAGS, *_host_options(options), "-E", "-fpch-preprocess"]
+    return _run([*command, "-x", "c++", "-"], text)
 
 
 def compile(
