@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import re
 from types import ModuleType
@@ -45,6 +46,16 @@ def test_a_notebook_asks_and_answers(path):
     texts = [text for text, _ in cells(path, "markdown")]
     assert "**Question: " in texts[0]
     assert texts[-1].startswith("**Answer:**")
+
+
+@by_name
+def test_a_notebook_opens_with_a_picture_of_its_own(path):
+    opening, _ = cells(path, "markdown")[0]
+    kept = path.parent / re.search(r"!\[[^\]]+\]\((.+)\)", opening)[1]
+    code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    (cell,) = [cell for cell in code if "picture" in cell["metadata"].get("tags", [])]
+    (drawn,) = [output["data"] for output in cell["outputs"] if "data" in output]
+    assert base64.b64decode(drawn["image/png"]) == kept.read_bytes()
 
 
 @by_name

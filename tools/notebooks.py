@@ -1,12 +1,14 @@
 """Execute the notebooks, each in a fresh kernel: ``python tools/notebooks.py [--write] [NAME...]``.
 
 An exception in a cell, a failed assert above all, fails the run.  With --write the outputs are
-kept in the files.
+kept in the files, and the picture that a notebook opens with, that of its cell tagged `picture`,
+in the folder ``pictures``.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import re
 import sys
 import time
@@ -33,7 +35,15 @@ def execute(path: Path, write: bool) -> str:
         return COLOURS.sub("", str(error))
     if write:
         nbformat.write(notebook, path)
+        path.parent.joinpath("pictures", f"{path.stem}.png").write_bytes(picture(notebook))
     return ""
+
+
+def picture(notebook: nbformat.NotebookNode) -> bytes:
+    """Return what the cell tagged `picture` has drawn, as PNG."""
+    cell = next(c for c in notebook.cells if "picture" in c.metadata.get("tags", []))
+    drawn = next(o for o in cell.outputs if o.output_type == "display_data")
+    return base64.b64decode(drawn.data["image/png"])
 
 
 def main() -> int:
