@@ -11,7 +11,8 @@ PYCUDA  =
 
 venv := .venv/cuda$(CUDA)
 bin  := $(venv)/bin
-pip  := $(bin)/python -m pip --disable-pip-version-check install -qq
+# Byte code is written for what is imported, as it is imported.
+pip  := $(bin)/python -m pip --disable-pip-version-check install -qq --no-compile
 # Without isolation, what is compiled is not compiled again.
 with := $(pip) --no-build-isolation -e
 
@@ -78,6 +79,7 @@ pytest: $(tools)
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel
+	@$(pip) ray
 	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py
@@ -160,7 +162,7 @@ $(venv)/.wheel: $(tools) pyproject.toml $(wildcard README.md MANIFEST.in \
 
 # The tools for tests.
 $(tools): setup.cfg | $(ready)
-	@echo 'Installing the tools for tests: 0.7 GB'
+	@echo 'Installing the tools for tests: 0.5 GB'
 	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)'
 	@touch $@
 

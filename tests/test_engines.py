@@ -223,6 +223,7 @@ def run_ray_actor(ray_driver, change=("", "")):
     )
 
 
+@pytest.mark.nightly
 def test_ray_actor(ray_driver):
     done, errors = run_ray_actor(ray_driver)
     assert done.returncode == 0, done.stderr + errors
@@ -238,6 +239,7 @@ def test_ray_actor(ray_driver):
         assert [round(float(s), 2) for s in sums] == [-0.5, 0.5]
 
 
+@pytest.mark.nightly
 def test_ray_actor_that_is_wrong_fails(ray_driver):
     """The control: the check of the answer."""
     spoilt = "a * x[i] * x[i] * x[i] - x[i];", "a * x[i] * x[i] * x[i];"
@@ -246,6 +248,7 @@ def test_ray_actor_that_is_wrong_fails(ray_driver):
     assert COMPLAINTS.search(done.stderr + errors)
 
 
+@pytest.mark.nightly
 def test_a_ray_actor_takes_cupys_arrays_on_any_thread(ray_driver):
     done, errors = ray_driver(
         """
