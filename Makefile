@@ -11,8 +11,7 @@ PYCUDA  =
 
 venv := .venv/cuda$(CUDA)
 bin  := $(venv)/bin
-# Byte code is written for what is imported, as it is imported.
-pip  := $(bin)/python -m pip --disable-pip-version-check install -qq --no-compile
+pip  := $(bin)/python -m pip --disable-pip-version-check install -qq
 # Without isolation, what is compiled is not compiled again.
 with := $(pip) --no-build-isolation -e
 
