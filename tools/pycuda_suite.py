@@ -93,14 +93,11 @@ def main() -> int:
     parser.add_argument("--version", default="2026.1", help="of PyCUDA")
     parser.add_argument("--source", type=Path, help="the sdist, unpacked; else pip loads it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
-    parser.add_argument(
-        "--workers", type=int, default=1, help="processes for each run of the tests"
-    )
     options = parser.parse_args()
     source = options.source or download(options.version, ROOT / "build" / "pycuda")
     ways = list(WAYS) if shutil.which("nvcc") else list(WAYS)[1:]
     pytest = ["-m", "pytest", "-q", "-c", os.devnull, "--rootdir", ".", "-W", "ignore", "."]
-    pytest += ["-n", str(options.workers)] if options.workers > 1 else []
+    # In one process: the workers of pytest-xdist would not be under `bridge run`.
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
         caches = Path(folder)
         starter = caches / "start.py"
