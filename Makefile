@@ -78,7 +78,7 @@ pytest: $(tools)
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel
-	@$(pip) ray
+	-@$(pip) ray
 	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py

@@ -32,7 +32,10 @@ class Mutant(NamedTuple):
     test: str = ""
 
 
-EVERY_STREAM = "test_run.py::test_a_block_is_reused_after_the_work_on_every_stream"
+BY_ARGUMENT = {
+    "handle": "test_run.py::test_a_block_is_reused_after_the_work_on_every_stream",
+    "theirs": "test_wrapping.py",
+}
 
 
 def sources() -> dict[str, str]:
@@ -59,8 +62,9 @@ def without_fences() -> dict[str, Mutant]:
     for file, text in SOURCES.items():
         for call in re.finditer(r"(?<=\n) +((?:order|fence)\().*", text):
             name = f"no fence: {file}, {call[0].strip()}, {len(found)}"
-            # The schedules have no streams of programs under `bridge run --pool`.
-            test = EVERY_STREAM if re.search(r"\bhandle\b", call[0]) else ""
+            # Streams that the schedules have not.
+            argument = re.search(r"\b(?:handle|theirs)\b", call[0])
+            test = BY_ARGUMENT[argument[0]] if argument else ""
             found[name] = Mutant(file, call.start(1), call[1], "(", test)  # its arguments only
     return found
 

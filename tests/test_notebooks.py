@@ -6,6 +6,7 @@ import ast
 import base64
 import json
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -50,12 +51,12 @@ def test_a_notebook_asks_and_answers(path):
 
 @by_name
 def test_a_notebook_opens_with_a_picture_of_its_own(path):
-    opening, _ = cells(path, "markdown")[0]
-    kept = path.parent / re.search(r"!\[[^\]]+\]\((.+)\)", opening)[1]
+    kept = Path("pictures", f"{path.stem}.png")
+    assert f"]({kept})" in cells(path, "markdown")[0][0]
     code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
     (cell,) = [cell for cell in code if "picture" in cell["metadata"].get("tags", [])]
     (drawn,) = [output["data"] for output in cell["outputs"] if "data" in output]
-    assert base64.b64decode(drawn["image/png"]) == kept.read_bytes()
+    assert base64.b64decode(drawn["image/png"]) == (path.parent / kept).read_bytes()
 
 
 @by_name

@@ -34,8 +34,8 @@ def execute(path: Path, write: bool) -> str:
     except nbclient.exceptions.CellExecutionError as error:
         return COLOURS.sub("", str(error))
     if write:
-        nbformat.write(notebook, path)
         path.parent.joinpath("pictures", f"{path.stem}.png").write_bytes(picture(notebook))
+        nbformat.write(notebook, path)
     return ""
 
 

@@ -104,15 +104,16 @@ def driver() -> Path:
 
 
 KERNEL_FLAGS = ["-std=c++17", "-O1", "-w", "-Wno-narrowing", "-fPIC", "-fno-strict-aliasing"]
-# First: it stands in for headers that want a CUDA toolkit.
+# Before the folders of a source's own options: headers in place of those that want a CUDA toolkit.
 KERNEL_FLAGS += [f"-I{FOLDER}/include"]
 
 
 @functools.cache
 def _device_header() -> Path:
-    """Answer a header with ``device.h``, precompiled beside it, as g++ looks for it."""
+    """Answer a header with ``device.h``; g++ finds it precompiled, by the same name and .gch."""
     text = f'#include "{FOLDER}/device.h"\n'
-    parts = [text.encode(), compiler_key().encode(), " ".join(KERNEL_FLAGS).encode()]
+    parts = [text, compiler_key(), " ".join(KERNEL_FLAGS), _run([CXX, "--version"])]
+    parts = [part.encode() for part in parts]
     header = _cached("device", ".h", parts, lambda target: target.write_text(text))
     command = [CXX, *KERNEL_FLAGS, "-x", "c++-header", str(header), "-o"]
     _cached("device", ".h.gch", parts, lambda target: _run([*command, str(target)]))
@@ -120,7 +121,7 @@ def _device_header() -> Path:
 
 
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
-    """Answer the source with its headers and macros expanded, but for ``device.h`` before it."""
+    """Answer the source with headers and macros expanded; ``device.h`` may stay precompiled."""
     text = f'#include "{_device_header()}"\n#line 1 "kernel.cu"\n{source}\n'
     command = [CXX, *KERNEL_FLAGS, *_host_options(options), "-E", "-fpch-preprocess"]
     return _run([*command, "-x", "c++", "-"], text)

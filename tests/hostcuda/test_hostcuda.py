@@ -12,7 +12,7 @@ from pycuda.elementwise import ElementwiseKernel
 from pycuda.reduction import ReductionKernel
 
 import hostcuda
-from hostcuda import _cupy
+from hostcuda import _build, _cupy
 
 CONTEXTS = {}  # one object per device: two objects of one context are equal but hash differently
 
@@ -607,6 +607,12 @@ def test_warp_shuffles_exchange_values():
     array = gpuarray.to_gpu(np.arange(64, dtype=np.int32))
     drv.module_from_buffer(image).get_function("total")(array, block=(64, 1, 1))
     assert list(array.get()[[0, 32]]) == [sum(range(32)), sum(range(32, 64))]
+
+
+def test_the_header_is_precompiled_unless_an_option_changes_it():
+    precompiled = "pch_preprocess"
+    assert precompiled in _build.preprocess("int x = N;", ["-DN=3"])
+    assert precompiled not in _build.preprocess("int x;", ["-DNDEBUG"])  # it includes assert.h
 
 
 def test_compile_raises_the_compilers_text():
