@@ -29,12 +29,16 @@ ASSERTS = 2  # in each, at least
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
+def whole_cells(path, kind="code"):
+    """Return the cells of a kind as they are in the file, with their outputs."""
+    return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
+
+
 def cells(path, kind="code"):
     """Return the source and the tags of each cell of a kind."""
     return [
         ("".join(cell["source"]), cell["metadata"].get("tags", []))
-        for cell in json.loads(path.read_text())["cells"]
-        if cell["cell_type"] == kind
+        for cell in whole_cells(path, kind)
     ]
 
 
@@ -53,15 +57,14 @@ def test_a_notebook_asks_and_answers(path):
 def test_a_notebook_opens_with_a_picture_of_its_own(path):
     kept = Path("pictures", f"{path.stem}.png")
     assert f"]({kept})" in cells(path, "markdown")[0][0]
-    code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
-    (cell,) = [cell for cell in code if "picture" in cell["metadata"].get("tags", [])]
+    (cell,) = [cell for cell in whole_cells(path) if "picture" in cell["metadata"].get("tags", [])]
     (drawn,) = [output["data"] for output in cell["outputs"] if "data" in output]
     assert base64.b64decode(drawn["image/png"]) == (path.parent / kept).read_bytes()
 
 
 @by_name
 def test_a_notebook_was_executed_from_its_top_without_an_error(path):
-    code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    code = whole_cells(path)
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell["outputs"]]
     assert {output["output_type"] for output in outputs} <= {"stream", "display_data"}

@@ -129,11 +129,12 @@ def main() -> int:
         failed = []
         for way, future in zip(ways, tests, strict=True):
             status, lines = future.result()
+            end = f"tests, {way}: {lines[-1]}"
             failures = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
             failed.append({line.split(" - ")[0] for line in failures})
             if status > 1:  # pytest itself did not come to its end
-                failed[-1].add(f"tests, {way}: {lines[-1]}")
-            print(f"tests, {way}: {lines[-1]}")
+                failed[-1].add(end)
+            print(end)
             print("\n".join(f"    {line[:150]}" for line in failures))
         for path, program in programs.items():
             if path.stem in FILL_THE_GPU:  # now that nothing else uses it

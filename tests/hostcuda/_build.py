@@ -112,8 +112,8 @@ KERNEL_FLAGS += [f"-I{FOLDER}/include"]
 def _device_header() -> Path:
     """Answer a header with ``device.h``; g++ finds it precompiled, by the same name and .gch."""
     text = f'#include "{FOLDER}/device.h"\n'
-    parts = [text, compiler_key(), " ".join(KERNEL_FLAGS), _run([CXX, "--version"])]
-    parts = [part.encode() for part in parts]
+    key = text, compiler_key(), " ".join(KERNEL_FLAGS), _run([CXX, "--version"])
+    parts = [part.encode() for part in key]
     header = _cached("device", ".h", parts, lambda target: target.write_text(text))
     command = [CXX, *KERNEL_FLAGS, "-x", "c++-header", str(header), "-o"]
     _cached("device", ".h.gch", parts, lambda target: _run([*command, str(target)]))
