@@ -83,6 +83,7 @@ nightly: lint types wheel
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py
 	$(script) tests/ordering.py --schedules 20000
+	$(script) tests/ordering.py --schedules 20000 --unnamed
 	$(script) tests/soak.py --operations 1000000
 	$(script) tests/soak.py --threads 8 --seconds 60
 	$(MAKE) coverage

@@ -22,14 +22,14 @@ cdef inline read(PyGetSetDef *attribute, value):
 cdef enum:
     MEMORY, AS_CUPY, AS_PYCUDA  # kinds of views; the first is no view of another library's
 
-cdef class Streams:
-    cdef Stream owner, user
-    cdef object kept
+cdef class Kept:
+    cdef tuple streams
 
 cdef class View:
     cdef readonly object source  # the array that is viewed
-    cdef object memory  # what else keeps its memory, since ``gpudata`` may be swapped
-    cdef readonly Streams streams  # None: nothing to order
+    cdef readonly object memory  # what else keeps its memory, since ``gpudata`` may be swapped
+    cdef readonly Stream owner, user  # the owner's pool waits for the user at the release
+    cdef Kept kept
     cdef object gpudata  # the array's, as `learn_memory` saw it
     cdef object dtype  # that passed `check_dtype`
     cdef intptr_t pointer
@@ -41,8 +41,5 @@ cdef View new_view(
     int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
     tuple kept,
 )
-cpdef bint is_capturing(Stream handle) noexcept
-cdef bint needs_order(Stream owner, Stream user) noexcept
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=*)
 cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)
-cdef bint is_at_home(intptr_t pointer, int device_id) noexcept

@@ -12,17 +12,21 @@ cdef enum:
     POINTER_CONTEXT = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
     POINTER_DEVICE = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     CAPTURE_ERRORS = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, the first of nine
-    OUTSIDE_OF_CAPTURE = -1  # ours: a captured stream cannot wait for one that is not captured
+    CAPTURE_IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
     MOST_DEVICES = 64
 
 cdef int (*cuCtxGetCurrent)(Handle *) noexcept nogil
 cdef int (*cuCtxSetCurrent)(Handle) noexcept nogil
 cdef int (*cuCtxGetDevice)(int *) noexcept nogil
+cdef int (*cuCtxSynchronize)() noexcept nogil
 cdef int (*cuEventCreate)(Handle *, unsigned) noexcept nogil
 cdef int (*cuEventDestroy)(Handle) noexcept nogil
 cdef int (*cuEventRecord)(Handle, Stream) noexcept nogil
 cdef int (*cuStreamWaitEvent)(Stream, Handle, unsigned) noexcept nogil
 cdef int (*cuStreamIsCapturing)(Stream, int *) noexcept nogil
+cdef int (*cuStreamGetCaptureInfo)(
+    Stream, int *, uint64_t *, void *, void *, void *
+) noexcept nogil
 cdef int (*cuStreamGetFlags)(Stream, unsigned *) noexcept nogil
 cdef int (*cuStreamGetCtx)(Stream, Handle *) noexcept nogil
 cdef int (*cuPointerGetAttributes)(unsigned, int *, void **, uint64_t) noexcept nogil
@@ -43,3 +47,5 @@ cpdef int current_device() except -1
 cpdef int device_of_any(intptr_t context) except -2
 cdef int enter(int device_id) except -1
 cdef int leave(intptr_t current, top) except -1
+cdef int go_back(intptr_t current, top) except -1
+cdef bint is_at_home(intptr_t pointer, int device_id) noexcept

@@ -16,12 +16,6 @@ from cupy.cuda import driver
 
 from .errors import ContextError, named
 
-cdef extern from *:
-    """
-    static __thread int known_device = -1;
-    """
-    int known_device  # this thread's last `current_device`
-
 cdef extern from "<dlfcn.h>" nogil:
     void *dlopen(const char *, int)
     void *dlsym(void *, const char *)
@@ -45,11 +39,13 @@ cdef int find(const char *name, void *function) except -1:
 find("cuCtxGetCurrent", &cuCtxGetCurrent)
 find("cuCtxSetCurrent", &cuCtxSetCurrent)
 find("cuCtxGetDevice", &cuCtxGetDevice)
+find("cuCtxSynchronize", &cuCtxSynchronize)
 find("cuEventCreate", &cuEventCreate)
 find("cuEventDestroy_v2", &cuEventDestroy)
 find("cuEventRecord", &cuEventRecord)
 find("cuStreamWaitEvent", &cuStreamWaitEvent)
 find("cuStreamIsCapturing", &cuStreamIsCapturing)
+find("cuStreamGetCaptureInfo_v2", &cuStreamGetCaptureInfo)
 find("cuStreamGetFlags", &cuStreamGetFlags)
 find("cuStreamGetCtx", &cuStreamGetCtx)
 find("cuPointerGetAttributes", &cuPointerGetAttributes)
@@ -120,6 +116,35 @@ cpdef int device_of_any(intptr_t context) except -2:
     return device_id
 
 
+def pointer_home(intptr_t pointer):
+    """Return a pointer's device id, and whether it is outside of the primary context.
+
+    The id is negative for a pointer that CUDA does not know.
+    """
+    cdef bint is_foreign = False
+    device = ask_home(pointer, &is_foreign)
+    return device, is_foreign
+
+
+cdef bint is_at_home(intptr_t pointer, int device_id) noexcept:
+    """Tell whether a pointer is in a device's primary context; True for a null pointer."""
+    cdef bint is_foreign = False
+    return not pointer or (ask_home(pointer, &is_foreign) == device_id and not is_foreign)
+
+
+cdef int ask_home(intptr_t pointer, bint *is_foreign) noexcept:
+    cdef int attributes[2]
+    cdef void *answers[2]
+    cdef int device = -1
+    cdef Handle context = NULL
+    attributes[:] = [POINTER_DEVICE, POINTER_CONTEXT]
+    answers[:] = [&device, &context]
+    if cuPointerGetAttributes(2, attributes, answers, <uint64_t> pointer):
+        return -1
+    is_foreign[0] = context is not NULL and device_of(context) != device
+    return device
+
+
 cpdef int cuda_device() except -1:
     """Return the id of the device whose primary context is current for CUDA on this thread.
 
@@ -134,23 +159,14 @@ cpdef int current_device() except -1:
 
     Raise ContextError if they do not share one on this thread.
     """
-    global known_device
     cdef int device_id = device_of(cuda_current())
-    if device_id >= 0 and device_id == known_device:
-        # Do not ask PyCUDA again, which takes 0.1 us: a push or pop also changes CUDA's current
-        # context.  (If CuPy then sets this device's context again, that is not noticed.)
-        return device_id
-    known_device = -1
     if device_id >= 0:
         top = pycuda_current()
         home = homes[device_id]
         # PyCUDA may have two equal objects for one context, e.g. from pycuda.autoprimaryctx.
         if top is not home and (top is None or top != home):
             device_id = -1
-    if device_id < 0:
-        device_id = meet_context()
-    known_device = device_id
-    return device_id
+    return device_id if device_id >= 0 else meet_context()
 
 
 cdef int enter(int device_id) except -1:
@@ -208,14 +224,14 @@ cdef class Scope:
             context = homes[wanted]
         elif pushed:
             context = push(self.device)
-        entered_here().append((context, pushed, top, <intptr_t> current))
+        scopes_here().append((context, pushed, top, <intptr_t> current))
         return context
 
     def __exit__(self, *error):
         if forked:
             return
-        entered = entered_here()
-        context, pushed, top, current = entered.pop() if entered else (None, False, None, 0)
+        scopes = scopes_here()
+        context, pushed, top, current = scopes.pop() if scopes else (None, False, None, 0)
         if context is None or pycuda_current() is not context:
             raise ContextError(
                 "primary_context: PyCUDA's current context is not the one that was entered last on "
@@ -228,22 +244,40 @@ cdef class Scope:
             go_back(current, top)
 
 
-cdef object local = threading.local()  # the scopes that each thread has entered and not left
+@cython.final
+@cython.no_gc  # the deallocator needs the list
+cdef class Entered:
+    """The scopes that a thread has entered and not left.
+
+    When the thread ends, their contexts are popped.  Otherwise PyCUDA aborts the process.
+    """
+
+    cdef list scopes
+
+    def __cinit__(self):
+        self.scopes = []
+
+    def __dealloc__(self):
+        while self.scopes and not abandoned:
+            context, pushed, _, _ = self.scopes.pop()
+            if pushed and pycuda_current() is context:
+                pycuda_pop()
 
 
-cdef list entered_here():
+cdef object local = threading.local()
+
+
+cdef list scopes_here():
     try:
-        return local.entered
+        return (<Entered> local.entered).scopes
     except AttributeError:
-        local.entered = []
-        return local.entered
+        local.entered = Entered()
+        return (<Entered> local.entered).scopes
 
 
 cdef int leave(intptr_t current, top) except -1:
     """Pop the context that was entered, and restore CUDA's current context."""
-    global known_device
     pycuda_pop()
-    known_device = -1
     return go_back(current, top)
 
 
@@ -261,7 +295,7 @@ cdef class LoadedModule:
     cdef readonly intptr_t ptr
     cdef Handle context
 
-    def __init__(self, bytes image):
+    def __cinit__(self, bytes image):
         self.ptr = driver.moduleLoadData(image)
         self.context = cuda_current()
 

@@ -3,12 +3,16 @@
 Compiled, like the core: in Python, each step would take a tenth of a conversion's time.
 """
 
-from bridge._core cimport (
-    AS_CUPY, AS_PYCUDA, View, is_at_home, is_capturing, learn_memory, needs_order, new_array,
-    new_view,
+from libc.stdint cimport intptr_t
+
+from bridge._core cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new_view
+from bridge._driver cimport (
+    Handle, Stream, cuda_current, current_device, go_back, is_at_home, pycuda_current,
 )
-from bridge._driver cimport Stream, current_device
 from bridge.interface cimport check_array, check_device, elsewhere, import_array
+from bridge.streams cimport (
+    PYCUDA, UNORDERED, current_stream, handle_of, is_capturing, needs_order, order,
+)
 
 from math import prod
 
@@ -19,7 +23,7 @@ from pycuda.gpuarray import GPUArray
 
 from .buffers import array_on
 from .interface import check_dtype, contiguity
-from .streams import PYCUDA_STREAM, handle_of, order
+from .streams import PYCUDA_STREAM
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray
@@ -40,9 +44,8 @@ def as_cupy(
         block of a pool, a ``PointerHolderBase``, a ``ManagedAllocation``, a
         ``cupy.cuda.MemoryPointer`` or an address.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
-        The stream on which work on `array` may be pending.  None means PyCUDA's default stream for
-        a `GPUArray` or bare memory, and the exporter's stream for any other array.  -1 means no
-        ordering.
+        The only stream on which work on `array` may be pending.  None means all of PyCUDA's
+        streams, or the exporter's stream for another library's array.  -1 means no ordering.
     shape, dtype, strides, order, offset : optional
         For bare memory only.  `offset` is the position of the first element in the memory, in
         bytes.  The others are those of `cupy.ndarray`.
@@ -82,8 +85,8 @@ def as_cupy(
     Notes
     -----
     *Ownership:* the view keeps `array` alive.  Both can be freed in any order, on any thread.
-    *Ordering:* work queued on `stream` runs before later work on CuPy's current stream.  The host
-    does not wait (rule: `bridge.streams`).
+    *Ordering:* work queued on PyCUDA's streams, or on `stream`, runs before later work on CuPy's
+    current stream.  The host does not wait (rule: `bridge.streams`).
     *Cost:* half the time of ``cupy.asarray(array)`` for an array's first view, a quarter for later
     ones.  The size does not matter.
     """
@@ -106,8 +109,8 @@ def as_pycuda(
         `stream`, as a view whose release is ordered after that stream.  Bare memory is accepted
         with `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
-        The stream on which PyCUDA will work on the result.  None means PyCUDA's default stream.
-        -1 means no ordering.
+        The only stream on which PyCUDA will work on the result.  None means all of PyCUDA's
+        streams.  -1 means no ordering.
     shape, dtype, strides, order, offset, owner : optional
         As in `as_cupy`.
 
@@ -137,19 +140,19 @@ def as_pycuda(
     Notes
     -----
     *Ownership:* the view keeps `array` alive through ``GPUArray.base``.
-    *Ordering:* work queued on CuPy's current stream runs before later work on `stream`.  For
-    another library's array, work queued on the exporter's stream does.  When the view of a CuPy
-    array is released, CuPy's stream waits for the work queued on `stream` by then, so that the
-    memory is not reused too early.  The host does not wait (rule: `bridge.streams`).
+    *Ordering:* work queued on CuPy's current stream runs before later work on PyCUDA's streams, or
+    on `stream`.  For another library's array, work queued on the exporter's stream does.  When the
+    view of a CuPy array is released, CuPy's stream waits for the work queued on PyCUDA's streams,
+    or on `stream`, by then.  The host does not wait (rule: `bridge.streams`).
     *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
     array = array_of(array, shape, dtype, strides, order, offset, owner, "as_pycuda")
     if not isinstance(array, ndarray):
         return other_as_pycuda(array, stream)
     cdef int device_id = current_device()
-    current = cupy_current_stream(device_id)
-    waiter = 0 if stream is None else handle_of(stream, "as_pycuda")
-    return view_in_pycuda(array, current.ptr, waiter, (stream, current), device_id)
+    cdef Stream waiter = PYCUDA if stream is None else handle_of(stream, "as_pycuda")
+    cdef Stream awaited = current_stream(device_id)
+    return view_in_pycuda(array, awaited, waiter, kept_streams(awaited, stream), device_id)
 
 
 cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
@@ -164,59 +167,78 @@ cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
 
 cdef other_as_cupy(array, stream):
     cdef int device_id = current_device()
-    waiter = cupy_current_stream(device_id).ptr
+    cdef Stream waiter = current_stream(device_id)
     if not isinstance(array, ndarray):
         return import_array(array, stream, waiter, device_id, "as_cupy")
     check_array(array, "as_cupy: the array", device_id)
-    if stream is not None:
-        order(waiter, handle_of(stream, "as_cupy"), device_id)
+    order(waiter, PYCUDA if stream is None else handle_of(stream, "as_cupy"))
     return array
 
 
 cdef other_as_pycuda(array, stream):
     cdef int device_id = current_device()
     cdef View memory
-    waiter = handle_of(stream, "as_pycuda")
+    cdef Stream waiter = handle_of(stream, "as_pycuda")
+    cdef Stream here = current_stream(device_id)
     if not isinstance(array, GPUArray):
+        # The exporter can order one stream.
         array = import_array(array, None, waiter, device_id, "as_pycuda")
-        return view_in_pycuda(array, 0, 0, None, device_id)
+        if stream is None:
+            order(PYCUDA, 0)
+        return view_in_pycuda(array, UNORDERED, UNORDERED, None, device_id)
     memory = memory_of(array, array.__dict__, device_id, "as_pycuda")
-    current = cupy_current_stream(device_id)
-    order(waiter, current.ptr, device_id)
-    order(waiter, 0, device_id)
+    order(PYCUDA if stream is None else waiter, here)
     if waiter <= 0 or not array.size:
         return array
+    order(waiter, 0)
     # With this view, the memory returns to its pool only after the work on `stream`.
+    source, base = array, array.base
+    if type(base) is View and type(array.gpudata) is int and isinstance(
+        (<View> base).source, GPUArray
+    ):
+        source, memory = (<View> base).source, (<View> base).memory  # not a chain of views
     owner = new_view(
-        AS_PYCUDA, array, memory, device_id, array.nbytes, current.ptr, waiter, (stream, current)
+        AS_PYCUDA, source, memory, device_id, array.nbytes, here, waiter,
+        kept_streams(here, stream)
     )
     return GPUArray(
-        array.shape, array.dtype, array.allocator, owner, memory.pointer, array.strides
+        array.shape, array.dtype, array.allocator, owner, int(array.gpudata), array.strides
     )
+
+
+cdef tuple kept_streams(Stream current, stream):
+    """Return the objects that keep CuPy's current stream and a named one valid."""
+    return None if not current and stream is None else (stream, cupy_current_stream())
 
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
-cdef gpuarray_as_cupy(array, stream):
+cdef gpuarray_as_cupy(array, stream, bint is_ordered=False):
     cdef int device_id = current_device()
-    cdef dict attributes = array.__dict__
-    cdef View memory = None
-    current = cupy_current_stream(device_id)
-    cdef Stream waiter = current.ptr, awaited = 0
-    source = source_in_cupy(array, attributes["base"])
-    if source is None:
-        memory = memory_of(array, attributes, device_id, "as_cupy")
-    else:
-        check_array(source, "as_cupy: the array", device_id)
-    if waiter or stream is not None:
-        awaited = handle_of(stream, "as_cupy")
-        order(waiter, awaited, device_id)
+    cdef Stream waiter = current_stream(device_id)
+    cdef Stream awaited = PYCUDA if stream is None else handle_of(stream, "as_cupy")
+    source = source_in_cupy(array, array.__dict__["base"])
     if source is not None:
+        check_array(source, "as_cupy: the array", device_id)
+        if not is_ordered:
+            order(waiter, awaited)
         return source
+    kept = kept_streams(waiter, stream)
+    return view_in_cupy(array, awaited, waiter, kept, device_id, is_ordered)
+
+
+cdef view_in_cupy(
+    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered
+):
+    """Return a new CuPy array on a GPUArray's memory.  It keeps the array and the streams `kept`."""
+    cdef dict attributes = array.__dict__
+    cdef View memory = memory_of(array, attributes, device_id, "as_cupy")
+    if not is_ordered:
+        order(waiter, awaited)
     shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
     if is_usual(shape, strides, dtype.itemsize):
         strides = None
-    nbytes, kept = attributes["nbytes"], (stream, current)
+    nbytes = attributes["nbytes"]
     view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
     return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 
@@ -312,8 +334,8 @@ cdef view_in_pycuda(
         attributes = layouts.get(layout)
         if attributes is None:
             attributes = learn_layout(layout)
-    if (awaited or waiter) and not is_ordered:
-        order(waiter, awaited, device_id)
+    if not is_ordered:
+        order(waiter, awaited)
     if source is not None:
         return source
     # The constructor takes 2.5 us.  Two thirds of that are conversions that are not needed here.
@@ -364,8 +386,8 @@ cdef dict learn_layout(tuple layout):
 def call(func, tuple args, dict keywords):
     """Call a function written for GPUArrays with CuPy arrays, as if on CuPy's current stream."""
     cdef int device_id = current_device()
-    current = cupy_current_stream(device_id)
-    cdef Stream here = current.ptr, theirs = 0
+    cdef Handle context = cuda_current()
+    cdef Stream here = current_stream(device_id), named = PYCUDA
     if is_capturing(here):
         raise ValueError(
             f"{getattr(func, '__name__', 'wrap_pycuda')}: CuPy's current stream is being captured "
@@ -373,39 +395,54 @@ def call(func, tuple args, dict keywords):
             "call it before or after the capture, or launch its kernels with stream="
         )
     if isinstance(keywords.get("stream"), PYCUDA_STREAM):
-        theirs = handle_of(keywords["stream"], "wrap_pycuda")
-    if here:
-        order(0, here, device_id)
-    if theirs:
-        order(theirs, here, device_id)
+        named = handle_of(keywords["stream"], "wrap_pycuda")
+    top = pycuda_current()
+    kept = kept_streams(here, None)
+    order_function(here, named, True)
     try:
-        converted = [convert(value, current, device_id) for value in args]
+        converted = [convert(value, True, here, kept, device_id) for value in args]
         for key, value in keywords.items():
-            keywords[key] = convert(value, current, device_id)
-        return convert(func(*converted, **keywords), None, device_id)
+            keywords[key] = convert(value, True, here, kept, device_id)
+        result = func(*converted, **keywords)
     finally:
-        if here:
-            order(here, 0, device_id)
-        if theirs:
-            order(here, theirs, device_id)
+        go_back(<intptr_t> context, top)  # the function may have switched the device
+        order_function(here, named, False)
+    return convert(result, False, here, kept, device_id)
 
 
-cdef convert(value, current, int device_id):
-    """Convert a CuPy array, or those in a tuple, list or dict; return other values unchanged.
+cdef int order_function(Stream here, Stream named, bint is_start) except -1:
+    """Order a function of GPUArrays: all of PyCUDA's streams, or a named one and the default one.
 
-    `current` is already ordered with PyCUDA's default stream.  If it is None, convert GPUArrays.
+    The function may work on the default stream beside the one that it is given.
     """
-    cdef type wanted = GPUArray if current is None else ndarray
+    cdef list sides = [<Stream> PYCUDA] if named == PYCUDA else [0, named]
+    for theirs in sides:
+        if is_start:
+            order(theirs, here)
+        else:
+            order(here, theirs)
+    return 0
+
+
+cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
+    """Convert an array, or those in a tuple, list or dict; return other values unchanged.
+
+    CuPy's current stream is ordered with PyCUDA's already.
+    """
+    cdef type wanted = ndarray if to_pycuda else GPUArray
     if isinstance(value, wanted):
-        if current is None:
-            return as_cupy(value)
-        return view_in_pycuda(value, current.ptr, 0, (None, current), device_id, True)
+        if to_pycuda:
+            return view_in_pycuda(value, here, PYCUDA, kept, device_id, True)
+        return gpuarray_as_cupy(value, None, True)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
     items = list(value.values() if type(value) is dict else value)
     if not any([isinstance(item, wanted) for item in items]):
         return value
-    items = [convert(i, current, device_id) if isinstance(i, wanted) else i for i in items]
+    items = [
+        convert(item, to_pycuda, here, kept, device_id) if isinstance(item, wanted) else item
+        for item in items
+    ]
     if type(value) is dict:
         return dict(zip(value, items))
     return value._make(items) if hasattr(value, "_make") else type(value)(items)

@@ -7,6 +7,10 @@ that thread, until the process ends.  Later imports of ``pycuda.autoinit`` or
 The device is CuPy's current device if CUDA has a current context.  Otherwise, PyCUDA chooses it:
 ``CUDA_DEVICE``, ``~/.cuda_device``, or the first usable device.
 
+From the import on, a ``GPUArray`` exports its memory in order: its array interface names a stream,
+and it has ``__dlpack__``.  So ``cupy.asarray(a)``, ``a + x`` and ``torch.from_dlpack(a)`` wait for
+the work queued on PyCUDA's streams.  `restore_gpuarray` ends this.
+
 The import raises `ContextError` on other threads.  It also raises after ``pycuda.autoinit``, which
 has made a second context.
 
@@ -16,6 +20,8 @@ context : pycuda.driver.Context
     The primary context.
 device : pycuda.driver.Device
     Its device.
+restore_gpuarray : function
+    Gives ``GPUArray`` PyCUDA's own array interface back, which names no stream, and no DLPack.
 """
 
 from __future__ import annotations
@@ -34,8 +40,9 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .context import ContextError, push, start_cuda
+from .exporting import export_in_order, restore_gpuarray
 
-__all__ = ["context", "device"]
+__all__ = ["context", "device", "restore_gpuarray"]
 
 _this = sys.modules[__name__]
 
@@ -61,6 +68,7 @@ except drv.Error as error:
         f"and this process sees {drv.Device.count()}, numbered from 0"
     ) from error
 device = context.get_device()
+export_in_order()
 
 for _name in ("autoinit", "autoprimaryctx"):
     # Both are needed: `import pycuda.autoinit` reads the first, `pycuda.autoinit` the second.

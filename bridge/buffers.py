@@ -97,7 +97,8 @@ def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
 
 def _size(memory: Any, start: int) -> int:
     """Return the number of bytes from `start` to the end of the memory, or of its block."""
-    memory = getattr(memory, "memory", memory)  # of an `Allocation`
+    for _ in "Allocation", "View":  # to the block itself
+        memory = getattr(memory, "memory", memory)
     if isinstance(memory, MemoryPointer):
         return int(memory.mem.ptr + memory.mem.size) - start
     base, size = drv.mem_get_address_range(start)

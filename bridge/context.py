@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import inspect
 import os
 import sys
 import threading
@@ -27,9 +28,9 @@ import pycuda.driver as drv
 from pycuda import tools
 from pycuda.gpuarray import GPUArray
 
-from . import _core, _driver
-from ._driver import cuda_device, current_device, device_of_any, home_of
-from .errors import ContextError
+from . import _driver
+from ._driver import cuda_device, current_device, device_of_any, home_of, pointer_home
+from .errors import ContextError, named
 
 __all__ = ["ContextError", "cuda_device", "current_device", "primary_context"]
 
@@ -183,7 +184,8 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
         On entering, if this process was forked from one that had used CUDA.  On leaving, if
         PyCUDA's current context is not the one that was entered.
     TypeError
-        If `device` is not a device.
+        If `device` is not a device.  On decorating a generator function or a coroutine function,
+        since their bodies run after the call.
     ValueError
         On entering, if there is no such device.
 
@@ -206,6 +208,12 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return a function that calls `function` with the context current."""
+        refuse_late_body(
+            function,
+            "primary_context: the decorated function",
+            "write `with bridge.primary_context():` around its steps, without a yield or an await "
+            "inside, or decorate the functions that it calls",
+        )
 
         @functools.wraps(function)
         def inner(*args: Any, **keywords: Any) -> Any:
@@ -217,15 +225,28 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
         return inner
 
 
+def refuse_late_body(function: Any, subject: str, advice: str) -> None:
+    """Raise TypeError for a function whose body runs after the call."""
+    tests = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    for one in (function, getattr(function, "__call__", None)):  # noqa: B004
+        if any(test(one) for test in tests):
+            raise TypeError(
+                f"{subject} is {named(function)} {getattr(function, '__name__', '')!r} with a "
+                f"yield or an await, whose body runs after the call; {advice}"
+            )
+
+
 def keep(result: Any) -> None:
     """Let any thread free the memory of a GPUArray, or of those in a tuple, list or dict."""
+    from ._core import learn_memory  # which imports this module
+
     items = result.values() if type(result) is dict else result
     for item in items if type(result) in (dict, tuple, list) else (result,):
         if issubclass(type(item), GPUArray) and item.gpudata is not None:  # not a lazy proxy
             pointer = int(item.gpudata)
-            device_id, is_foreign = _core.pointer_home(pointer)
+            device_id, is_foreign = pointer_home(pointer)
             if device_id >= 0 and not is_foreign:
-                _core.learn_memory(item, pointer, device_id)
+                learn_memory(item, pointer, device_id)
 
 
 def _forget_after_fork() -> None:
@@ -245,7 +266,8 @@ def _finish() -> None:
         with suppress(drv.Error, ContextError), primary_context(device_id) as primary:
             for function in tools.context_dependent_memoized_functions:
                 # PyCUDA warns if its kernels are unloaded elsewhere.
-                function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
+                with suppress(AttributeError):
+                    function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
             if len(_known) == 1:  # a pool does not report its device
                 for found in gc.get_objects():
                     if type(found) is drv.DeviceMemoryPool:

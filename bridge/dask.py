@@ -21,7 +21,7 @@ from dask.sizeof import sizeof
 from distributed import WorkerPlugin, protocol
 from pycuda.gpuarray import GPUArray
 
-from ._core import pointer_home
+from ._driver import pointer_home
 from .arrays import address_of, as_cupy, as_pycuda
 from .context import ContextError, primary_context
 

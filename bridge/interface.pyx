@@ -8,8 +8,11 @@ Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport uint32_t, uint64_t
 
-from bridge._core cimport is_at_home, new_array
-from bridge._driver cimport PER_THREAD, Stream
+from bridge._core cimport new_array
+from bridge._driver cimport (
+    Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_at_home,
+)
+from bridge.streams cimport UNORDERED, handle_of, order
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,9 +24,8 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer
 from numpy.lib.stride_tricks import as_strided
 
-from ._core import pointer_home
+from ._driver import pointer_home
 from .errors import ContextError, kind, named
-from .streams import UNORDERED, handle_of, order
 
 # The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
@@ -123,17 +125,26 @@ cpdef import_array(array, stream, Stream waiter, int device_id, caller):
         raise no_array(array, caller)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return import_dlpack(array, stream, waiter, device_id, caller)
+    cdef Handle current = cuda_current()
     try:
         found = array.__cuda_array_interface__
     except AttributeError:
         raise no_array(array, caller) from None
+    stay(current)
     pointer, shape, strides, dtype, nbytes, awaited = read_interface(found, caller)
     check_device(pointer, f"{caller}: the array", device_id)
     if stream is not None:
         awaited = handle_of(stream, caller)
     if awaited is not None:
-        order(waiter, awaited, device_id)
+        order(waiter, awaited)
     return new_array(shape, dtype, strides, pointer, nbytes, array, device_id)
+
+
+cdef int stay(Handle current) noexcept:
+    """Make a context current again, if an exporter has switched the device."""
+    if cuda_current() != current:
+        cuCtxSetCurrent(current)
+    return 0
 
 
 cdef tuple HOST_TYPES = (
@@ -280,11 +291,13 @@ cdef struct ManagedTensor:  # the first fields of a DLManagedTensorVersioned
 
 cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     """Import through DLPack.  The exporter makes the stream that it receives wait for its work."""
+    cdef Handle current = cuda_current()
     holder = dlpack_device(array, caller)
+    stay(current)
     if holder is not None and holder != device_id:
         raise elsewhere(f"{caller}: the array", holder, device_id)
     if stream is not None:
-        order(waiter, handle_of(stream, caller), device_id)
+        order(waiter, handle_of(stream, caller))
         waiter = UNORDERED
     # PyTorch does not accept the per-thread stream: use a stream in between.
     between = cupy.cuda.Stream(non_blocking=True) if waiter == PER_THREAD else None
@@ -293,6 +306,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
         capsule = array.__dlpack__(stream=told, max_version=(1, 0))
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(stream=told)
+    stay(current)
     try:
         check_capsule(capsule, caller)
         result = cupy.from_dlpack(capsule)
@@ -300,7 +314,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
         capsule = None  # its destructor may run Python: do so while no error is pending
         raise
     if between:
-        order(waiter, told, device_id)
+        order(waiter, told)
     if holder is None:
         check_device(result.size and result.data.ptr, f"{caller}: the array", device_id)
     return result
@@ -319,6 +333,13 @@ cdef dlpack_device(array, caller):
             "memory (13) are accepted"
         )
     return device_id if where == CUDA else None
+
+
+cdef int mark_as_copied(capsule) except -1:
+    """Set the flag of a copy in a capsule whose version has flags."""
+    if PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        (<ManagedTensor *> PyCapsule_GetPointer(capsule, "dltensor_versioned")).flags |= IS_COPIED
+    return 0
 
 
 cdef int check_capsule(capsule, caller) except -1:

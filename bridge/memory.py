@@ -18,13 +18,12 @@ import cupy
 import pycuda.driver as drv
 from cupy.cuda import MemoryAsyncPool, MemoryPointer, MemoryPool, UnownedMemory
 
-from . import _core
-from ._core import allocate as take, keep_at_home, pointer_home
-from ._driver import cuda_device, current_device
+from ._core import allocate as take, keep_at_home, views_alive
+from ._driver import cuda_device, current_device, pointer_home
 from .context import ContextError, failure, primary_context, start_cuda
 from .errors import named
 from .interface import FAR
-from .streams import fence, is_capturing
+from .streams import PYCUDA, count_waiting, end_waiting, order
 
 _current_stream = cupy.cuda.get_current_stream
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
@@ -55,7 +54,7 @@ class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # t
 class Allocation(int):
     """A device address, for the ``gpudata`` of a `GPUArray`; `memory` owns the memory there."""
 
-    memory: Any = None  # a cupy.cuda.MemoryPointer
+    memory: Any = None  # a View of a cupy.cuda.MemoryPointer
 
     @property
     def gpudata(self) -> int:
@@ -183,10 +182,8 @@ def _allocate_from_pycuda(pool: Any, size: int, caller: str) -> Any:
         _pycuda_pools[pool] = device_id
     current = _current_stream(device_id)
     stream = current.ptr
-    if stream and not is_capturing(stream):
-        # Not `order`: the block's last user may have been another blocking stream.
-        fence(stream, 0, device_id)
-    owner = keep_at_home(block, device_id, 0, stream, (None, current))
+    order(stream, PYCUDA)  # one of them may be the block's last user
+    owner = keep_at_home(block, device_id, PYCUDA, stream, (current,))
     return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
 
 
@@ -247,7 +244,7 @@ def _raise_unless_out_of_memory(error: Any, caller: str) -> None:
 
 
 def _release_unused() -> None:
-    _core.end_waiting()
+    end_waiting()
     with primary_context():  # CuPy also allocates on threads without it
         for pool in _pools():
             if isinstance(pool, drv.DeviceMemoryPool):
@@ -285,11 +282,11 @@ def show_memory() -> None:
 
 
 def _report() -> str:
-    _core.end_waiting()
+    end_waiting()
     device_id = cupy.cuda.runtime.getDevice()
     available, total = map(_text, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
-    of_pycuda, of_cupy, waiting = _core.views_alive()
+    of_pycuda, of_cupy = views_alive()
     rows = [
         ("pool", "used", "unused", "held"),
         *map(_row, _pools()),
@@ -297,7 +294,7 @@ def _report() -> str:
         ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
         ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),
     ]
-    if waiting:
+    if waiting := count_waiting():
         rows.append(("dropped, but kept until a capture ends", waiting, "", ""))
     lines = ["{:<44}{:>12}{:>12}{:>12}".format(*row).rstrip() for row in rows]
     title = f"device {device_id}: {name}, {total}, of which {available} are free"

@@ -52,6 +52,15 @@ def _rows() -> Iterator[tuple[str, str]]:
 
     from .context import ContextError, current_device, start_cuda
 
+    exporting = sys.modules.get("bridge.exporting")
+    yield (
+        "GPUArray",
+        (
+            "exports in order (undo: bridge.autoinit.restore_gpuarray)"
+            if exporting and exporting.exports_in_order()
+            else "exports as PyCUDA does, without order (bridge.autoinit changes that)"
+        ),
+    )
     versions = _cuda_versions()
     yield "CUDA", ", ".join(f"{part} {x}.{y}" for part, (x, y) in versions.items())
     for conflict in conflicts(versions):

@@ -28,8 +28,8 @@ import pytools
 from pycuda import gpuarray
 from pycuda.tools import make_default_context
 
-from . import _core
 from .context import push
+from .exporting import export_in_order
 from .kernels import compiler
 from .kernels.function import Function
 from .kernels.module import SourceModule
@@ -67,6 +67,7 @@ def replace(pool: bool = False) -> None:
     drv.Context.push, drv.Context.pop = _push_counted, staticmethod(_pop_counted)
     drv.Context.detach = _detach_counted
     compiler.use_nvrtc()
+    export_in_order()
     pycuda.compiler.SourceModule = _SourceModule
     if pool:
         _use_pool()
@@ -179,37 +180,23 @@ class _SourceModule(SourceModule):
         return function
 
 
-class _Stream(drv.Stream):  # type: ignore[misc]
-    """A stream whose work is waited for, on the device, when memory of the pool is freed."""
-
-    def __init__(self, flags: int = 0) -> None:
-        super().__init__(flags)
-        _core.follow(self, _core.device_of_stream(self.handle)[1])
-
-    def __del__(self) -> None:
-        _core.unfollow(self)
-
-
 def _use_pool() -> None:
     """Make CuPy's pool the default of all functions that allocate GPUArrays.
 
     ``cuMemFree`` waits for all work on the device, so programs free arrays that streams still use.
-    A pool does not wait.  So when a block is freed, every stream waits here, on the device.
+    A pool does not wait, but blocks of `pycuda_allocator` do, on the device.
     """
     malloc, of_driver = pycuda_allocator(), drv.mem_alloc
 
     def allocate(size: int) -> Any:
         _note("allocations")
-        found = malloc(size)
-        found.memory = _core.keep_behind_all(found.memory, found.memory.device_id)
-        return found
+        return malloc(size)
 
     functions = [gpuarray.GPUArray.__init__, *vars(gpuarray).values()]
     for function in functions:
         if isinstance(function, FunctionType):
             for defaults in "__defaults__", "__kwdefaults__":
                 _replace_in(function, defaults, of_driver, allocate)
-    drv.Stream = _Stream
 
 
 def _replace_in(function: Any, defaults: str, old: Any, new: Any) -> None:

@@ -14,7 +14,7 @@ from pytools.prefork import ExecError
 
 from . import context
 from .arrays import call
-from .context import primary_context
+from .context import primary_context, refuse_late_body
 from .errors import kind, named
 from .kernels.arguments import check_dtype
 
@@ -26,7 +26,6 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     ----------
     func : callable
         Any function of GPUArrays, e.g. ``pycuda.cumath.exp`` or an ``ElementwiseKernel``.
-        Coroutines and generators are not supported, because their bodies run after the call.
 
     Returns
     -------
@@ -38,7 +37,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Raises
     ------
     TypeError
-        If `func` is not callable.  On a call, if an array has another dtype than an
+        If `func` is not callable, or is a generator function or a coroutine function, whose body
+        runs after the call.  On a call, if an array has another dtype than an
         ``ElementwiseKernel`` or a scan was made for.  A ``ReductionKernel`` stores no dtypes, so
         they are not checked.
     ContextError, TypeError, ValueError
@@ -56,9 +56,10 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     -----
     On a thread without a PyCUDA context, the primary context is current during the call.
     *Ownership:* as in `as_cupy`, a result keeps its `GPUArray` alive.
-    *Ordering:* work of `func` on PyCUDA's default stream, and on a stream passed as ``stream=``,
-    runs after the work queued on CuPy's current stream, and before later work there (rule:
-    `bridge.streams`).  Other streams are not ordered. *Cost:* one conversion per array.
+    *Ordering:* work of `func` on PyCUDA's streams runs after the work queued on CuPy's current
+    stream, and before later work there (rule: `bridge.streams`).  If a PyCUDA stream is passed as
+    ``stream=``, only that stream and the default stream are ordered. *Cost:* one conversion per
+    array.
     """
     if not callable(func):
         raise TypeError(
@@ -66,6 +67,9 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             "call it with the arrays"
         )
 
+    refuse_late_body(
+        func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"
+    )
     dtypes = _dtypes(func)
 
     @functools.wraps(func)

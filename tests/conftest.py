@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from gpus import count_gpus
 ROOT = Path(__file__).resolve().parents[1]
 GPUS = 0 if "hostcuda" in sys.modules else count_gpus()  # which counts the host driver's, too
 ON_GPU = GPUS > 0
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX takes the whole GPU
 
 if not ON_GPU:
     if os.environ.get("BRIDGE_REQUIRE_GPU") == "1":
@@ -67,6 +70,16 @@ def context() -> Any:
     # if that is imported before.
     cupy.cuda.get_cuda_path()
     return bridge.autoinit.context
+
+
+@pytest.fixture
+def pycudas_export() -> Iterator[None]:
+    """PyCUDA's own array interface, which names no stream."""
+    from bridge import exporting
+
+    exporting.restore_gpuarray()
+    yield
+    exporting.export_in_order()
 
 
 @pytest.fixture
@@ -158,25 +171,34 @@ class Latch:
         self._patience = np.int32(10_000_000 if ON_GPU else 100)
 
     @contextlib.contextmanager
-    def hold(self, stream: Any) -> Iterator[None]:
-        """Hold a PyCUDA or CuPy stream (None: the default one) during the block."""
+    def hold(self, stream: Any, seconds: float = 0) -> Iterator[None]:
+        """Hold a PyCUDA or CuPy stream (None: the default one) during the block.
+
+        With `seconds`, the latch opens by itself, and the host may wait.
+        """
         import cupy
         import pycuda.driver as drv
+
+        opener = threading.Timer(seconds, self._state.fill, [1])
 
         gc.disable()  # PyCUDA's memory in what an earlier test left would make the host wait
         self._state[:] = 0
         drv.Context.synchronize()
         self._launch(cupy, stream)
+        stream = None  # it may end in the block
+        if seconds and ON_GPU:  # on the host driver, who waits runs the kernel, which gives up
+            opener.start()
         try:
             yield
-            if ON_GPU:
+            if ON_GPU and not seconds:
                 time.sleep(0.001)  # what nothing holds up runs now, before the latch opens
             waited = bool(self._state[1])
         finally:
             self._state[0] = 1
+            opener.cancel()
             drv.Context.synchronize()
             gc.enable()
-        assert not waited, "the host waited for the stream"
+        assert seconds or not waited, "the host waited for the stream"
 
     def _launch(self, cupy: Any, stream: Any) -> None:
         if not isinstance(stream, cupy.cuda.Stream):
@@ -184,6 +206,8 @@ class Latch:
             return
         # PyCUDA cannot launch on a CuPy stream: hold one of its own, and make CuPy's wait.
         import pycuda.driver as drv
+
+        self._last = None  # when a stream ends, the default stream waits for it
 
         own = drv.Stream(1)
         self._function(self._pointer, self._patience, block=(1, 1, 1), stream=own)

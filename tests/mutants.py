@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-SCHEDULES = "import hostcuda; hostcuda.install(); import ordering; ordering.run({})"
+SCHEDULES = (
+    "import hostcuda; hostcuda.install(); import ordering; ordering.run({0}); "
+    "ordering.run({0}, kind=ordering.Unnamed)"
+)
 
 
 class Mutant(NamedTuple):
@@ -32,9 +35,22 @@ class Mutant(NamedTuple):
     test: str = ""
 
 
-BY_ARGUMENT = {
-    "handle": "test_run.py::test_a_block_is_reused_after_the_work_on_every_stream",
-    "theirs": "test_wrapping.py",
+ORDER, RELEASE, CAPTURES = (
+    "test_order.py::test_",
+    "test_release.py::test_",
+    "test_pipelines.py::test_",
+)
+# What the schedules do not do.
+BY_LINE = {
+    "fence(found.handle, 0)": ORDER + "a_new_stream_waits_for_the_default_one",
+    "order(consumer, here)": ORDER + "a_copy_is_exported_in_order",
+    "order(0 if can_wait else here, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
+    "order(consumer, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
+    "order(here, PYCUDA)  # CuPy copies": ORDER + "a_copy_is_exported_in_order",
+    "order(first, second)": "test_streams.py::test_wait_stream_orders_any_two_streams",
+    "fence(0, streams[index].handle)": ORDER
+    + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
+    "order(PYCUDA, 0)": ORDER + "pycuda_reads_what_cupy_wrote",
 }
 
 
@@ -62,74 +78,121 @@ def without_fences() -> dict[str, Mutant]:
     for file, text in SOURCES.items():
         for call in re.finditer(r"(?<=\n) +((?:order|fence)\().*", text):
             name = f"no fence: {file}, {call[0].strip()}, {len(found)}"
-            # Streams that the schedules have not.
-            argument = re.search(r"\b(?:handle|theirs)\b", call[0])
-            test = BY_ARGUMENT[argument[0]] if argument else ""
+            test = next((test for line, test in BY_LINE.items() if line in call[0]), "")
             found[name] = Mutant(file, call.start(1), call[1], "(", test)  # its arguments only
     return found
 
-
-RELEASE, STREAMS = "test_release.py::test_", "test_streams.py::test_"
-CAPTURES = "test_pipelines.py::test_"
 
 MUTANTS = {
     **without_fences(),
     **{
         f"no order at the end: {old}": mutant(old, new)
         for old, new in (
-            ("array.nbytes, current.ptr, waiter,", "array.nbytes, 0, 0,"),
-            ("nbytes, awaited, waiter, kept)\n    return", "nbytes, 0, 0, kept)\n    return"),
-            ('"], awaited, waiter, kept', '"], 0, 0, kept'),
-            ("keep_at_home(block, device_id, 0, stream,", "keep_at_home(block, device_id, 0, 0,"),
+            ("array.nbytes, here, waiter,", "array.nbytes, UNORDERED, UNORDERED,"),
+            ("nbytes, awaited, waiter, kept)\n    return", "nbytes, -1, -1, kept)\n    return"),
+            ('"], awaited, waiter, kept', '"], UNORDERED, UNORDERED, kept'),
+            (
+                "keep_at_home(block, device_id, PYCUDA, stream,",
+                "keep_at_home(block, device_id, -1, -1,",
+            ),
+            ("device_id, 0, 0, PYCUDA, None)", "device_id, 0, UNORDERED, UNORDERED, None)"),
         )
     },
-    "the default stream follows blocking ones by itself": mutant(
-        "    elif waiter:\n",
-        "    elif awaited:\n"
-        "        cuStreamGetFlags(awaited, &flags)\n"
-        "        if not flags & NON_BLOCKING:\n"
-        "            return 0\n"
-        "    elif waiter:\n",
+    "no order at the end: of what is exported": mutant(
+        "device_id, 0, PYCUDA, here, kept)",
+        "device_id, 0, UNORDERED, UNORDERED, kept)",
+        ORDER + "pycudas_block_is_reused_after_cupys_work",
     ),
-    "non-blocking streams follow the default one": mutant(
-        "if status or not flags & NON_BLOCKING:", "if True:"
+    "the default stream is not ordered with PyCUDA's side": mutant(
+        "        status = order_default(other, pycuda_waits)\n", "        pass\n"
     ),
-    "blocking streams follow every other": mutant(
-        "    if waiter and awaited:\n",
-        "    if waiter and awaited:\n"
-        "        cuStreamGetFlags(waiter, &flags)\n"
-        "        if not flags & NON_BLOCKING:\n"
-        "            return 0\n",
+    "non-blocking streams are not ordered with PyCUDA's side": mutant(
+        "            if status or handle == other:", "            if True:"
+    ),
+    "PyCUDA's side waits where it is to be waited for": mutant(
+        "            elif pycuda_waits:\n", "            elif True:\n"
+    ),
+    "PyCUDA's side is waited for where it is to wait": mutant(
+        "            elif pycuda_waits:\n", "            elif False:\n"
+    ),
+    "the default stream waits where it is to be waited for": mutant(
+        "fence(0, other) if default_waits else", "fence(0, other) if True else"
+    ),
+    "the default stream is waited for where it is to wait": mutant(
+        "fence(0, other) if default_waits else", "fence(0, other) if False else"
+    ),
+    "named streams are not ordered": mutant("else fence(waiter, awaited)", "else 0"),
+    "a stream that ends is forgotten": mutant(
+        "    if not forget(self, &found) or",
+        "    if True or",
+        ORDER + "a_stream_that_ends_leaves_its_work_ordered",
+    ),
+    "another capture's streams are drawn in": mutant(
+        "if capture_of(handle) != capture:",
+        "if False:",
+        ORDER + "in_a_capture_its_other_streams_are_ordered",
+    ),
+    "an owner on a thread's stream does not wait for blocking ones": mutant(
+        "        if of_thread:\n",
+        "        if False:\n",
+        ORDER + "cupys_block_is_reused_after_the_work_on_every_stream",
+    ),
+    "a block's next user does not wait for a blocking stream": mutant(
+        "    default_waits_for_blocking()\n    return order",
+        "    return order",
+        ORDER + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
     ),
     "a capture is like any other stream to the default one": mutant(
-        "elif is_capturing(waiter or awaited):", "elif False:"
+        "elif not is_capturing(waiter or awaited):", "elif True:"
     ),
     "a fence records nothing": mutant("status = cuEventRecord(event, awaited)", "pass"),
     "a fence is not waited for": mutant("status = cuStreamWaitEvent(waiter, event, 0)", "pass"),
     "the default stream does not wait for the release too": mutant(
-        "if not status and default_too:", "if False:"
+        "    elif user:\n        status = fence(0, user)", "    elif user:\n        pass"
+    ),
+    "the owner's stream does not wait for the release": mutant(
+        "        status = fence(owner, user)\n    return status", "        pass\n    return status"
     ),
     "a user needs no order": mutant("return user != 0 or (", "return ("),
-    "a non-blocking owner needs no order": mutant("or is_non_blocking(owner))", "or False)"),
+    "a non-blocking owner needs no order": mutant(
+        "or is_non_blocking(owner))",
+        "or False)",
+        "test_streams.py::test_which_releases_order_streams",
+    ),
     "an owner in a capture is like any other": mutant(
-        "(is_capturing(owner) or is_non", "(False or is_non"
+        "(is_capturing(owner) or is_non",
+        "(False or is_non",
     ),
     "unordered views are ordered at their end": mutant(
-        "if user < 0 or owner < 0:", "if False:", RELEASE + "an_unordered_view_keeps_no_streams"
+        "    if user == UNORDERED or owner == UNORDERED:\n        return False",
+        "    if False:\n        return False",
+        RELEASE + "an_unordered_view_keeps_no_streams",
     ),
-    "nothing stands in for the per-thread stream": mutant("if user == PER_THREAD:", "if False:"),
     "a release in a capture does not wait for its end": mutant(
-        "if captured or is_capturing(user) or is_capturing(owner):", "if False:"
+        "    if of_owner or of_user:\n", "    if False:\n"
     ),
-    "the stream that is current at the release may be captured": mutant(
-        "if captured or is_capturing(user)",
-        "if is_capturing(user)",
-        CAPTURES + "a_block_of_others_dropped_in_a_capture",
+    "a release is not ordered within the graph": mutant(
+        "elif owner != user and of_owner == of_user:", "elif False:"
     ),
-    "the stream that was current at the release may be captured": mutant(
-        "captured = captured or is_capturing(streams.kept[2].ptr)",
-        "pass",
-        CAPTURES + "what_waits_is_not_tried_beside_the_capture_that_made_it_wait",
+    "a release does not look for the capture of a blocking stream": mutant(
+        "        return CAPTURE_IMPLICIT\n    capture_of(0, &status)\n",
+        "        return CAPTURE_IMPLICIT\n",
+        CAPTURES + "a_block_stays_where_cuda_refuses_the_order",
+    ),
+    "a failed release frees at once": mutant(
+        "                    cuCtxSynchronize()",
+        "                    pass",
+        RELEASE + "a_block_whose_stream_was_destroyed_is_freed_after_its_work",
+    ),
+    "events of all devices are one": mutant(
+        "    cdef int device_id = device_of(cuda_current())  # events",
+        "    cdef int device_id = 0  #",
+        "test_streams.py::test_events_are_used_again_on_their_own_device",
+    ),
+    "an exporter may leave another device current": mutant(
+        "    if cuda_current() != current:\n        cuCtxSetCurrent(current)\n    return 0",
+        "    return 0",
+        "test_interface.py::test_an_exporter_that_switches_the_device_changes_nothing",
     ),
     "streams of two devices are not ordered": mutant(
         "runtime.streamWaitEvent(first, event.ptr)",
@@ -137,8 +200,8 @@ MUTANTS = {
         "test_devices.py::test_streams_of_two_devices_are_ordered",
     ),
     "a captured stream waits for one outside": mutant(
-        "if is_capturing(waiter) and not is_capturing(awaited):  # CUDA",
-        "if False:  # CUDA",
+        "is_outside = is_capturing(waiter) and not is_capturing(awaited)",
+        "is_outside = False",
         CAPTURES + "a_wait_for_what_is_outside_of_a_capture_is_refused",
     ),
     "the collector ends streams before the views that need them": mutant(
@@ -166,17 +229,18 @@ MUTANTS = {
         "return True",
         RELEASE + "memory_of_what_another_finalizer_saves_is_kept_and_let_go_later",
     ),
-    "what waits for a capture is not ordered then": mutant("heir.streams = view.streams", "pass"),
-    "what waits for a capture is freed in it": mutant("waiting.append(heir_of(view))", "pass"),
+    "what waits for a capture is not ordered then": mutant(
+        "heir.owner, heir.user, heir.kept = view.owner, view.user, view.kept",
+        "pass",
+        CAPTURES + "a_block_dropped_in_a_capture_is_not_reused_early",
+    ),
+    "what waits for a capture is freed in it": mutant(
+        "wait_for_end_of_capture(heir_of(view))", "pass"
+    ),
     "memory is freed before its streams are ordered": mutant(
-        "    try:\n        if view.streams is not None:",
-        "    try:\n        view.memory = view.source = None\n        if view.streams is not None:",
-    ),
-    "a stream's owner is not told of the user": mutant(
-        "return fence(owner, user, device_id, owner", "return fence(0, user, device_id, owner"
-    ),
-    "the default stream's pool is not told of the user": mutant(
-        "device_id, owner != 0 and user != 0)", "device_id, False)"
+        "    try:\n        if needs_order(view.owner, view.user):",
+        "    try:\n        view.memory = view.source = None\n"
+        "        if needs_order(view.owner, view.user):",
     ),
 }
 

@@ -56,6 +56,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     ),
 }
 WITH_HOST = [form for form in FORMS if not form.startswith("prepared")]  # which take no In and Out
+WITHOUT_STREAM = ["f", "launch", "prepared_call"]
 
 N = 16
 STEPS = 40
@@ -85,6 +86,7 @@ class Place(NamedTuple):
 
 
 DEFAULT = Place("pycuda", None, 0)
+EVERY = Place("pycuda", None, -2)  # all of PyCUDA's streams
 
 
 class Buffer:
@@ -107,7 +109,7 @@ class Buffer:
         """Note an array: when it goes, `covers` and the default stream wait for `user`."""
         self.array = array
         self.user = user
-        self.covers = {place.key for place in (DEFAULT, *covers) if user is not None}
+        self.covers = {place.key for place in (DEFAULT, EVERY, *covers) if user is not None}
         self.meet(array)
 
     def meet(self, array: Any) -> None:
@@ -323,7 +325,29 @@ class Schedule:
 
     def under(self, buffer: Buffer) -> Place:
         """Choose what CuPy's current stream may be in a call on a buffer."""
-        return self.place("cupy") if buffer.is_on_default else buffer.place.of_cupy
+        return self.place("cupy") if self.is_included(buffer) else buffer.place.of_cupy
+
+    # ---- what is told of streams; `Unnamed` tells nothing ----------------------------------------
+
+    def is_included(self, buffer: Buffer) -> bool:
+        """Tell whether a call that names no stream is in order with a buffer's work."""
+        return buffer.is_on_default
+
+    def named(self, stream: Any) -> dict[str, Any]:
+        """Return the argument that names a stream."""
+        return {"stream": stream}
+
+    def user(self, place: Place) -> Place:
+        """Return whose work the release of a view for a place waits for."""
+        return place
+
+    def first_place(self) -> Place:
+        """Choose where a new GPUArray of CuPy's pool is used."""
+        return DEFAULT
+
+    def inside(self) -> Any:
+        """Choose the stream on which a wrapped function works."""
+        return None
 
     def run_on(self, *places: Place, action: Any) -> Any:
         """Do something under the first place's stream, on a thread that knows all of them."""
@@ -371,7 +395,9 @@ class Schedule:
             array = self.run_on(
                 DEFAULT, action=lambda: gpuarray.GPUArray(N, np.int32, allocator=allocator)
             )
-            buffer = Buffer(kind, array, DEFAULT, DEFAULT)
+            of_cupy = kind == "from cupy's"  # which any PyCUDA stream may use
+            place = self.first_place() if of_cupy else DEFAULT
+            buffer = Buffer(kind, array, place, EVERY if of_cupy else DEFAULT)
         buffer.number = self.count = self.count + 1
         if buffer.place.library == "pycuda" and self.random.random() < 0.5:
             self.to_the_other(buffer)  # nothing was queued on the default stream in between
@@ -396,8 +422,10 @@ class Schedule:
     def _forget(self, buffer: Buffer) -> list[Any] | None:
         """Return what keeps a buffer's memory, ready to be let go of."""
         place, home = buffer.place, buffer.home
-        covered = buffer.user and buffer.user.key == place.key and home.key in buffer.covers
-        if not (place.key == home.key or covered):  # CuPy's own rule
+        is_of_pycuda = place.library == "pycuda" and place.stream is not PER_THREAD
+        users = (place.key, EVERY.key) if is_of_pycuda else (place.key,)
+        covered = buffer.user and buffer.user.key in users and home.key in buffer.covers
+        if not (home.key in users or covered):  # CuPy's own rule
             action = lambda: bridge.wait_stream(home.stream, place.stream)  # noqa: E731
             if not self.run_on(home, place, action=action):
                 return None
@@ -449,15 +477,15 @@ class Schedule:
         old, array = buffer.place, buffer.array
         if old.library == "cupy":
             new = self.place("pycuda")
-            action = lambda: bridge.as_pycuda(array, stream=new.stream)  # noqa: E731
+            action = lambda: bridge.as_pycuda(array, **self.named(new.stream))  # noqa: E731
             view = self.run_on(old, new, action=action)
         else:
             home = buffer.home.library == "cupy" and self.random.random() < 0.4
             new = buffer.home if home else self.place("cupy")
-            action = lambda: bridge.as_cupy(array, stream=old.stream)  # noqa: E731
+            action = lambda: bridge.as_cupy(array, **self.named(old.stream))  # noqa: E731
             view = self.run_on(new, old, action=action)
         if view is not None:
-            self._moved(buffer, "convert", new, view, new, old)
+            self._moved(buffer, "convert", new, view, self.user(new), old)
 
     def convert_unordered(self, buffer: Buffer) -> None:
         """Convert, and order the streams by hand."""
@@ -519,7 +547,7 @@ class Schedule:
                 return bridge.as_cupy(exporter, stream=old.of_cupy.stream)  # None says nothing
             if new.library == "cupy":
                 return bridge.as_cupy(exporter)
-            return bridge.as_pycuda(exporter, stream=new.stream)
+            return bridge.as_pycuda(exporter, **self.named(new.stream))
 
         view = self.run_on(new, old, action=action)
         if view is not None:
@@ -557,7 +585,7 @@ class Schedule:
         if buffer.is_on_default and home.library == "cupy" and part.size >= N // 2:
             action = lambda: bridge.as_pycuda(bridge.as_cupy(part))  # noqa: E731
             view = self.run_on(home, action=action)
-            self._moved(buffer, "slice, there and back", DEFAULT, view, DEFAULT, home)
+            self._moved(buffer, "slice, there and back", DEFAULT, view, EVERY, home)
             buffer.model = buffer.model[1:]
 
     # ---- kernels ---------------------------------------------------------------------------------
@@ -574,8 +602,15 @@ class Schedule:
         else:
             self.run_on(place, action=lambda: theirs(*args, block=BLOCK, stream=place.stream))
 
-    def _call(self, here: Place, name: str, *args: Any, forms: Any = tuple(FORMS)) -> bool:
-        """Run a kernel by the bridge, under a stream of CuPy's, on any stream."""
+    def _call(
+        self, here: Place, name: str, *args: Any, of: list[Buffer], forms: Any = tuple(FORMS)
+    ) -> bool:
+        """Run a kernel on buffers by the bridge, under a stream of CuPy's, on any stream.
+
+        A call that names a stream orders only that one, and CuPy's current stream.
+        """
+        if any(buffer.place.key != here.key for buffer in of):
+            forms = [form for form in forms if form in WITHOUT_STREAM]
         form = self.random.choice(forms)
         if form.startswith("launch"):  # on PyCUDA's own streams only
             there = self.place("pycuda", per_thread=False)
@@ -606,13 +641,14 @@ class Schedule:
 
     def read_by_call(self, buffer: Buffer, slot: Any) -> Any:
         args = slot, buffer.array, *self._numbers(buffer.model.size)
-        return slot if self._call(self.under(buffer), "copy", *args) else None
+        return slot if self._call(self.under(buffer), "copy", *args, of=[buffer]) else None
 
     def read_to_host(self, buffer: Buffer, slot: Any) -> Any:
         """Compute with an array of the host, which is there and back when the call returns."""
         host = np.arange(buffer.model.size, dtype=np.int32)
         args = drv.InOut(host), buffer.array, *self._numbers(host.size)
-        return host if self._call(self.under(buffer), "mix", *args, forms=WITH_HOST) else None
+        here = self.under(buffer)
+        return host if self._call(here, "mix", *args, of=[buffer], forms=WITH_HOST) else None
 
     def get(self, buffer: Buffer, slot: Any) -> Any:
         """Copy to the host as users do."""
@@ -639,7 +675,7 @@ class Schedule:
     def call(self, buffer: Buffer, value: Any) -> Any:
         """A function of either library, called through the bridge."""
         args = buffer.array, value, *self._numbers(buffer.model.size)
-        done = self._call(self.under(buffer), "step", *args)
+        done = self._call(self.under(buffer), "step", *args, of=[buffer])
         return 3 * buffer.model + value if done else None
 
     def mix(self, buffer: Buffer, value: Any) -> Any:
@@ -648,13 +684,14 @@ class Schedule:
         others = [
             one
             for one in self.buffers
-            if one is not buffer and (one.place.key == here.key or one.is_on_default)
+            if one is not buffer and (one.place.key == here.key or self.is_included(one))
         ]
         if not others:
             return None
         other = self.random.choice(others)
         size = min(buffer.model.size, other.model.size)
-        if not self._call(here, "mix", buffer.array, other.array, *self._numbers(size)):
+        args = buffer.array, other.array, *self._numbers(size)
+        if not self._call(here, "mix", *args, of=[buffer, other]):
             return None
         model = buffer.model.copy()
         model[:size] = 3 * model[:size] + other.model[:size]
@@ -665,7 +702,7 @@ class Schedule:
         """A function of an array and one of the host."""
         host = np.arange(value, value + buffer.model.size, dtype=np.int32)
         args = buffer.array, drv.In(host), *self._numbers(host.size)
-        done = self._call(self.under(buffer), "mix", *args, forms=WITH_HOST)
+        done = self._call(self.under(buffer), "mix", *args, of=[buffer], forms=WITH_HOST)
         return 3 * buffer.model + host if done else None
 
     def wrapped(self, buffer: Buffer, value: Any) -> Any:
@@ -676,8 +713,9 @@ class Schedule:
         args = value, *self._numbers(buffer.model.size)
 
         def work(*arrays: Any) -> None:
-            function(*(arrays or (array,)), *args, block=BLOCK)
+            function(*(arrays or (array,)), *args, block=BLOCK, stream=stream)
 
+        stream = self.inside()
         arrays = [array] * self.random.randrange(2)  # or it is known to the function anyway
         self.run_on(buffer.place, action=lambda: bridge.wrap_pycuda(work)(*arrays))
         return 3 * buffer.model + value
@@ -698,12 +736,12 @@ class Schedule:
         args = value, *self._numbers(buffer.model.size)
 
         def work() -> None:
-            view = bridge.as_pycuda(buffer.array, stream=there.stream)
+            view = bridge.as_pycuda(buffer.array, **self.named(there.stream))
             theirs(view, *args, block=BLOCK, stream=there.stream)
             same = weakref.ref(view)
             del view
             if same() is not None:  # the array was made from that one, which stays
-                bridge.as_cupy(same(), stream=there.stream)
+                bridge.as_cupy(same(), **self.named(there.stream))
 
         self.run_on(place, action=work)
         return 3 * buffer.model + value
@@ -775,7 +813,62 @@ def compute(array: Any, value: Any) -> None:
     cupy.add(array, value, out=array)
 
 
-def run(schedules: int, first: int = 0, pauses: list[int] | None = None) -> int:
+class Unnamed(Schedule):
+    """A random schedule in which no call names a stream, and PyCUDA works on any of its streams."""
+
+    MOVES: ClassVar[dict[str, int]] = {
+        "to_the_other": 6,
+        "export_plainly": 1,
+        "export": 4,
+        "wait": 2,
+        "slice": 2,
+        "slice_wrapped": 1,
+        "slice_there_and_back": 2,
+    }
+    WORK: ClassVar[dict[str, int]] = {
+        name: often for name, often in Schedule.WORK.items() if name not in ("graph", "replay")
+    }
+
+    def place(self, library: str, per_thread: bool = True) -> Place:
+        """Choose a stream; PyCUDA cannot launch on the per-thread one."""
+        return super().place(library, per_thread and library == "cupy")
+
+    def is_included(self, buffer: Buffer) -> bool:
+        """All of PyCUDA's streams are."""
+        return buffer.place.library == "pycuda"
+
+    def named(self, stream: Any) -> dict[str, Any]:
+        """Name none."""
+        return {}
+
+    def user(self, place: Place) -> Place:
+        """All of PyCUDA's streams, on its side."""
+        return EVERY if place.library == "pycuda" else place
+
+    def first_place(self) -> Place:
+        """Any stream of PyCUDA's."""
+        return self.place("pycuda")
+
+    def inside(self) -> Any:
+        """Any stream of PyCUDA's."""
+        return self.place("pycuda").stream
+
+    def _call(self, here: Place, name: str, *args: Any, of: Any, forms: Any = FORMS) -> bool:
+        forms = [form for form in forms if form in WITHOUT_STREAM]
+        return super()._call(here, name, *args, of=of, forms=forms)
+
+    def export_plainly(self, buffer: Buffer) -> None:
+        """Give a GPUArray to CuPy itself, which lets the host wait."""
+        if buffer.place.library == "pycuda":
+            array, convert = buffer.array, self.random.choice([cupy.asarray, cupy.from_dlpack])
+            old, new = buffer.place, self.place("cupy")
+            view = self.run_on(new, action=lambda: convert(array))
+            self._moved(buffer, convert.__name__, new, view, new, old)
+
+
+def run(
+    schedules: int, first: int = 0, pauses: list[int] | None = None, kind: type = Schedule
+) -> int:
     """Run schedules; return how many.  AssertionError at the first stale read."""
     kernels, threads = Kernels(), Threads(THREADS)
     gc.collect()
@@ -786,7 +879,7 @@ def run(schedules: int, first: int = 0, pauses: list[int] | None = None) -> int:
     try:
         for seed in range(first, first + schedules):
             try:
-                Schedule(seed, kernels, threads, pauses or PAUSES).run()
+                kind(seed, kernels, threads, pauses or PAUSES).run()
                 gc.collect()
                 assert not lost, f"a finalizer raised {lost[0].exc_value!r}"
             except Exception as error:
@@ -807,8 +900,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--schedules", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--unnamed", action="store_true", help="no call names a stream")
     options = parser.parse_args()
-    print(run(options.schedules, options.first), "schedules, no stale read")
+    kind = Unnamed if options.unnamed else Schedule
+    print(run(options.schedules, options.first, kind=kind), "schedules, no stale read")
     return 0
 
 

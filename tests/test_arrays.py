@@ -201,14 +201,45 @@ def test_the_way_back_ends_at_the_same_array(flags):
     assert bridge.as_cupy(bridge.as_pycuda(x, stream=stream), stream=stream) is x
     a = gpuarray.to_gpu(np.zeros((2, 3)))
     x = bridge.as_cupy(a, stream=stream)
-    assert bridge.as_pycuda(x) is a
     assert bridge.as_pycuda(x, stream=-1) is a
     if stream is not None:  # a view that tells a's pool of the work there
         for _ in range(3):
             view = bridge.as_pycuda(x, stream=stream)
             assert view.base.source is x
             x = bridge.as_cupy(view, stream=stream)
-        assert bridge.as_pycuda(x) is a
+
+
+def test_the_way_back_is_another_view_while_a_non_blocking_stream_is_alive(python):
+    """Its release lets CuPy's stream wait for the work there."""
+    done = python(
+        """
+        import cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        a = gpuarray.zeros((2, 3), np.float32)
+        x = bridge.as_cupy(a)
+        print(bridge.as_pycuda(x) is a)
+        stream = drv.Stream()
+        print(bridge.as_pycuda(x) is a)
+        stream = drv.Stream(1)
+        print(bridge.as_pycuda(x) is a)
+        del stream
+        print(bridge.as_pycuda(x) is a)
+        """
+    )
+    assert (done.stdout.split(), done.stderr) == (["True", "True", "False", "True"], "")
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_a_view_of_a_view_keeps_no_view_between(flags):
+    stream = drv.Stream(flags)
+    first = bridge.as_pycuda(cupy.arange(4))
+    array, gone = bridge.as_pycuda(first, stream=stream), []
+    for _ in range(100):
+        gone.append(weakref.ref(array))
+        array = bridge.as_pycuda(array, stream=stream)
+    assert [one() for one in gone] == [None] * 100
+    assert array.base.source is first
+    assert np.array_equal(array.get(), np.arange(4))
 
 
 def test_a_part_on_the_way_back_is_a_part():
@@ -273,12 +304,6 @@ def test_memory_of_any_owner_is_taken(owner):
     memory = cupy.cuda.UnownedMemory(x.data.ptr, x.nbytes, owner, 0)
     a = bridge.as_pycuda(cupy.ndarray(4, x.dtype, cupy.cuda.MemoryPointer(memory, 0)))
     assert np.array_equal(a.get(), np.arange(4))
-
-
-def test_a_view_between_default_streams_orders_none_at_its_end():
-    a, x = gpuarray.GPUArray(4, np.float32), cupy.zeros(4)
-    assert bridge.as_cupy(a).data.mem._owner.streams is None
-    assert bridge.as_pycuda(x).base.streams is None
 
 
 @pytest.mark.parametrize("shape", [(2,), (4,), (3, 4)], ids=str)
@@ -401,7 +426,6 @@ def test_memory_that_has_moved_is_another_view():
     one, other = drv.mem_alloc(40), drv.mem_alloc(40)
     a = gpuarray.GPUArray(10, np.float32, gpudata=Holder(one))
     x = bridge.as_cupy(a)
-    assert bridge.as_pycuda(x) is a
     a.gpudata.memory = other
     assert int(bridge.as_pycuda(x).gpudata) == int(one)
     assert bridge.as_cupy(a).data.ptr == int(other)

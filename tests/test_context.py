@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import textwrap
 
@@ -482,3 +483,62 @@ def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
     assert (done.returncode, done.stderr) == (0, "")
     wrong = order.index("pycuda.autoinit") < order.index("bridge.autoinit")
     assert ("ran before" in done.stdout) == wrong
+
+
+def test_a_context_that_cupy_makes_current_again_is_noticed(python):
+    """PyCUDA works in its own context then, and CuPy in the primary one."""
+    done = python(
+        """
+        import cupy, pycuda.driver as drv, bridge, bridge.autoinit
+        x = cupy.zeros(3)
+        own = drv.Device(0).make_context()
+        own.pop()
+        bridge.as_pycuda(x)
+        own.push()
+        cupy.cuda.Device(0).use()
+        try:
+            bridge.as_pycuda(x)
+        except bridge.ContextError as error:
+            print("is not the primary context" in str(error))
+        drv.Context.pop()
+        bridge.as_pycuda(x)
+        own.detach()
+        """
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_a_context_that_is_left_on_a_thread_is_popped_at_its_end(python):
+    done = python(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        import cupy, numpy as np, bridge, bridge.autoinit
+        from pycuda import gpuarray
+        enter = lambda: bridge.primary_context().__enter__()
+        with ThreadPoolExecutor(2, initializer=enter) as pool:
+            work = lambda i: float(bridge.as_cupy(gpuarray.to_gpu(np.full(4, i))).sum())
+            print(*pool.map(work, range(4)))
+        """
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.0 4.0 8.0 12.0\n", "")
+
+
+LATE = """
+def generator(): yield 1
+async def coroutine(): pass
+async def asynchronous_generator(): yield 1
+class Callable:
+    def __call__(self): yield 1
+"""
+
+
+@pytest.mark.parametrize("decorate", [bridge.primary_context(), bridge.wrap_pycuda])
+@pytest.mark.parametrize(
+    "name",
+    ["generator", "coroutine", "asynchronous_generator", "Callable()", "partial(generator)"],
+)
+def test_a_function_whose_body_runs_after_the_call_is_refused(name, decorate):
+    names = {"partial": functools.partial}
+    exec(LATE, names)
+    with pytest.raises(TypeError, match="with a yield or an await, whose body runs after the call"):
+        decorate(eval(name, names))

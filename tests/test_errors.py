@@ -319,7 +319,7 @@ wait_stream(Stream((0, -5)), None)
 wait_stream(None, Stream((0, 1 << 64)))
     TypeError: whose __cuda_stream__() returns (0, 18446744073709551616); None, a
 wait_stream(stream)
-    TypeError: wait_stream() missing 1 required positional argument: 'awaited'
+    TypeError: wait_stream() takes exactly 2 positional arguments (1 given)
 as_cupy_stream(-1)
     TypeError: as_cupy_stream: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 as_cupy_stream(0.0)

@@ -964,3 +964,11 @@ def test_out_is_copied_after_the_kernel(function):
     with cupy.cuda.Stream(non_blocking=True):
         function("copy")(drv.Out(target), cupy.asarray(source), np.int32(N), **ONE)
     assert (target == source).all()
+
+
+def test_a_table_is_made_once(module):
+    """Its memory would leak."""
+    table = module.get_function("fill")._declared
+    with contextlib.suppress(TypeError):
+        table.__init__("other", ())
+    assert table.name == "fill"

@@ -418,3 +418,39 @@ def test_a_freed_pointer_is_refused(convert):
     block.free()
     with pytest.raises(ValueError, match="unknown to CUDA; device memory that has not been freed"):
         convert(exporter)
+
+
+def test_an_exporter_that_switches_the_device_changes_nothing(python):
+    done = python(
+        """
+        import cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
+        from bridge import streams
+
+        class Exporter:
+            def __init__(self, array, stream):
+                self.array, self.stream = array, stream
+            @property
+            def __cuda_array_interface__(self):
+                cupy.cuda.Device(1).use()
+                return {**self.array.__cuda_array_interface__, "version": 3, "stream": self.stream}
+
+        class ByDlpack(Exporter):
+            def __dlpack_device__(self):
+                cupy.cuda.Device(1).use()
+                return self.array.__dlpack_device__()
+            def __dlpack__(self, **keywords):
+                capsule = self.array.__dlpack__(**keywords)
+                cupy.cuda.Device(1).use()
+                return capsule
+
+        x, stream = cupy.arange(3), cupy.cuda.Stream(non_blocking=True)
+        for kind in Exporter, ByDlpack:
+            for convert in bridge.as_cupy, bridge.as_pycuda:
+                with cupy.cuda.Stream(non_blocking=True):
+                    view = convert(kind(x, stream.ptr))
+                    print(view.get(), cupy.cuda.runtime.getDevice())
+                    bridge.wait_stream(stream, None)
+        """,
+        devices=2,
+    )
+    assert (done.stdout, done.stderr) == ("[0 1 2] 0\n" * 4, "")

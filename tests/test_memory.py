@@ -376,13 +376,13 @@ def test_a_pool_of_another_device(python):
             assert theirs.active_bytes == 0
         with bridge.primary_context(1), cupy.cuda.Device(1):
             block = bridge.pycuda_allocator()(100)
-            assert block.memory.device_id == 1
+            assert block.memory.memory.device_id == 1
             assert bridge.cupy_allocator(theirs)(100).device_id == 1
         allocate = bridge.pycuda_allocator()
         for device_id in (0, 1, 0, 1):
             with bridge.primary_context(device_id), cupy.cuda.Device(device_id):
-                assert allocate(100).memory.device_id == device_id
-        assert bridge.pycuda_allocator()(100).memory.device_id == 0
+                assert allocate(100).memory.memory.device_id == device_id
+        assert bridge.pycuda_allocator()(100).memory.memory.device_id == 0
         print("done")
         """,
         devices=2,

@@ -10,9 +10,10 @@ from conftest import ON_GPU
 from mutants import MUTANTS, SOURCES, Mutant, Workshop
 
 
-@pytest.mark.parametrize("first", range(0, 2000, 500))
-def test_random_schedules_give_the_serial_result(first):
-    assert ordering.run(500, first) == 500
+@pytest.mark.parametrize("kind", [ordering.Schedule, ordering.Unnamed])
+@pytest.mark.parametrize("first", [0, 500])
+def test_random_schedules_give_the_serial_result(first, kind):
+    assert ordering.run(500, first, kind=kind) == 500
 
 
 if not ON_GPU:  # there a missing fence is a stale read now and then, here each time

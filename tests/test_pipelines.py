@@ -367,7 +367,7 @@ def test_a_block_dropped_in_a_capture_is_not_reused_early(
             else:
                 cupy_stream.end_capture()
             assert pool.used_bytes() == 4096
-            convert_another(stream)
+            convert_another(drv.Stream(1))
             assert pool.used_bytes() == 0
             y = cupy.empty(N, np.int32)
             assert y.data.ptr == pointer
@@ -376,7 +376,7 @@ def test_a_block_dropped_in_a_capture_is_not_reused_early(
 
 
 def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
-    """Nothing tells of a blocking stream that is being captured elsewhere, but CUDA's error."""
+    """Since a blocking stream is being captured elsewhere; that capture goes on."""
     captured, stream, pool = cupy.cuda.Stream(), drv.Stream(1), cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
         x = cupy.zeros(N, np.int32)
@@ -388,8 +388,7 @@ def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
                 captured.begin_capture()
             del a, x
             assert pool.used_bytes() == 4096
-            with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
-                captured.end_capture()
+            captured.end_capture()
             convert_another(stream)
             assert pool.used_bytes() == 0
             y = cupy.empty(N, np.int32)
@@ -518,7 +517,7 @@ def test_a_block_of_others_dropped_in_a_capture(latch, put, non_blocking):
             del a, x
             cupy.add(y, 1, out=y)
         assert (y.get() == 1).all()
-        assert pool.used_bytes() == 2 * 4096
+        assert pool.used_bytes() == (1 if non_blocking else 2) * 4096
         convert_another(stream)
         assert pool.used_bytes() == 4096
 
@@ -527,17 +526,17 @@ def drop_in_a_capture(size, times=1):
     """Allocate, and drop where the blocks must wait."""
     stream = drv.Stream(1)
     views = [bridge.as_pycuda(cupy.empty(size, np.int8), stream=stream) for _ in range(times)]
-    with captured(cupy.cuda.Stream(non_blocking=True)):
+    with captured(bridge.as_cupy_stream(stream)):
         views.clear()
+    return stream
 
 
 def test_what_a_capture_held_back_is_let_go_and_shown(capsys):
     pool = DeviceMemoryPool()
     with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-        drop_in_a_capture(1 << 20)
+        stream = drop_in_a_capture(1 << 20)
     assert pool.active_bytes == 1 << 20
-    inside = cupy.cuda.Stream(non_blocking=True)
-    with captured(inside):
+    with captured(bridge.as_cupy_stream(stream)):
         bridge.show_memory()
     assert re.search(r"\ndropped, but kept until a capture ends +1\n", capsys.readouterr().out)
     assert pool.active_bytes == 1 << 20

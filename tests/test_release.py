@@ -134,7 +134,7 @@ def test_pycudas_block_is_not_reused_before_cupys_work(kind, latch, put):
     assert reuse_pycudas_block(bridge.as_cupy, CUPY_STREAMS[kind](), latch, put) == {1}
 
 
-def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put):
+def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put, pycudas_export):
     cupy_stream = CUPY_STREAMS["non-blocking"]()
     null = cupy.cuda.Stream.null
     assert reuse_pycudas_block(cupy.asarray, cupy_stream, latch, put, null.synchronize) == {7}
@@ -243,14 +243,12 @@ def test_a_plain_allocator_lets_the_block_go_too_early(cupy_kind, pycuda_kind, l
     assert read == ({1, 7} if early else {1})
 
 
-def test_work_beside_the_default_stream_needs_a_view(latch, put):
-    """A control: the pool cannot know of work on a stream that it was not told of."""
-    pool = cupy.cuda.MemoryPool()
+@pytest.mark.parametrize("pycuda_kind", PYCUDA_STREAMS)
+def test_work_on_any_stream_needs_no_view(pycuda_kind, latch, put):
+    pool, stream = cupy.cuda.MemoryPool(), PYCUDA_STREAMS[pycuda_kind]()
     allocate = bridge.pycuda_allocator(pool)
-    read, _ = reuse_of_cupys_pool(
-        allocate, pool, cupy.cuda.Stream.null, drv.Stream(1), latch, put, early=True
-    )
-    assert read == {1, 7}
+    found = reuse_of_cupys_pool(allocate, pool, cupy.cuda.Stream.null, stream, latch, put)
+    assert found == ({1}, True)
 
 
 @pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
@@ -485,7 +483,7 @@ WAYS = {
     "bridge.as_cupy(a)": "freed",
     "bridge.as_pycuda(bridge.as_cupy(a)[1:])": "freed",
     "bridge.as_pycuda(a, stream=stream)": "freed",
-    "cupy.asarray(a)": "lost",
+    "cupy.asarray(a)": "freed",
     "cupy.ndarray(a.shape, a.dtype, "
     "MemoryPointer(UnownedMemory(int(a.gpudata), a.nbytes, a), 0))": "lost",
     "gpuarray.GPUArray(a.shape, a.dtype, gpudata=int(a.gpudata), base=a)": "lost",
@@ -859,7 +857,8 @@ def test_memory_of_another_context_is_refused(second_context):
     second_context.pop()
     with pytest.raises(bridge.ContextError, match="the array was allocated in another context"):
         bridge.as_cupy(a)
-    assert cupy.asarray(a).data.ptr == int(a.gpudata)  # the control
+    with pytest.raises(bridge.ContextError, match="the array was allocated in another context"):
+        cupy.asarray(a)
     second_context.push()
     del a
     second_context.pop()
@@ -869,17 +868,17 @@ def test_a_stream_of_another_context_is_on_that_contexts_device(python):
     done = python(
         """
         import cupy, pycuda.driver as drv, bridge, bridge.autoinit
-        from bridge import _core
+        from bridge import streams
 
         other = drv.Device(1).make_context()
         stream = drv.Stream()
         drv.Context.pop()
         current = cupy.cuda.driver.ctxGetCurrent()
-        assert _core.device_of_stream(stream.handle) == (0, 1)
+        assert streams.device_of_stream(stream.handle) == (0, 1)
         assert cupy.cuda.driver.ctxGetCurrent() == current
         here = drv.Stream()
-        assert _core.device_of_stream(here.handle) == (0, 0)
-        assert _core.device_of_stream(0) == (0, -1)
+        assert streams.device_of_stream(here.handle) == (0, 0)
+        assert streams.device_of_stream(0) == (0, -1)
         other.push()
         del stream
         drv.Context.pop()
@@ -952,7 +951,8 @@ def test_an_unordered_view_keeps_no_streams(stream):
     with cupy.cuda.Stream(non_blocking=True):
         views = bridge.as_pycuda(cupy.zeros(3), stream=stream).base
         views_of_cupy = bridge.as_cupy(gpuarray.GPUArray(3, float), stream=stream).data.mem._owner
-    assert (views.streams is None) == (views_of_cupy.streams is None) == (stream == -1)
+    for view in (views, views_of_cupy):
+        assert ((view.owner, view.user) == (-1, -1)) == (stream == -1)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
@@ -1080,6 +1080,41 @@ def test_a_slice_of_another_streams_view_orders_the_release_too(told, latch, put
         return bridge.as_pycuda(bridge.as_cupy(whole, stream=-1))
 
     assert reuse_cupys_block(convert, cupy_stream, None, latch, put) == {1}
+
+
+def test_a_block_whose_stream_was_destroyed_is_freed_after_its_work(python):
+    """Its owner destroyed it too early, and nothing can be ordered with it."""
+    done = python(
+        """
+        import bridge, bridge.autoinit, conftest, cupy, numpy as np, pycuda.driver as drv
+        raw = []
+        def compile_kernel(source, name):
+            raw.append(drv.module_from_buffer(cupy.cuda.compiler.compile_using_nvrtc(source)[0]))
+            return raw[-1].get_function(name)
+        latch, put = conftest.Latch(compile_kernel), conftest.put.__wrapped__(compile_kernel)
+        class Stream:
+            handle = cupy.cuda.runtime.streamCreateWithFlags(1)
+            def __cuda_stream__(self):
+                return 0, self.handle
+        n, pool = 1000, cupy.cuda.MemoryPool()
+        sevens, ones, held = cupy.full(n, 7), cupy.ones(n, int), drv.Stream(1)
+        with cupy.cuda.using_allocator(pool.malloc):
+            x = cupy.zeros(n, int)
+            pointer = x.data.ptr
+            with latch.hold(held, 0.05):
+                a = bridge.as_pycuda(x, stream=Stream())
+                bridge.wait_stream(Stream(), held)
+                stream = cupy.cuda.Stream.null
+                cupy.cuda.runtime.memcpyAsync(pointer, sevens.data.ptr, 8 * n, 3, Stream.handle)
+                cupy.cuda.runtime.streamDestroy(Stream.handle)
+                del a, x
+                y = cupy.empty(n, int)
+                assert y.data.ptr == pointer
+                y.data.copy_from_device_async(ones.data, y.nbytes, stream)
+            print(set(y.get().tolist()))
+        """
+    )
+    assert (done.stdout, done.stderr) == ("{1}\n", "")
 
 
 @pytest.mark.parametrize("pooled", [False, True])

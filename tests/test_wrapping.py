@@ -284,3 +284,24 @@ def test_what_a_function_reads_is_ordered(latch):
         x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
         copy()
     assert (copied.get() == 7).all()
+
+
+def test_a_function_that_leaves_another_device_current_returns_its_result(python):
+    done = python(
+        """
+        import cupy, numpy as np, bridge, bridge.autoinit
+        from pycuda import gpuarray
+
+        @bridge.wrap_pycuda
+        def work(a):
+            result = a + 1
+            cupy.cuda.Device(1).use()
+            return result
+
+        with cupy.cuda.Stream(non_blocking=True):
+            print(work(cupy.zeros(3)))
+        print(cupy.cuda.runtime.getDevice())
+        """,
+        devices=2,
+    )
+    assert (done.stdout, done.stderr) == ("[1. 1. 1.]\n0\n", "")

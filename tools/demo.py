@@ -76,11 +76,12 @@ STEPS = [
         a, b = (gpuarray.to_gpu(np.zeros(1, np.float32)) for _ in range(2))
 
         slow.prepared_async_call((1, 1), (1, 1, 1), stream, a.gpudata)
-        stale = float(cupy.asarray(a)[0])
-        print(f"cupy.asarray reads {stale:g}, which is too early")
+        memory = cupy.cuda.UnownedMemory(int(a.gpudata), a.nbytes, a)  # the usual recipe
+        stale = float(cupy.ndarray(1, np.float32, cupy.cuda.MemoryPointer(memory, 0))[0])
+        print(f"UnownedMemory reads {stale:g}, which is too early")
 
         slow.prepared_async_call((1, 1), (1, 1, 1), stream, b.gpudata)
-        right = float(bridge.as_cupy(b, stream=stream)[0])
+        right = float(bridge.as_cupy(b)[0])  # so do cupy.asarray(b) and b + x
         print(f"bridge.as_cupy reads {right:g}")
         """,
         "stale == 0 and right == 1",

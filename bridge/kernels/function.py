@@ -38,9 +38,9 @@ class Function(Launcher):
     *Ownership:* a function keeps its module alive.  You can drop an array after the call.  Its
     memory is reused only after the kernel, in the order of CuPy's current stream.
     *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
-    GPUArrays and PyCUDA's memory, but not bare addresses, are also ordered with PyCUDA's default
-    stream (rule: `bridge.streams`).  The host does not wait, except that ``pycuda.driver.In``,
-    ``Out`` and ``InOut`` copy synchronously.
+    GPUArrays and PyCUDA's memory, but not bare addresses, are also ordered with all of PyCUDA's
+    streams, unless ``stream=`` names one (rule: `bridge.streams`).  The host does not wait, except
+    that ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of calling a `cupy.RawKernel`.
     """
 
@@ -219,5 +219,5 @@ def launch(
             "give a pycuda.driver.Stream, or none"
         )
     there = target or cupy.cuda.Stream.null
-    launcher = PycudaLauncher(function, target, table_of(args, "launch"))
+    launcher = PycudaLauncher(function, target, table_of(args, "launch"), stream is not None)
     launcher(*args, grid=grid, block=block, shared=shared, stream=there, strided=strided)

@@ -14,10 +14,12 @@ from libc.string cimport memcpy
 from cpython.ref cimport Py_TYPE, PyObject
 
 from bridge._core cimport (
-    View, array_data, array_dtype, data_device, data_pointer, is_at_home, is_c_contiguous,
-    is_f_contiguous, read,
+    View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
 )
-from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
+from bridge._driver cimport (
+    Handle, MOST_DEVICES, Stream, cuda_device, current_device, find, is_at_home,
+)
+from bridge.streams cimport PYCUDA, current_stream, handle_of, order
 
 import functools
 
@@ -30,11 +32,10 @@ from pycuda.gpuarray import GPUArray
 from .arguments import HOLDERS, is_of_pycuda, pack_argument
 from ..context import failure
 from ..interface import contiguity
-from ..memory import Allocation
 from .refusals import (
     REFUSALS, check_capture, explain, extent, no_texture_references, shared_bytes,
 )
-from ..streams import PYCUDA_STREAM, handle_of, order, seconds_between
+from ..streams import PYCUDA_STREAM, seconds_between
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -45,7 +46,6 @@ cdef int (*cuLaunchKernel)(
 ) noexcept nogil
 find("cuLaunchKernel", &cuLaunchKernel)
 
-cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef type ndarray = cupy.ndarray
 
 cdef frozenset holders = frozenset(HOLDERS)
@@ -100,10 +100,12 @@ cdef class Table:
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    def __init__(self, name, parameters, bint loose=False):
+    def __cinit__(self, name, parameters, bint loose=False):
         cdef Slot *slot
         self.name, self.parameters, self.loose = name, tuple(parameters), loose
         self.slots = <Slot *> calloc(len(parameters) + 1, sizeof(Slot))
+        if self.slots is NULL:
+            raise MemoryError
         for index, parameter in enumerate(parameters):
             slot = &self.slots[index]
             code, dtype, python = parameter.code(), parameter.dtype, int
@@ -239,8 +241,6 @@ cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
     if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
         return False
     pointer[0] = address
-    if type(memory) is Allocation and type(memory.memory) is not View:  # of `keep_behind_all`
-        call.of_others = True
     return is_at_home(<intptr_t> pointer[0], call.device_id)
 
 
@@ -275,7 +275,8 @@ cdef class Launcher:
 
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
-    cdef public bint overlaps  # launches of PyCUDA's memory are not ordered with CuPy
+    cdef public bint overlaps  # launches of PyCUDA's memory are ordered as PyCUDA's are
+    cdef bint of_all  # a stream that is given is not the only one that uses PyCUDA's memory
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
@@ -351,8 +352,9 @@ cdef class Launcher:
         """
         cdef Call call
         cdef int device_id = cuda_device()
-        cdef Stream here = cupy_current_stream(device_id).ptr
+        cdef Stream here = current_stream(device_id)
         cdef Stream there = here
+        cdef bint is_named = stream is not None and not self.of_all
         if stream is not None:
             there = handle_of(stream, self.name, may_be_unordered=False)
         call.device_id, call.stream, call.strided = device_id, there, strided
@@ -364,12 +366,15 @@ cdef class Launcher:
 
         for handler in handlers:
             handler.pre_call(None)
-        cdef bint alone = self.overlaps and isinstance(stream, PYCUDA_STREAM)
-        cdef bint with_cupy = here != there and (call.of_others or handlers or not alone)
-        if with_cupy:
-            order(there, here, device_id)
-        if call.of_pycuda and here:  # also order with PyCUDA's default stream
-            order(there, 0, device_id)
+        cdef bint as_pycuda = self.overlaps and not call.of_others and not handlers and (
+            isinstance(stream, PYCUDA_STREAM) or (stream is None and here == 0)
+        )
+        if not as_pycuda:
+            order(there, here)
+            if call.of_pycuda and not is_named:
+                order(there, PYCUDA)
+            elif handlers:  # which copy on the default stream
+                order(there, 0)
         if timed:
             if reason := failure():
                 raise drv.LaunchError(f"{self.name}: {reason}")
@@ -378,10 +383,12 @@ cdef class Launcher:
         self.launch(grid, block, shared, &call)
         if timed:
             runtime.eventRecord(end.ptr, there)
-        if with_cupy:
-            order(here, there, device_id)
-        if call.of_pycuda and here:
-            order(0, there, device_id)
+        if not as_pycuda:
+            order(here, there)
+            if call.of_pycuda and not is_named:
+                order(PYCUDA, there)
+            elif handlers:
+                order(0, there)
         for handler in handlers:
             if hasattr(handler, "post_call"):
                 handler.post_call(None)
@@ -425,8 +432,9 @@ cdef class PycudaLauncher(Launcher):
     cdef readonly object function
     cdef object stream  # PyCUDA's, or None
 
-    def __init__(self, function, stream, table):
+    def __init__(self, function, stream, table, is_named):
         self.name, self.function, self.stream, self._table = "launch", function, stream, table
+        self.of_all = not is_named
 
     def _allow(self, shared, device_id):
         """Return the bytes of shared memory; only a call of PyCUDA can raise the limit."""

@@ -74,6 +74,7 @@ struct Graph {
   };
   std::vector<Node> nodes;
   CUstreamCaptureMode mode;
+  cuuint64_t id;
   bool open = true, spoilt = false;
 };
 

@@ -267,8 +267,12 @@ CALL(cuCtxSetCurrent, (CUcontext handle), {
   if (handle) context_stack.push_back(handle);
 })
 
-CALL(cuCtxGetCurrent, (CUcontext *out),
-     { *out = context_stack.empty() ? nullptr : context_stack.back(); })
+// Without the lock: it never waits for another thread's call.
+API cuCtxGetCurrent(CUcontext *out) {
+  if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
+  *out = context_stack.empty() ? nullptr : context_stack.back();
+  return CUDA_SUCCESS;
+}
 CALL_ABOUT_CONTEXT(cuCtxGetDevice, (CUdevice *device), { *device = ctx->device; })
 CALL_ABOUT_CONTEXT(cuCtxGetFlags, (unsigned *flags), { *flags = ctx->flags; })
 CALL(cuCtxGetApiVersion, (CUcontext, unsigned *version), { *version = 3020; })

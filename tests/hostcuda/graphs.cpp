@@ -36,6 +36,7 @@ CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), {
   stream->graph = std::make_shared<Graph>();
   stream->began_here = true;
   stream->graph->mode = mode;
+  stream->graph->id = ++last_handle;
 })
 
 CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
@@ -59,16 +60,23 @@ CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
   graphs[*out] = graph;
 })
 
-CALL(cuStreamIsCapturing, (CUstream handle, CUstreamCaptureStatus *status), {
+// Asked about the default stream beside the capture of a blocking one, CUDA answers with the error
+// that work there would end in, and leaves the capture alone.
+API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
+                              CUgraph *, const CUgraphNode **, size_t *) {
+  ENTER;
   STREAM(stream, handle);
+  for (auto &t : stream->ctx->streams)
+    CHECK(!stream->legacy || !t->graph || !t->blocking(), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   *status = !stream->graph          ? CU_STREAM_CAPTURE_STATUS_NONE
             : stream->graph->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-})
+  if (id && stream->graph) *id = stream->graph->id;
+  return CUDA_SUCCESS;
+}
 
-API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *,
-                              CUgraph *, const CUgraphNode **, size_t *) {
-  return cuStreamIsCapturing(handle, status);
+API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+  return cuStreamGetCaptureInfo_v2(handle, status, nullptr, nullptr, nullptr, nullptr);
 }
 
 CALL(cuGraphInstantiateWithFlags, (CUgraphExec *out, CUgraph handle, unsigned long long), {

@@ -72,7 +72,9 @@ ORDERED = {("null", "None"), ("blocking", "None"), ("per-thread", "None"), ("nul
 
 @pytest.mark.parametrize("writer", PYCUDA_STREAMS)
 @pytest.mark.parametrize("reader", CUPY_STREAMS)
-def test_an_unfenced_read_is_right_only_where_streams_are_ordered(reader, writer, fill):
+def test_an_unfenced_read_is_right_only_where_streams_are_ordered(
+    reader, writer, fill, pycudas_export
+):
     array, stream = zeros(), PYCUDA_STREAMS[writer]()
     fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=stream)
     with CUPY_STREAMS[reader]():
@@ -420,8 +422,9 @@ def test_a_default_stream_copy_between_devices_waits_for_both(python):
         + """
 array = gpuarray.to_gpu(np.zeros(8, np.int32))
 fill(array, np.int32(7), block=(8, 1, 1))
+x = cupy.asarray(array)
 with cupy.cuda.Device(1):
-    print(cupy.array(cupy.asarray(array)).get()[0])
+    print(cupy.array(x).get()[0])
 """,
         devices=2,
     )

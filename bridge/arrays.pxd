@@ -1,0 +1,10 @@
+"""What ``exporting.pyx`` uses of the conversions."""
+
+from bridge._core cimport View
+from bridge._driver cimport Stream
+
+cdef tuple kept_streams(Stream current, stream)
+cdef view_in_cupy(
+    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered
+)
+cdef View memory_of(array, dict attributes, int device_id, caller)

@@ -1,0 +1,695 @@
+# cython: auto_pickle=False
+"""Streams of any library, and the ordering rule.
+
+The rule
+--------
+PyCUDA's side of a call is all of PyCUDA's streams.  ``stream=s`` makes it one stream, and
+``stream=-1`` orders nothing.
+
+``as_cupy(a)``: work queued on any PyCUDA stream runs before later work on CuPy's current stream.
+
+``as_pycuda(x)``: work queued on CuPy's current stream runs before later work on any PyCUDA stream.
+When the ``GPUArray`` is released, CuPy's stream waits for the work queued on PyCUDA's streams.
+
+The order is that of the moment of the call.  For work that is queued later, convert again, work on
+one stream, or use `wrap_pycuda`.
+
+How
+---
+An event recorded on the default stream comes after the work of all blocking streams, and their
+later work comes after a wait on it.  So one fence with the default stream covers PyCUDA's default
+stream and every ``pycuda.driver.Stream()``.  Non-blocking streams, ``Stream(1)``, need a fence each:
+`followed` has those
+that are alive.  If CuPy's current stream is the default stream, CUDA orders the
+blocking streams itself.  When a stream ends, the default stream waits for it, and stands for it
+from then on.  The host never waits.
+
+Captures
+--------
+While a stream is being captured, it is ordered only with the other streams of its capture, which
+CUDA calls dependencies of the graph.  A stream that is named must be one of these: otherwise the
+call raises, since CUDA would invalidate the graph.  While a blocking stream is being captured, CUDA
+accepts no work on the default stream.  Memory whose release would have to be ordered is kept until
+the capture ends.
+
+Source: CUDA Programming Guide, "Implicit Synchronization", "Default Stream" and "Cross-stream
+Dependencies and Events"; CUDA Driver API, cuStreamIsCapturing.
+"""
+
+cimport cython
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdint cimport intptr_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+
+from bridge._driver cimport *
+
+import gc
+from contextlib import suppress
+from operator import index
+
+import cupy
+import pycuda.driver as drv
+from cupy.cuda import driver, runtime
+from cupy_backends.cuda import stream as cupy_backend
+
+from .context import failure, primary_context
+from .errors import ContextError, kind, named
+
+# ---- handles -------------------------------------------------------------------------------------
+
+PYCUDA_STREAM = drv.Stream
+cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
+cdef enum:
+    LEGACY = 1  # cudaStreamLegacy: another name of handle 0
+    INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
+
+cdef str ACCEPTED = (
+    "None, a pycuda.driver.Stream, a cupy.cuda.Stream or an object whose __cuda_stream__() returns "
+    "(0, handle) is accepted; in conversions, -1 means 'do not order'"
+)
+
+# CuPy's C function for the handle: cupy.cuda.get_current_stream() takes 0.08 us more.
+ctypedef intptr_t (*StreamOfDevice)(int) except? -1
+cdef StreamOfDevice cupy_stream_on = <StreamOfDevice> PyCapsule_GetPointer(
+    cupy_backend.__pyx_capi__["get_stream_ptr"], b"intptr_t (int)"
+)
+
+
+cdef Stream current_stream(int device_id) except? -1:
+    """Return the handle of CuPy's current stream on a device."""
+    return cupy_stream_on(device_id)
+
+
+cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
+    """Return the handle of a stream on the current device; -1 for the int -1."""
+    if may_be_unordered and type(stream) is int and stream == UNORDERED:
+        return UNORDERED
+    cdef Stream handle = handle_anywhere(stream, f"{caller}: stream")
+    _, found = device_of_stream(handle)
+    if found >= 0 and found != (device_id := cuda_device()):
+        raise ContextError(
+            f"{caller}: stream is on device {found}, but device {device_id} is current; work under "
+            f"`with bridge.primary_context({found}):`, or order the two devices' streams by "
+            "bridge.wait_stream"
+        )
+    return handle
+
+
+cdef Stream handle_anywhere(stream, subject) except? -1:
+    """Return the handle of a stream on any device; 0 for the default stream."""
+    cdef Stream handle
+    if stream is None:
+        return 0
+    if isinstance(stream, PYCUDA_STREAM):
+        return stream.handle
+    if isinstance(stream, CUPY_STREAMS):
+        handle = stream.ptr
+    elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
+        handle = protocol_handle(stream, subject)
+    else:
+        raise TypeError(f"{subject} is {named(stream)}; {ACCEPTED}")
+    return 0 if handle == LEGACY else handle
+
+
+cdef Stream protocol_handle(stream, subject) except? -1:
+    answer = stream.__cuda_stream__()
+    try:
+        version, handle = map(index, answer)
+    except (TypeError, ValueError):
+        version, handle = -1, -1
+    if version != 0 or handle >> 63:  # negative, or wider than any handle
+        got = f"a {kind(stream)} whose __cuda_stream__() returns {answer!r}"
+        raise TypeError(f"{subject} is {got}; {ACCEPTED}")
+    return handle
+
+
+cpdef tuple device_of_stream(Stream handle):
+    """Return CUDA's status, and the id of the device that a stream was made on.
+
+    The id is -1 for the default streams, since every device has them.
+    """
+    cdef int state, status
+    cdef Handle context = NULL
+    if 0 <= handle <= PER_THREAD:
+        return 0, -1
+    status = cuStreamIsCapturing(handle, &state)
+    if not status:  # the next call crashes for a destroyed stream (H200, driver 580)
+        status = cuStreamGetCtx(handle, &context)
+    return status, (-1 if status else device_of_any(<intptr_t> context))
+
+
+cdef bint is_non_blocking(Stream handle) noexcept:
+    cdef unsigned flags = 0
+    return cuStreamGetFlags(handle, &flags) == 0 and flags & NON_BLOCKING != 0
+
+# ---- captures ------------------------------------------------------------------------------------
+
+cdef enum:
+    NO_CAPTURE = 0
+    INVALIDATED = 2  # CU_STREAM_CAPTURE_STATUS_INVALIDATED
+    OUTSIDE_OF_CAPTURE = -1  # ours: a captured stream cannot wait for one that is not captured
+
+cdef list waiting = []  # what cannot be released before a capture ends
+
+
+cpdef bint is_capturing(Stream handle) noexcept:
+    """Tell whether a stream is being captured into a graph; the default stream cannot be.
+
+    Also True if an error has invalidated the graph.  False for an invalid handle, since the next
+    call on the handle reports it.
+    """
+    return handle != 0 and capture_of(handle) != NO_CAPTURE
+
+
+cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
+    """Return the number of the capture that a stream is part of; NO_CAPTURE if there is none.
+
+    Asked about the default stream, `status` is CAPTURE_IMPLICIT while a blocking stream of the
+    context is being captured, and the stream cannot be used.  Asking is allowed.
+    """
+    cdef int state = 0, found
+    cdef uint64_t number = NO_CAPTURE
+    found = cuStreamIsCapturing(handle, &state)  # it knows destroyed streams (H200, driver 580)
+    if status is not NULL:
+        status[0] = found
+    if found or not state:
+        return NO_CAPTURE
+    if state == INVALIDATED or cuStreamGetCaptureInfo(handle, &state, &number, NULL, NULL, NULL):
+        return <uint64_t> -1
+    return number
+
+
+cdef bint may_wait(Stream current) noexcept:
+    """Tell whether the host may wait for the default stream, if CuPy's current one is `current`."""
+    cdef int status
+    capture_of(0, &status)
+    return not status and not is_capturing(current)
+
+
+cdef int wait_for_end_of_capture(value) except -1:
+    """Keep an object until a capture ends: at least until streams are next ordered."""
+    waiting.append(value)
+    return 0
+
+
+def end_waiting():
+    """Release what waited for the end of a capture; some of it may have to wait again."""
+    global waiting
+    waiting = []  # with the old list, its views are released
+
+
+def count_waiting():
+    """Return how many objects wait for the end of a capture."""
+    return len(waiting)
+
+# ---- fences --------------------------------------------------------------------------------------
+
+# Idle events.  A fence takes its event off the list: another thread or the garbage collector may
+# make a fence at the same time.
+cdef enum:
+    MOST_IDLE = 64  # per device; more are destroyed
+
+cdef Handle idle[MOST_DEVICES][MOST_IDLE]
+cdef int idle_count[MOST_DEVICES]
+
+
+cdef Handle take_event(int device_id) noexcept:
+    """Return an idle event of the current context; NULL if one must be created, or cannot be."""
+    cdef Handle event = NULL
+    if device_id >= 0 and idle_count[device_id]:
+        idle_count[device_id] -= 1
+        return idle[device_id][idle_count[device_id]]
+    cuEventCreate(&event, DISABLE_TIMING)
+    return event
+
+
+cdef int give_back(Handle event, int device_id, int status) noexcept:
+    """Keep an event for the next fence: CUDA read its state when the waits were queued."""
+    if not status and device_id >= 0 and idle_count[device_id] < MOST_IDLE:
+        idle[device_id][idle_count[device_id]] = event
+        idle_count[device_id] += 1
+    elif event is not NULL:
+        cuEventDestroy(event)
+    return status
+
+
+cpdef int fence(Stream waiter, Stream awaited) noexcept:
+    """Make a stream wait, on the device, for the work queued on another; return CUDA's status.
+
+    0 is the default stream of the current context.  The GIL is released, because CUDA waits if a
+    stream's queue is full.
+    """
+    cdef int device_id = device_of(cuda_current())  # events belong to a context
+    cdef Handle event = take_event(device_id)
+    cdef int status
+    with nogil:
+        status = cuEventRecord(event, awaited)
+        if not status:
+            status = cuStreamWaitEvent(waiter, event, 0)
+    return give_back(event, device_id, status)
+
+# ---- PyCUDA's streams ----------------------------------------------------------------------------
+
+cdef struct Followed:
+    PyObject *stream  # borrowed: `unfollow` removes it before it is freed
+    Stream handle
+    Handle context
+    bint is_blocking
+
+cdef Followed *followed = NULL  # those that are alive
+cdef Py_ssize_t followed_count = 0, followed_room = 0
+cdef Py_ssize_t non_blocking_count = 0
+cdef object stream_init = drv.Stream.__init__
+
+
+cdef Followed *follow(stream) except? NULL:
+    """Let the rule include a PyCUDA stream."""
+    global followed, followed_count, followed_room, non_blocking_count
+    cdef Followed *found
+    cdef Handle context = NULL
+    cdef Stream handle = stream.handle
+    if followed_count == followed_room:
+        followed_room = 2 * followed_room + 8
+        found = <Followed *> realloc(followed, followed_room * sizeof(Followed))
+        if found is NULL:
+            raise MemoryError
+        followed = found
+    found = &followed[followed_count]
+    if cuStreamGetCtx(handle, &context):
+        return NULL
+    found.stream, found.handle, found.context = <PyObject *> stream, handle, context
+    found.is_blocking = not is_non_blocking(handle)
+    followed_count += 1
+    non_blocking_count += not found.is_blocking
+    return found
+
+
+cdef bint forget(stream, Followed *found) noexcept:
+    """Remove a stream's record, and return it in `found`; False if there is none."""
+    global followed_count, non_blocking_count
+    cdef Py_ssize_t index
+    for index in range(followed_count - 1, -1, -1):  # the newest is likely
+        if followed[index].stream == <PyObject *> stream:
+            found[0] = followed[index]
+            followed_count -= 1
+            followed[index] = followed[followed_count]
+            non_blocking_count -= not found.is_blocking
+            return True
+    return False
+
+
+def count_followed():
+    """Return how many PyCUDA streams the rule includes beside the default stream."""
+    return followed_count
+
+
+cdef bint default_is_usable(Handle context) noexcept:
+    """Tell whether work may be queued on a context's default stream, if it is current."""
+    cdef int status
+    capture_of(0, &status)
+    return not status and cuda_current() == context
+
+
+def init_and_follow(self, *args, **keywords):
+    """Make a stream; a non-blocking one waits for the default stream, as blocking ones do.
+
+    The default stream may have waited for the last work on memory that is reused.
+    """
+    stream_init(self, *args, **keywords)
+    cdef Followed *found = follow(self)
+    if found is not NULL and not found.is_blocking and default_is_usable(found.context):
+        fence(found.handle, 0)
+
+
+def unfollow(self):
+    """Let the default stream wait for the work of a stream that ends."""
+    cdef Followed found
+    cdef Handle current = cuda_current()
+    if not forget(self, &found) or abandoned or device_of(found.context) < 0:
+        return
+    cuCtxSetCurrent(found.context)
+    if default_is_usable(found.context) and not is_capturing(found.handle):
+        fence(0, found.handle)
+    cuCtxSetCurrent(current)
+
+
+# A subclass would miss the streams of programs that have imported the name, or made some, earlier.
+drv.Stream.__init__, drv.Stream.__del__ = init_and_follow, unfollow
+for one in gc.get_objects():
+    if issubclass(type(one), drv.Stream):
+        with suppress(TypeError):  # its __init__ has not run
+            follow(one)
+one = None
+
+
+cdef Followed *take_followed(bint blocking, Py_ssize_t *count) noexcept:
+    """Return copies of the records of one kind, of the current context; the streams stay alive.
+
+    CUDA crashes for destroyed streams.
+    """
+    cdef Handle context = cuda_current()
+    cdef Py_ssize_t index
+    cdef Followed *found = <Followed *> malloc((followed_count + 1) * sizeof(Followed))
+    count[0] = 0
+    for index in range(followed_count if found is not NULL else 0):
+        if followed[index].is_blocking == blocking and followed[index].context == context:
+            found[count[0]] = followed[index]
+            Py_INCREF(<object> followed[index].stream)
+            count[0] += 1
+    return found
+
+
+cdef int drop_followed(Followed *found, Py_ssize_t count) noexcept:
+    cdef Py_ssize_t index
+    for index in range(count):
+        Py_DECREF(<object> found[index].stream)
+    free(found)
+    return 0
+
+# ---- the rule ------------------------------------------------------------------------------------
+
+
+cpdef int order(Stream waiter, Stream awaited) except -1:
+    """Apply the rule: later work on `waiter` runs after the work queued on `awaited`.
+
+    Either may be PYCUDA, or UNORDERED.  Other streams must be on the current device.
+    """
+    cdef int status = 0
+    if waiter == awaited or waiter == UNORDERED or awaited == UNORDERED:
+        return 0
+    if waiting and not (waiter > 0 and is_capturing(waiter)) and not (
+        awaited > 0 and is_capturing(awaited)
+    ):
+        end_waiting()
+    if waiter == PYCUDA:
+        status = order_pycuda(awaited, True)
+    elif awaited == PYCUDA:
+        status = order_pycuda(waiter, False)
+    elif waiter and awaited:
+        # CUDA would invalidate the graph.
+        is_outside = is_capturing(waiter) and not is_capturing(awaited)
+        status = OUTSIDE_OF_CAPTURE if is_outside else fence(waiter, awaited)
+    elif not is_capturing(waiter or awaited):
+        status = order_default(waiter or awaited, waiter == 0)
+    if status:
+        raise not_ordered(status, waiter, awaited)
+    return 0
+
+
+cdef int order_default(Stream other, bint default_waits) noexcept:
+    """Order a stream before or after the default stream, and so all blocking streams."""
+    cdef int status
+    capture_of(0, &status)
+    if status == CAPTURE_IMPLICIT and not is_non_blocking(other):
+        return 0  # CUDA's implicit order remains
+    if status:
+        return status
+    return fence(0, other) if default_waits else fence(other, 0)
+
+
+cdef int order_pycuda(Stream other, bint pycuda_waits, bint is_release=False) noexcept:
+    """Order a stream before or after all of PyCUDA's; return CUDA's status.
+
+    At a release, do not leave a stream out that is being captured: return CAPTURE_IMPLICIT.
+    """
+    cdef int status = 0, device_id
+    cdef uint64_t capture
+    cdef Handle event
+    cdef Followed *streams
+    cdef Stream handle
+    cdef Py_ssize_t index, count
+    if other == 0 and not non_blocking_count:
+        return 0
+    capture = capture_of(other, &status)
+    if status:  # the default stream, beside a capture; or the handle is invalid
+        return 0 if status == CAPTURE_IMPLICIT and not is_release else status
+    if other and capture == NO_CAPTURE:
+        status = order_default(other, pycuda_waits)
+    if status or not non_blocking_count:
+        return status
+    streams = take_followed(False, &count)
+    device_id = device_of(cuda_current())
+    event = take_event(device_id)
+    with nogil:
+        if pycuda_waits:
+            status = cuEventRecord(event, other)
+        for index in range(count):
+            handle = streams[index].handle
+            if status or handle == other:
+                continue
+            if capture_of(handle) != capture:
+                status = CAPTURE_IMPLICIT if is_release else 0
+            elif pycuda_waits:
+                status = cuStreamWaitEvent(handle, event, 0)
+            else:
+                status = cuEventRecord(event, handle)
+                if not status:
+                    status = cuStreamWaitEvent(other, event, 0)
+    give_back(event, device_id, status)
+    drop_followed(streams, count)
+    return status
+
+
+cdef int order_reuse() except -1:
+    """Let any PyCUDA stream use a block that CuPy's pool had for the default stream.
+
+    The block's last user may be a blocking stream.  CUDA lets others wait for it if the default
+    stream does.
+    """
+    default_waits_for_blocking()
+    return order(PYCUDA, 0)
+
+
+cdef int default_waits_for_blocking() noexcept:
+    """Queue a wait on the default stream for each of PyCUDA's blocking streams."""
+    cdef Followed *streams
+    cdef Py_ssize_t index, count
+    if followed_count == non_blocking_count or not default_is_usable(cuda_current()):
+        return 0
+    streams = take_followed(True, &count)
+    for index in range(count):
+        if not is_capturing(streams[index].handle):
+            fence(0, streams[index].handle)
+    return drop_followed(streams, count)
+
+
+cdef bint needs_order(Stream owner, Stream user) noexcept:
+    """Tell whether the owner's pool must wait for `user` when a view is released."""
+    if user == UNORDERED or owner == UNORDERED:
+        return False
+    if user == PYCUDA or owner == PYCUDA:
+        return user > 0 or owner > 0 or non_blocking_count > 0
+    # The block may belong to the default stream in the pool, whatever `owner` is.  While a stream
+    # is being captured, CUDA does not report its flags.
+    return user != 0 or (owner != 0 and (is_capturing(owner) or is_non_blocking(owner)))
+
+
+cdef int order_release(Stream owner, Stream user) noexcept:
+    """Make the owner's stream wait for the work queued on the user's; return CUDA's status.
+
+    The default stream waits as well: the block may be older than a switch of streams.  If a stream
+    is being captured, return an error of captures.
+    """
+    cdef int status = 0
+    cdef uint64_t of_owner = NO_CAPTURE, of_user = NO_CAPTURE
+    cdef bint of_thread
+    if owner > 0:
+        of_owner = capture_of(owner, &status)
+    if user > 0 and not status:
+        of_user = capture_of(user, &status)
+    if status:  # a stream was destroyed: do not use it
+        return status
+    if of_owner or of_user:
+        if owner == PYCUDA:  # within the graph
+            order_pycuda(user, True)
+        elif user == PYCUDA:
+            order_pycuda(owner, False)
+        elif owner != user and of_owner == of_user:
+            fence(owner, user)
+        return CAPTURE_IMPLICIT
+    capture_of(0, &status)
+    if status:
+        return status
+    # The per-thread handle may have meant another thread's stream.  If this thread's stream waited,
+    # the thread would end later.  So use the default stream: an event on it covers every thread's
+    # work, and a wait on it delays every thread's work (seen on an H200, driver 580).
+    of_thread = owner == PER_THREAD
+    if user == PER_THREAD:
+        user = 0
+    if owner == PER_THREAD or owner == user:
+        owner = 0
+    if owner == PYCUDA:
+        return order_pycuda(user, True, True)
+    if user == PYCUDA:
+        if of_thread:
+            default_waits_for_blocking()
+        status = order_pycuda(0, False, True)
+        user = 0
+    elif user:
+        status = fence(0, user)
+    if owner and not status:
+        status = fence(owner, user)
+    return status
+
+
+def not_ordered(int status, Stream waiter, Stream awaited):
+    """Return the error for a status of `order`."""
+    names = [
+        "PyCUDA's streams" if handle == PYCUDA else f"stream 0x{handle:x}"
+        for handle in (waiter, awaited)
+    ]
+    if status == OUTSIDE_OF_CAPTURE:
+        return ValueError(
+            f"{names[0]} cannot wait for {names[1]}, since only one of them is "
+            "being captured into a graph; order them before the capture begins, or order the "
+            "stream that the graph is launched on"
+        )
+    if status == CAPTURE_IMPLICIT:
+        return ValueError(
+            f"{names[0]} cannot wait for {names[1]}: a blocking stream is being captured into a "
+            "graph, and until the capture ends CUDA accepts no work on the default stream; capture "
+            "a non-blocking stream, or order the streams before the capture"
+        )
+    if reason := failure():
+        return ContextError(reason)
+    error = driver.CUDADriverError(status)
+    if status != INVALID_HANDLE:
+        return error
+    both = [handle for handle in (waiter, awaited) if handle != PYCUDA]
+    unknown = [handle for handle in both if device_of_stream(handle)[0]] or both
+    found = " or ".join([f"0x{handle:x}" for handle in unknown])
+    return ValueError(
+        f"stream {found} is unknown to CUDA; a stream of a device's primary context that has not "
+        f"been destroyed is accepted ({error})"
+    )
+
+# ---- public functions ----------------------------------------------------------------------------
+
+
+def seconds_between(begin, end):
+    """Wait for the second of two CuPy events; return the seconds between them."""
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
+
+
+def wait_stream(waiter, awaited, /):
+    """Make later work on one stream wait for the work queued on another.
+
+    Parameters
+    ----------
+    waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
+        None means the current device's default stream.  Other streams may be on any device.
+
+    Raises
+    ------
+    ContextError
+        If PyCUDA and CuPy do not share a primary context on this thread.
+    TypeError
+        If an argument is not a stream.
+    ValueError
+        If CUDA does not know a stream, or if `waiter` is being captured and `awaited` is not.  Also
+        if one is being captured and the other is the default stream.
+
+    Notes
+    -----
+    *Ownership:* none.
+    *Ordering:* later work on `waiter` runs after the work queued on `awaited`.  The host does not
+    wait.  If `awaited` is being captured, `waiter` joins the capture: make the captured stream wait
+    for `waiter` before the capture ends.
+    *Cost:* one event.
+    """
+    device_id = current_device()
+    first = handle_anywhere(waiter, "wait_stream: waiter")
+    second = handle_anywhere(awaited, "wait_stream: awaited")
+    # CUDA would invalidate the graph.  The default stream cannot take part in a capture.
+    leaves_capture = is_capturing(first) and not is_capturing(second)
+    if leaves_capture or (first == 0 and is_capturing(second)):
+        raise not_ordered(OUTSIDE_OF_CAPTURE, first, second)
+    found = [device_of_stream(handle)[1] for handle in (first, second)]
+    here, there = [device_id if device < 0 else device for device in found]
+    if here == there == device_id:
+        order(first, second)
+        return
+    try:
+        with primary_context(there):  # an event can only be recorded on its own device
+            event = cupy.cuda.Event(disable_timing=True)
+            runtime.eventRecord(event.ptr, second)
+        runtime.streamWaitEvent(first, event.ptr)
+    except runtime.CUDARuntimeError as error:
+        raise not_ordered(error.status, first, second) from error
+
+
+def as_cupy_stream(stream, /):
+    """Return a CuPy stream over a stream of PyCUDA or of any other library.
+
+    Parameters
+    ----------
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
+        None means PyCUDA's default stream, which is CuPy's null stream.
+
+    Returns
+    -------
+    cupy.cuda.Stream
+        The same CUDA stream.  A CuPy stream is returned as it is.
+
+    Raises
+    ------
+    ContextError
+        If PyCUDA and CuPy do not share a primary context on this thread, or `stream` is not on the
+        current device.
+    TypeError
+        If `stream` is not a stream.
+
+    Notes
+    -----
+    *Ownership:* the result keeps `stream` alive. *Ordering:* none. *Cost:* one CuPy object.
+    """
+    return cupy_stream(stream, "as_cupy_stream")
+
+
+class External:
+    """A handle, as `cupy.cuda.Stream.from_external` accepts it."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
+cdef cupy_stream(stream, caller):
+    device_id = current_device()
+    handle = handle_of(stream, caller, may_be_unordered=False)
+    if isinstance(stream, CUPY_STREAMS):
+        return stream
+    if handle == 0:
+        return cupy.cuda.Stream.null
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        result = cupy.cuda.Stream.from_external(External(handle))
+    else:  # CuPy 13
+        result = cupy.cuda.ExternalStream(handle, device_id)
+    result.foreign = stream  # kept alive
+    return result
+
+
+def pycuda_stream_of(stream):
+    """Return the ``pycuda.driver.Stream`` that `stream` is or wraps; None if there is none."""
+    found = getattr(stream, "foreign", stream)
+    return found if isinstance(found, PYCUDA_STREAM) else None
+
+
+def use_stream(stream, /):
+    """Run CuPy on a given stream: ``with use_stream(s):``.
+
+    With a PyCUDA stream, CuPy's operations and launches ``f(..., stream=s)`` run in order without
+    fences.  Both can then be captured into one CUDA graph.  Parameters, result and errors are those
+    of `as_cupy_stream`.  The result is a CuPy stream, which is a context manager.
+
+    Notes
+    -----
+    *Ownership:* the result keeps `stream` alive.
+    *Ordering:* entering and leaving order nothing.  For earlier work on another stream, call
+    `wait_stream`. *Cost:* that of `as_cupy_stream`.
+    """
+    return cupy_stream(stream, "use_stream")

@@ -1,0 +1,664 @@
+"""PyCUDA's side of every call is all of PyCUDA's streams: programs that never write ``stream=``."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import weakref
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from conftest import ON_GPU
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, UNORDERED, copy_kernel, every_pair
+
+import bridge
+import bridge.autoinit
+from bridge import exporting, streams
+
+assert copy_kernel  # a fixture
+N = 1000
+WAIT = 0.02  # seconds, for consumers that let the host wait
+alive = pytest.mark.parametrize("alive", [0, 2, 5], ids="{} other streams".format)
+
+
+@pytest.fixture
+def others(alive):
+    """Streams that are alive, and have nothing to do."""
+    return [drv.Stream(1 - i % 2) for i in range(alive)]
+
+
+def zeros():
+    return gpuarray.to_gpu(np.zeros(N, np.int32))
+
+
+def full(value):
+    return cupy.asarray(np.full(N, value, np.int32))
+
+
+def copy_of(x):
+    """Queue a copy on CuPy's current stream."""
+    copy = cupy.empty(N, np.int32)
+    copy.data.copy_from_device_async(x.data, x.nbytes, cupy.cuda.get_current_stream())
+    return copy
+
+
+def values(x):
+    return set(x.get().tolist())
+
+
+# ---- from PyCUDA to others -----------------------------------------------------------------------
+
+READS = {  # each reads `a` on CuPy's current stream; the host waits in all but the first two
+    "as_cupy(a)": lambda a, zero: copy_of(bridge.as_cupy(a)),
+    "as_cupy(memory)": lambda a, zero: copy_of(bridge.as_cupy(a.gpudata, shape=N, dtype="i4")),
+    "asarray": lambda a, zero: copy_of(cupy.asarray(a)),
+    "a + x": lambda a, zero: a + zero,
+    "x + a": lambda a, zero: zero + a,
+    "multiply": lambda a, zero: cupy.multiply(a, 1),
+    "from_dlpack": lambda a, zero: copy_of(cupy.from_dlpack(a)),
+}
+NO_WAIT = list(READS)[:2]
+
+
+@alive
+@every_pair
+@pytest.mark.parametrize("read", READS)
+def test_what_pycuda_wrote_is_read(read, cupy_kind, pycuda_kind, others, latch, put):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    a, zero = zeros(), full(0)
+    READS[read](a, zero)  # what is compiled and allocated at the first time
+    with latch.hold(pycuda_stream, 0 if read in NO_WAIT else WAIT), cupy_stream:
+        put(a.gpudata, N, 7, pycuda_stream)
+        result = READS[read](a, zero)
+    assert values(result) == {7}
+
+
+@every_pair
+@pytest.mark.parametrize("read", list(READS)[2:])
+def test_pycudas_own_export_is_stale_or_refused(
+    read, cupy_kind, pycuda_kind, latch, put, pycudas_export
+):
+    """The control."""
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    stale = (cupy_kind, pycuda_kind) in UNORDERED
+    a, zero = zeros(), full(0)
+    if read == "from_dlpack":
+        with pytest.raises(ValueError, match="DLPack"):
+            READS[read](a, zero)
+        return
+    READS[read](a, zero)
+    with latch.hold(pycuda_stream), cupy_stream:
+        put(a.gpudata, N, 7, pycuda_stream)
+        result = READS[read](a, zero)
+        if stale:
+            cupy_stream.synchronize()
+    assert values(result) == ({0} if stale else {7})
+
+
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_a_copy_is_exported_in_order(kind, latch, put):
+    """It is made on CuPy's current stream, after PyCUDA's work, and the consumer waits for it."""
+    a, stream, here = zeros(), drv.Stream(1), CUPY_STREAMS[kind]()
+    consumer = cupy.cuda.Stream(non_blocking=True)
+    with here:
+        a.__dlpack__(stream=consumer.ptr, copy=True)
+    with latch.hold(stream, WAIT):
+        put(a.gpudata, N, 7, stream)
+        with here:
+            capsule = a.__dlpack__(stream=consumer.ptr, copy=True, max_version=(1, 0))
+        with consumer:
+            x = cupy.from_dlpack(capsule)
+            result = copy_of(x)
+    assert x.data.ptr != int(a.gpudata)
+    assert values(result) == {7}
+    with pytest.raises(BufferError, match="exports a copy"):
+        bridge.as_cupy(Capsule(a.__dlpack__(copy=True, max_version=(1, 0))))
+
+
+class Capsule:
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+EXPORTS = {  # keywords, and what comes: a capsule's name or an error
+    "": "dltensor",
+    "stream=None": "dltensor",
+    "stream=-1": "dltensor",
+    "stream=1": "dltensor",
+    "stream=2": "dltensor",
+    "max_version=(0, 8)": "dltensor",
+    "max_version=(1, 0)": "dltensor_versioned",
+    "max_version=(1, 1)": "dltensor_versioned",
+    "dl_device=(2, 0)": "dltensor",
+    "dl_device=(1, 0)": "dltensor",
+    "dl_device=(1, 0), copy=False": "ValueError",
+    "dl_device=(2, 7)": "BufferError",
+    "copy=False": "dltensor",
+    "copy=True": "dltensor",
+    "stream=0": "ValueError",
+    "stream=-2": "ValueError",
+    "stream='1'": "TypeError",
+    "stream=True": "TypeError",
+}
+
+
+@pytest.mark.parametrize("keywords", EXPORTS)
+def test_what_the_standard_asks_of_a_producer(keywords):
+    a = zeros()
+    assert tuple(a.__dlpack_device__()) == (2, 0)
+    try:
+        found = repr(eval(f"a.__dlpack__({keywords})")).split('"')[1]
+    except (BufferError, TypeError, ValueError) as error:
+        found = type(error).__name__
+    assert found == EXPORTS[keywords]
+
+
+@pytest.mark.parametrize("dtype", [np.dtype([("x", "f4")]), np.dtype("S3")], ids=str)
+def test_a_dtype_that_dlpack_has_not_is_a_buffer_error(dtype):
+    with pytest.raises((BufferError, TypeError), match="dtype"):
+        gpuarray.GPUArray(3, dtype).__dlpack__()
+
+
+def test_arrays_of_any_layout_are_exported():
+    host = np.arange(24.0).reshape(2, 3, 4)
+    a = gpuarray.to_gpu(host)
+    for part in (a, a.T, a[1:], a[:, ::2], a[..., 0], a[::-1] if False else a, a[0, 0, 0]):
+        for convert in (cupy.asarray, cupy.from_dlpack):
+            x = convert(part)
+            assert (x.shape, x.strides) == (part.shape, part.strides) or not x.ndim
+            assert np.array_equal(x.get(), bridge.as_cupy(part).get())
+    empty = gpuarray.GPUArray((0, 5), np.float32)
+    assert cupy.from_dlpack(empty).shape == (0, 5)
+    assert empty.__cuda_array_interface__["data"] == (0, False)
+
+
+def test_the_export_keeps_the_array_and_lets_it_go():
+    pool = DeviceMemoryPool()
+    for convert in (cupy.asarray, cupy.from_dlpack):
+        x = convert(gpuarray.GPUArray(N, np.int32, allocator=pool.allocate))
+        gc.collect()
+        assert pool.active_bytes == 4 * N
+        del x
+        assert pool.active_bytes == 0
+
+
+def test_pycudas_export_can_be_restored_and_replaced(capsys):
+    a = zeros()
+    bridge.show_config()
+    assert "exports in order" in capsys.readouterr().out
+    bridge.autoinit.restore_gpuarray()
+    bridge.autoinit.restore_gpuarray()
+    assert a.__cuda_array_interface__["stream"] is None
+    assert not hasattr(a, "__dlpack__")
+    bridge.show_config()
+    assert "exports as PyCUDA does" in capsys.readouterr().out
+    exporting.export_in_order()
+    exporting.export_in_order()
+    assert a.__cuda_array_interface__["stream"] == 1
+    assert hasattr(a, "__dlpack__")
+
+
+def numba_copy(package, a):
+    numba = package("numba.cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)
+        view = numba.as_cuda_array(a)
+        copied = numba.device_array(N, np.int32)
+        copied.copy_to_device(view)
+    return set(copied.copy_to_host().tolist())
+
+
+def torch_copy(package, a):
+    return set(package("torch").from_dlpack(a).clone().cpu().tolist())
+
+
+def torch_copy_on_a_stream(package, a):
+    torch = package("torch")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return set(torch.from_dlpack(a).clone().cpu().tolist())
+
+
+def jax_copy(package, a):
+    jax = package("jax")
+    package("jax.numpy")
+    return set(np.asarray(jax.dlpack.from_dlpack(a) + 0).tolist())
+
+
+def cuda_core_copy(package, a):
+    """Of the array interface, read by `cuda.core`: its stream waits by an event."""
+    package("cuda.core")
+    utils = package("cuda.core.utils")
+    core = package("cuda.core")
+    device = core.Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    view = utils.StridedMemoryView.from_any_interface(a, stream_ptr=int(stream.handle))
+    copied = cupy.empty(N, np.int32)
+    cupy.cuda.runtime.memcpyAsync(copied.data.ptr, view.ptr, copied.nbytes, 3, int(stream.handle))
+    stream.sync()
+    return values(copied)
+
+
+CONSUMERS = [torch_copy, torch_copy_on_a_stream, jax_copy, numba_copy, cuda_core_copy]
+
+
+@pytest.mark.parametrize("pycuda_kind", PYCUDA_STREAMS)
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_other_libraries_read_what_pycuda_wrote(gpu, package, consumer, pycuda_kind, latch, put):
+    stream, a = PYCUDA_STREAMS[pycuda_kind](), zeros()
+    assert consumer(package, a) == {0}
+    for _ in range(3):
+        a.fill(0)
+        with latch.hold(stream, WAIT):
+            put(a.gpudata, N, 7, stream)
+            assert consumer(package, a) == {7}
+
+
+@every_pair
+def test_what_a_wrapped_function_writes_is_read(cupy_kind, pycuda_kind, latch, put):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    x, b = full(0), zeros()
+
+    @bridge.wrap_pycuda
+    def work(a):
+        put(a.gpudata, N, 7, pycuda_stream)
+        put(b.gpudata, N, 8, pycuda_stream)
+        return b
+
+    with latch.hold(pycuda_stream), cupy_stream:
+        y = work(x)
+        result = copy_of(x), copy_of(y)
+    assert [values(found) for found in result] == [{7}, {8}]
+
+
+def test_pycudas_own_launches_stay_as_they_are(put, latch):
+    """They read the address from the array interface, and nothing there waits for other streams."""
+    held, stream, a = drv.Stream(1), drv.Stream(1), zeros()
+    used = compile_add()
+    with latch.hold(held):
+        put(a.gpudata, N, 0, held)
+        used(a, block=(N, 1, 1), stream=stream)
+        stream.synchronize()
+        assert "_bridge_users" not in vars(a)
+        used(a, block=(N, 1, 1))
+        cupy.cuda.Stream.null.synchronize()
+
+
+def compile_add():
+    source = 'extern "C" __global__ void add(int *x) { x[threadIdx.x] += 1; }'
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(source)
+    function = drv.module_from_buffer(image).get_function("add")
+    function(zeros(), block=(N, 1, 1))  # loaded before a latch holds it up
+    return function
+
+
+# ---- from CuPy to PyCUDA -------------------------------------------------------------------------
+
+CONVERSIONS = {
+    "as_pycuda(x)": lambda x: bridge.as_pycuda(x),
+    "as_pycuda(a)": lambda x: bridge.as_pycuda(bridge.as_pycuda(x, stream=-1)),
+    "of an exporter": lambda x: bridge.as_pycuda(Exporter(x, cupy.cuda.get_current_stream())),
+}
+
+
+class Exporter:
+    def __init__(self, array, stream):
+        self.__cuda_array_interface__ = {
+            **array.__cuda_array_interface__,
+            "version": 3,
+            "stream": stream.ptr or 1,
+        }
+
+
+@alive
+@every_pair
+@pytest.mark.parametrize("convert", CONVERSIONS)
+def test_pycuda_reads_what_cupy_wrote(convert, cupy_kind, pycuda_kind, others, latch, copy_kernel):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    x, sevens, copy = full(0), full(7), zeros()
+    with latch.hold(cupy_stream), cupy_stream:
+        x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
+        a = CONVERSIONS[convert](x)
+        copy_kernel(copy.gpudata, a.gpudata, pycuda_stream)
+    assert values(copy) == {7}
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+
+@alive
+@every_pair
+def test_cupys_block_is_reused_after_the_work_on_every_stream(
+    cupy_kind, pycuda_kind, others, latch, put
+):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    ones, pool = full(1), cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
+        x = cupy.zeros(N, np.int32)
+        pointer = x.data.ptr
+        with latch.hold(pycuda_stream):
+            a = bridge.as_pycuda(x)
+            put(a.gpudata, N, 7, pycuda_stream)
+            del a, x
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y.data.copy_from_device_async(ones.data, y.nbytes, cupy_stream)
+        assert values(y) == {1}
+
+
+@pytest.mark.parametrize("convert", [bridge.as_cupy, cupy.asarray, cupy.from_dlpack])
+@every_pair
+def test_pycudas_block_is_reused_after_cupys_work(convert, cupy_kind, pycuda_kind, latch, put):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    sevens, pool = full(7), DeviceMemoryPool()
+    a = gpuarray.GPUArray(N, np.int32, allocator=pool.allocate)
+    pointer = int(a.gpudata)
+    with latch.hold(cupy_stream, 0 if convert is bridge.as_cupy else WAIT):
+        with cupy_stream:
+            x = convert(a)
+            x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
+        del a, x
+        b = gpuarray.GPUArray(N, np.int32, allocator=pool.allocate)
+        assert int(b.gpudata) == pointer
+        put(b.gpudata, N, 1, pycuda_stream)
+    assert values(b) == {1}
+
+
+@pytest.mark.parametrize("second", PYCUDA_STREAMS)
+@pytest.mark.parametrize("first", PYCUDA_STREAMS)
+def test_a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream(
+    first, second, latch, put
+):
+    one, other = PYCUDA_STREAMS[first](), PYCUDA_STREAMS[second]()
+    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
+    for ends in (False, True):
+        a = gpuarray.GPUArray(N, np.int32, allocator=allocate)
+        pointer = int(a.gpudata)
+        with latch.hold(one):
+            put(a.gpudata, N, 7, one)
+            if ends:
+                one = None  # the stream ends with its work queued
+            del a
+            b = gpuarray.GPUArray(N, np.int32, allocator=allocate)
+            assert int(b.gpudata) == pointer
+            put(b.gpudata, N, 1, other)
+        assert values(b) == {1}
+        del b
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+CALLS = {
+    "f": lambda f, theirs, *args: f(*args, block=32),
+    "prepared": lambda f, theirs, *args: f.prepare("PPi").prepared_call(
+        (1, 1), (32, 1, 1), args[0], args[1].gpudata, args[2]
+    ),
+    "launch": lambda f, theirs, *args: bridge.launch(theirs, *args, grid=1, block=32),
+}
+COPY = """
+extern "C" __global__ void copy(int *to, const int *from, int n)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels(compile_kernel):
+    ours = bridge.SourceModule(COPY, no_extern_c=True).get_function("copy")
+    theirs = compile_kernel(COPY, "copy")
+    one, other = full(0), full(0)
+    ours(one, other, N, block=32)
+    bridge.launch(theirs, one, other, np.int32(N), grid=1, block=32)
+    return ours, theirs
+
+
+@every_pair
+@pytest.mark.parametrize("call", CALLS)
+def test_a_kernel_reads_what_any_stream_wrote(call, cupy_kind, pycuda_kind, kernels, latch, put):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    a, copy = zeros(), full(0)
+    with latch.hold(pycuda_stream), cupy_stream:
+        put(a.gpudata, N, 7, pycuda_stream)
+        CALLS[call](*kernels, copy, a, np.int32(N))
+        result = copy_of(copy)
+    assert values(result) == {7}
+
+
+@every_pair
+@pytest.mark.parametrize("call", ["f", "launch"])
+def test_any_stream_writes_after_a_kernel_has_read(
+    call, cupy_kind, pycuda_kind, kernels, latch, put
+):
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    a, copy = zeros(), full(1)
+    with latch.hold(cupy_stream), cupy_stream:
+        CALLS[call](*kernels, copy, a, np.int32(N))
+        put(a.gpudata, N, 7, pycuda_stream)
+    assert values(copy) == {0}
+
+
+def test_launches_on_named_streams_overlap(kernels, latch, put):
+    """The kernel on the second stream does not wait for the first one's."""
+    first, second = drv.Stream(1), drv.Stream(1)
+    a, copy, here = zeros(), full(1), cupy.cuda.Stream(non_blocking=True)
+    with latch.hold(first), here:
+        kernels[0](copy, a, N, block=32, stream=second)
+        second.synchronize()
+    assert values(copy) == {0}
+
+
+# ---- which streams -------------------------------------------------------------------------------
+
+
+def is_read(held, latch, put, ends=False):
+    """Tell whether CuPy waits for a stream, the only item of a list, that it is not told of."""
+    a = zeros()
+    with latch.hold(held[0]), cupy.cuda.Stream(non_blocking=True):
+        put(a.gpudata, N, 7, held[0])
+        if ends:
+            held.clear()
+            gc.collect()
+        result = copy_of(bridge.as_cupy(a))
+    return values(result) == {7}
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_a_stream_that_ends_leaves_its_work_ordered(flags, latch, put):
+    held = [drv.Stream(flags)]
+    gone = weakref.finalize(held[0], int)
+    assert is_read(held, latch, put, ends=True)
+    assert not gone.alive
+
+
+def test_a_stream_that_ends_on_a_thread_without_a_context_does_so_too(latch, put):
+    a, held = zeros(), [drv.Stream(1)]
+    with latch.hold(held[0]), cupy.cuda.Stream(non_blocking=True):
+        put(a.gpudata, N, 7, held[0])
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        result = copy_of(bridge.as_cupy(a))
+    assert values(result) == {7}
+
+
+def test_a_stream_of_a_subclass_is_followed(latch, put):
+    class Named(drv.Stream):
+        def __init__(self, name):
+            super().__init__(1)
+            self.name = name
+
+    assert is_read([Named("one")], latch, put)
+
+
+def test_streams_from_before_the_import_are_followed(python):
+    done = python(
+        """
+        import pycuda.autoprimaryctx
+        import pycuda.driver as drv
+        from pycuda.driver import Stream
+        early = Stream(1)
+        import bridge, conftest, cupy, test_order
+        bridge.as_cupy
+        raw = []
+        def compile_kernel(source, name):
+            raw.append(drv.module_from_buffer(cupy.cuda.compiler.compile_using_nvrtc(source)[0]))
+            return raw[-1].get_function(name)
+        latch, put = conftest.Latch(compile_kernel), conftest.put.__wrapped__(compile_kernel)
+        print(*[test_order.is_read([stream], latch, put) for stream in (early, Stream(1))])
+        """
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_new_stream_waits_for_the_default_one(when, latch, put):
+    """Which waited for CuPy's when memory was released."""
+    here, pool = cupy.cuda.Stream(non_blocking=True), DeviceMemoryPool()
+    a = gpuarray.GPUArray(N, np.int32, allocator=pool.allocate)
+    sevens, pointer = full(7), int(a.gpudata)
+    made = [drv.Stream(1)] if when == "before" else []
+    with latch.hold(here):
+        with here:
+            x = bridge.as_cupy(a)
+            x.data.copy_from_device_async(sevens.data, x.nbytes, here)
+        del a, x
+        b = gpuarray.GPUArray(N, np.int32, allocator=pool.allocate)
+        assert int(b.gpudata) == pointer
+        made = made or [drv.Stream(1)]
+        put(b.gpudata, N, 1, made[0])
+    assert values(b) == {1}
+
+
+def test_thousands_of_streams_leave_nothing_behind():
+    before = streams.count_followed()
+    kept = [drv.Stream(i % 2) for i in range(10)]
+    for i in range(3000):
+        drv.Stream(i % 2)
+    assert streams.count_followed() == before + 10
+    del kept
+    assert streams.count_followed() == before
+
+
+def test_a_stream_is_not_kept_alive():
+    stream = drv.Stream(1)
+    alive = weakref.ref(stream)
+    bridge.as_pycuda(cupy.zeros(3))
+    del stream
+    assert alive() is None
+
+
+def test_without_non_blocking_streams_nothing_is_asked_of_cuda(python):
+    if ON_GPU:
+        return  # whose driver does not count its calls
+    done = python(
+        """
+        import hostcuda
+        import bridge, bridge.autoinit, cupy, numpy as np, pycuda.driver as drv
+        from pycuda import gpuarray
+        a, kept = gpuarray.zeros(9, np.float32), []
+        def count():
+            bridge.as_cupy(a)
+            before = hostcuda.calls()
+            bridge.as_cupy(a)
+            return hostcuda.calls() - before
+        print(count())
+        for flags in (0, 1, 1):
+            kept.append(drv.Stream(flags))
+            print(count())
+        """
+    )
+    none, blocking, one, two = map(int, done.stdout.split())
+    assert none == blocking <= 2
+    assert two - one <= 8  # at the conversion and at the release, a fence and what it asks
+    assert done.stderr == ""
+
+
+# ---- captures ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def captured(stream):
+    """Capture the block into a graph that is launched in the end."""
+    with stream:
+        stream.begin_capture()
+        try:
+            yield
+        finally:
+            graph = stream.end_capture()
+        graph.launch(stream)
+    drv.Context.synchronize()
+
+
+@pytest.mark.parametrize("convert", [bridge.as_cupy, cupy.asarray, cupy.from_dlpack])
+def test_in_a_capture_its_other_streams_are_ordered(convert, put):
+    """And no others are drawn in."""
+    inside, outside = drv.Stream(1), drv.Stream(1)
+    here = cupy.cuda.Stream(non_blocking=True)
+    x, out = full(0), full(0)
+    bridge.as_pycuda(x)
+    put(x.data.ptr, N, 0, inside)
+    drv.Context.synchronize()
+    with captured(here):
+        event = here.record(cupy.cuda.Event(disable_timing=True))
+        bridge.as_cupy_stream(inside).wait_event(event)  # joins the capture
+        a = bridge.as_pycuda(x)
+        put(a.gpudata, N, 7, inside)
+        out.data.copy_from_device_async(convert(a).data, x.nbytes, here)
+        assert not bridge.as_cupy_stream(outside).is_capturing()
+    assert values(out) == {7}
+
+
+def test_a_capture_leaves_other_captures_alone(put):
+    one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    inside = drv.Stream(1)
+    a = zeros()
+    drv.Context.synchronize()
+    with bridge.use_stream(inside) as third:
+        third.begin_capture()
+    with one:
+        one.begin_capture()
+        bridge.as_pycuda(bridge.as_cupy(a))
+        one.end_capture()
+    with other:
+        bridge.as_cupy(a)
+    third.end_capture()
+
+
+@pytest.mark.parametrize("kind", ["null", "blocking"])
+def test_beside_the_capture_of_a_blocking_stream_conversions_stay_legal(kind):
+    """CUDA accepts no work on the default stream then."""
+    a, x, current, captive = zeros(), full(0), CUPY_STREAMS[kind](), cupy.cuda.Stream()
+    kept = drv.Stream(1)
+    drv.Context.synchronize()
+    with captured(captive), current:
+        bridge.as_cupy(a)
+        bridge.as_pycuda(x)
+        assert a.__cuda_array_interface__["stream"] is None
+        del a, x
+        drv.Stream(1)
+    assert kept
+
+
+def test_beside_it_a_non_blocking_stream_is_refused_and_the_capture_goes_on():
+    a, current, captive = zeros(), cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream()
+    drv.Context.synchronize()
+    message = "cannot wait for PyCUDA's streams: a blocking stream is being captured"
+    with captured(captive), current, pytest.raises(ValueError, match=message):
+        bridge.as_cupy(a)
+
+
+def test_in_a_capture_no_export_lets_the_host_wait(put):
+    here, a = cupy.cuda.Stream(non_blocking=True), zeros()
+    with captured(here):
+        assert a.__cuda_array_interface__["stream"] is None
+    assert a.__cuda_array_interface__["stream"] == 1
