@@ -444,6 +444,7 @@ def test_an_exporter_that_switches_the_device_changes_nothing(python):
                 return capsule
 
         x, stream = cupy.arange(3), cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.Device().synchronize()
         for kind in Exporter, ByDlpack:
             for convert in bridge.as_cupy, bridge.as_pycuda:
                 with cupy.cuda.Stream(non_blocking=True):

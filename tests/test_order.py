@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import weakref
 
 import cupy
@@ -478,17 +477,6 @@ def test_a_stream_that_ends_leaves_its_work_ordered(flags, latch, put):
     gone = weakref.finalize(held[0], int)
     assert is_read(held, latch, put, ends=True)
     assert not gone.alive
-
-
-def test_a_stream_that_ends_on_a_thread_without_a_context_does_so_too(latch, put):
-    a, held = zeros(), [drv.Stream(1)]
-    with latch.hold(held[0]), cupy.cuda.Stream(non_blocking=True):
-        put(a.gpudata, N, 7, held[0])
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        thread.join()
-        result = copy_of(bridge.as_cupy(a))
-    assert values(result) == {7}
 
 
 def test_a_stream_of_a_subclass_is_followed(latch, put):
