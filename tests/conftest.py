@@ -100,11 +100,12 @@ def package() -> Callable[[str], Any]:
 
 
 @pytest.fixture(autouse=not ON_GPU)
-def _memory_stays_whole() -> Iterator[None]:
+def _memory_stays_whole(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test may write outside of a block, or into a freed one: the guard bytes tell."""
     before = len(hostcuda.damaged())
     yield
-    assert hostcuda.damaged()[before:] == []
+    if not request.node.get_closest_marker("damages"):
+        assert hostcuda.damaged()[before:] == []
 
 
 @pytest.fixture

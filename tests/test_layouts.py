@@ -270,6 +270,7 @@ def other_memory(nbytes):
     return block
 
 
+@pytest.mark.damages
 @pytest.mark.parametrize("fault", BROKEN.values(), ids=BROKEN)
 def test_a_fault_is_found(fault, kernel, monkeypatch):
     """The control: a few hundred cases show what is wrong."""
