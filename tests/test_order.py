@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import weakref
 
@@ -13,6 +12,7 @@ import pytest
 from conftest import ON_GPU
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
+from test_pipelines import captured
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, UNORDERED, copy_kernel, every_pair
 
 import bridge
@@ -172,7 +172,7 @@ def test_a_dtype_that_dlpack_has_not_is_a_buffer_error(dtype):
 def test_arrays_of_any_layout_are_exported():
     host = np.arange(24.0).reshape(2, 3, 4)
     a = gpuarray.to_gpu(host)
-    for part in (a, a.T, a[1:], a[:, ::2], a[..., 0], a[::-1] if False else a, a[0, 0, 0]):
+    for part in (a, a.T, a[1:], a[:, ::2], a[..., 0], a[0, 0, 0]):
         for convert in (cupy.asarray, cupy.from_dlpack):
             x = convert(part)
             assert (x.shape, x.strides) == (part.shape, part.strides) or not x.ndim
@@ -572,19 +572,6 @@ def test_without_non_blocking_streams_nothing_is_asked_of_cuda(python):
 
 
 # ---- captures ------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def captured(stream):
-    """Capture the block into a graph that is launched in the end."""
-    with stream:
-        stream.begin_capture()
-        try:
-            yield
-        finally:
-            graph = stream.end_capture()
-        graph.launch(stream)
-    drv.Context.synchronize()
 
 
 @pytest.mark.parametrize("convert", [bridge.as_cupy, cupy.asarray, cupy.from_dlpack])
