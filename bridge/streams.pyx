@@ -19,9 +19,8 @@ How
 An event recorded on the default stream comes after the work of all blocking streams, and their
 later work comes after a wait on it.  So one fence with the default stream covers PyCUDA's default
 stream and every ``pycuda.driver.Stream()``.  Non-blocking streams, ``Stream(1)``, need a fence each:
-`followed` has those
-that are alive.  If CuPy's current stream is the default stream, CUDA orders the
-blocking streams itself.  When a stream ends, the default stream waits for it, and stands for it
+`followed` has those that are alive.  If CuPy's current stream is the default stream, CUDA orders
+the blocking streams itself.  When a stream ends, the default stream waits for it, and stands for it
 from then on.  The host never waits.
 
 Captures
@@ -62,6 +61,7 @@ PYCUDA_STREAM = drv.Stream
 cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 cdef enum:
     LEGACY = 1  # cudaStreamLegacy: another name of handle 0
+    OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
     INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
 
 cdef str ACCEPTED = (
@@ -344,9 +344,9 @@ one = None
 
 
 cdef Followed *take_followed(bint blocking, Py_ssize_t *count) noexcept:
-    """Return copies of the records of one kind, of the current context; the streams stay alive.
+    """Return copies of the records of one kind, of the current context; NULL if memory is out.
 
-    CUDA crashes for destroyed streams.
+    The streams stay alive: CUDA crashes for destroyed ones.
     """
     cdef Handle context = cuda_current()
     cdef Py_ssize_t index
@@ -360,12 +360,11 @@ cdef Followed *take_followed(bint blocking, Py_ssize_t *count) noexcept:
     return found
 
 
-cdef int drop_followed(Followed *found, Py_ssize_t count) noexcept:
+cdef void drop_followed(Followed *found, Py_ssize_t count) noexcept:
     cdef Py_ssize_t index
     for index in range(count):
         Py_DECREF(<object> found[index].stream)
     free(found)
-    return 0
 
 # ---- the rule ------------------------------------------------------------------------------------
 
@@ -429,6 +428,8 @@ cdef int order_pycuda(Stream other, bint pycuda_waits, bint is_release=False) no
     if status or not non_blocking_count:
         return status
     streams = take_followed(False, &count)
+    if streams is NULL:
+        return OUT_OF_MEMORY
     device_id = device_of(cuda_current())
     event = take_event(device_id)
     with nogil:
@@ -457,21 +458,26 @@ cdef int order_reuse() except -1:
     The block's last user may be a blocking stream.  CUDA lets others wait for it if the default
     stream does.
     """
-    default_waits_for_blocking()
+    if status := default_waits_for_blocking():
+        raise not_ordered(status, 0, PYCUDA)
     return order(PYCUDA, 0)
 
 
 cdef int default_waits_for_blocking() noexcept:
     """Queue a wait on the default stream for each of PyCUDA's blocking streams."""
+    cdef int status = 0
     cdef Followed *streams
     cdef Py_ssize_t index, count
     if followed_count == non_blocking_count or not default_is_usable(cuda_current()):
         return 0
     streams = take_followed(True, &count)
+    if streams is NULL:
+        return OUT_OF_MEMORY
     for index in range(count):
-        if not is_capturing(streams[index].handle):
-            fence(0, streams[index].handle)
-    return drop_followed(streams, count)
+        if not status and not is_capturing(streams[index].handle):
+            status = fence(0, streams[index].handle)
+    drop_followed(streams, count)
+    return status
 
 
 cdef bint needs_order(Stream owner, Stream user) noexcept:
@@ -523,8 +529,9 @@ cdef int order_release(Stream owner, Stream user) noexcept:
         return order_pycuda(user, True, True)
     if user == PYCUDA:
         if of_thread:
-            default_waits_for_blocking()
-        status = order_pycuda(0, False, True)
+            status = default_waits_for_blocking()
+        if not status:
+            status = order_pycuda(0, False, True)
         user = 0
     elif user:
         status = fence(0, user)

@@ -228,12 +228,6 @@ def torch_copy_on_a_stream(package, a):
         return set(torch.from_dlpack(a).clone().cpu().tolist())
 
 
-def jax_copy(package, a):
-    jax = package("jax")
-    package("jax.numpy")
-    return set(np.asarray(jax.dlpack.from_dlpack(a) + 0).tolist())
-
-
 def cuda_core_copy(package, a):
     """Of the array interface, read by `cuda.core`: its stream waits by an event."""
     package("cuda.core")
@@ -249,7 +243,7 @@ def cuda_core_copy(package, a):
     return values(copied)
 
 
-CONSUMERS = [torch_copy, torch_copy_on_a_stream, jax_copy, numba_copy, cuda_core_copy]
+CONSUMERS = [torch_copy, torch_copy_on_a_stream, numba_copy, cuda_core_copy]
 
 
 @pytest.mark.parametrize("pycuda_kind", PYCUDA_STREAMS)
@@ -262,6 +256,31 @@ def test_other_libraries_read_what_pycuda_wrote(gpu, package, consumer, pycuda_k
         with latch.hold(stream, WAIT):
             put(a.gpudata, N, 7, stream)
             assert consumer(package, a) == {7}
+
+
+def test_jax_reads_what_pycuda_wrote(gpu, package, python):
+    """In a process of its own: JAX stays in one, and raises where memory runs out."""
+    package("jax")
+    done = python("""
+        import bridge.autoinit, jax, numpy as np
+        import pycuda.driver as drv
+        from pycuda import gpuarray
+        module = bridge.SourceModule('''
+        __global__ void put_late(int *x)
+        {
+            long long start = clock64();
+            while (clock64() - start < 50000000) ;
+            x[threadIdx.x] = 7;
+        }''')
+        put_late = module.get_function("put_late")
+        for stream in 3 * [None, drv.Stream(), drv.Stream(1)]:
+            a = gpuarray.to_gpu(np.zeros(32, np.int32))
+            before = np.asarray(jax.dlpack.from_dlpack(a) + 0)
+            put_late(a, block=(32, 1, 1), stream=stream)
+            after = np.asarray(jax.dlpack.from_dlpack(a) + 0)
+            print(*set(before.tolist()), *set(after.tolist()))
+    """)
+    assert done.stdout.split() == 9 * ["0", "7"], done.stderr
 
 
 @every_pair

@@ -87,7 +87,7 @@ def test_cupy_reads_what_pycuda_wrote(cupy_kind, pycuda_kind, latch, put):
     def convert(a, stream):
         return bridge.as_cupy(a, stream=stream)
 
-    for _ in range(200):
+    for _ in range(20):
         assert read_through_cupy(convert, cupy_stream, pycuda_stream, latch, put) == {7}
 
 
@@ -98,7 +98,7 @@ def test_pycuda_reads_what_cupy_wrote(cupy_kind, pycuda_kind, latch, copy_kernel
     def convert(x, stream):
         return bridge.as_pycuda(x, stream=stream)
 
-    for _ in range(200):
+    for _ in range(20):
         assert read_through_pycuda(convert, cupy_stream, pycuda_stream, latch, copy_kernel) == {7}
 
 
