@@ -63,4 +63,9 @@ def __dir__() -> list[str]:
 def load_ipython_extension(ipython: Any) -> None:
     """Have a notebook's PyCUDA use the primary context and NVRTC: ``%load_ext bridge``."""
     import_module(".errors", __name__).import_libraries()
+    compiler = import_module("pycuda.compiler")
+    earlier = compiler.SourceModule
     import_module(".run", __name__).replace()
+    for name, value in list(ipython.user_ns.items()):
+        if value is earlier:  # from pycuda.compiler import SourceModule
+            ipython.user_ns[name] = compiler.SourceModule

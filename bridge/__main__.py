@@ -32,6 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument(
         "--explain", action="store_true", help="list what was replaced, and which lines touched it"
     )
+    run.add_argument(
+        "--strict",
+        action="store_true",
+        help="raise where a kernel would misread one of PyCUDA's arrays, instead of a warning",
+    )
     run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
@@ -62,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     import_libraries()  # or say what is missing
     from .run import replace, run
 
-    replace(options.pool)
+    replace(options.pool, options.strict)
     run([options.program, *options.arguments], options.module, options.explain)
     return 0
 

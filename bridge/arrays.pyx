@@ -17,16 +17,18 @@ from bridge.streams cimport (
 from math import prod
 
 import cupy
+import numpy as np
 from cupy.cuda import UnownedMemory
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray
 
-from .buffers import array_on
+from .buffers import array_on, array_on_host
 from .interface import check_dtype, contiguity
 from .streams import PYCUDA_STREAM
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray
+cdef type HOST_ARRAY = np.ndarray
 cdef object new = object.__new__  # GPUArray's
 
 
@@ -161,7 +163,7 @@ cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
         shape is None and dtype is None and strides is None and order is None and offset is None
         and owner is None
     ):
-        return array
+        return array_on_host(array, caller) if isinstance(array, HOST_ARRAY) else array
     return array_on(array, shape, dtype, strides, order, offset, owner, caller)
 
 

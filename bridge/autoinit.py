@@ -39,8 +39,9 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
-from .context import ContextError, push, start_cuda
+from .context import ContextError, explain_context, push, start_cuda
 from .exporting import export_in_order, restore_gpuarray
+from .wrapping import keep_arguments
 
 __all__ = ["context", "device", "restore_gpuarray"]
 
@@ -69,6 +70,9 @@ except drv.Error as error:
     ) from error
 device = context.get_device()
 export_in_order()
+keep_arguments()
+# gpuarray.to_gpu and the like, on a thread without a context.
+drv.LogicError.__str__ = explain_context
 
 for _name in ("autoinit", "autoprimaryctx"):
     # Both are needed: `import pycuda.autoinit` reads the first, `pycuda.autoinit` the second.

@@ -1,4 +1,7 @@
-"""Arrays on bare memory: an allocation, a block of a pool, a pointer or an address."""
+"""Arrays on bare memory: an allocation, a block of a pool, a pointer or an address.
+
+Also on the memory of NumPy arrays that the device can reach: managed, and pinned.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,26 @@ from pycuda.gpuarray import GPUArray
 
 from ._driver import current_device
 from .errors import named
-from .interface import BARE, FAR, check_device, check_dtype, no_array
+from .interface import BARE, FAR, UNPROTECTED, check_device, check_dtype, no_array
 
-_PINNED = (drv.PagelockedHostAllocation, PinnedMemoryPointer)
-_HOST = 1  # cudaMemoryTypeHost
+_UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
+
+
+def is_reachable(array: np.ndarray[Any, Any]) -> bool:
+    """Tell whether the device can reach the memory of a NumPy array: it is managed, or pinned."""
+    pointer = array.__array_interface__["data"][0]
+    return bool(runtime.pointerGetAttributes(pointer).type != _UNREGISTERED)
+
+
+def array_on_host(array: np.ndarray[Any, Any], caller: str) -> GPUArray:
+    """Return a GPUArray that keeps a NumPy array's memory alive; raise if the device lacks it."""
+    if not is_reachable(array):
+        raise no_array(array, caller)
+    if not array.flags.writeable:
+        raise BufferError(f"{caller}: the array is marked read-only; {UNPROTECTED}")
+    check_dtype(array.dtype, caller)
+    pointer = runtime.pointerGetAttributes(array.__array_interface__["data"][0]).devicePointer
+    return GPUArray(array.shape, array.dtype, drv.mem_alloc, array, pointer, array.strides)
 
 
 def array_on(
@@ -32,13 +51,11 @@ def array_on(
 
     The other arguments are as in `bridge.as_cupy`.
     """
-    if isinstance(memory, _PINNED):
-        raise _pinned(memory, caller)
     if not isinstance(memory, BARE) or isinstance(memory, bool):
         raise TypeError(
             f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
-            "memory: an allocation or PointerHolderBase of PyCUDA, a cupy.cuda.MemoryPointer or an "
-            "address"
+            "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
+            "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address"
         )
     if shape is None or dtype is None:
         raise no_array(memory, caller)
@@ -61,15 +78,16 @@ def array_on(
         )
     (offset,) = _ints(offset or 0, "offset", caller)
     held: Any = memory
-    start = int(held.ptr if isinstance(memory, MemoryPointer) else held)
+    if isinstance(memory, drv.PagelockedHostAllocation):
+        start = held.get_device_pointer()
+    else:
+        start = int(held.ptr if isinstance(memory, MemoryPointer | PinnedMemoryPointer) else held)
     if not 0 < start < FAR or getattr(memory, "memory", memory) is None:
         raise ValueError(
             f"{caller}: the memory is at {start:#x}, or has been freed; memory that is allocated "
             "is accepted"
         )
     check_device(start, f"{caller}: the memory", current_device())
-    if runtime.pointerGetAttributes(start).type == _HOST:
-        raise _pinned(memory, caller)
     kept = owner if is_address else memory  # an `Allocation` is an int, too
     array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
     if array.size:
@@ -77,13 +95,6 @@ def array_on(
     else:
         array.gpudata = None
     return array
-
-
-def _pinned(memory: Any, caller: str) -> TypeError:
-    return TypeError(
-        f"{caller}: argument is {named(memory)}, pinned memory of the host; copy it to the device, "
-        "e.g. cupy.asarray(a) of the NumPy array on it"
-    )
 
 
 def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
@@ -99,7 +110,7 @@ def _size(memory: Any, start: int) -> int:
     """Return the number of bytes from `start` to the end of the memory, or of its block."""
     for _ in "Allocation", "View":  # to the block itself
         memory = getattr(memory, "memory", memory)
-    if isinstance(memory, MemoryPointer):
+    if isinstance(memory, MemoryPointer | PinnedMemoryPointer):
         return int(memory.mem.ptr + memory.mem.size) - start
     base, size = drv.mem_get_address_range(start)
     return int(base + size) - start

@@ -66,6 +66,14 @@ def failure() -> str:
     return ""
 
 
+def explain_context(error: Exception) -> str:
+    """Return the text of PyCUDA's error; say what to do on a thread that has no context."""
+    text = Exception.__str__(error)
+    if "invalid device context" in text:
+        text += "; a thread needs a context: work under `with bridge.primary_context():`"
+    return text
+
+
 def start_cuda() -> None:
     """Initialize CUDA; raise ContextError if there is no GPU, or in a forked child process."""
     try:

@@ -8,6 +8,7 @@ PLAIN_DTYPES: frozenset[np.dtype[Any]]
 HOLDS_BFLOAT16: bool
 BARE: tuple[type, ...]
 FAR: int
+UNPROTECTED: str
 
 def check_dtype(dtype: np.dtype[Any], caller: str) -> None: ...
 def contiguity(

@@ -21,7 +21,7 @@ from math import prod
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer
+from cupy.cuda import MemoryPointer, PinnedMemoryPointer
 from numpy.lib.stride_tricks import as_strided
 
 from ._driver import pointer_home
@@ -36,7 +36,7 @@ HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
 # Bare memory: `bridge.buffers` makes an array on it.
 BARE = (
     drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
-    MemoryPointer, int, np.integer,
+    drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer,
 )
 FAR = 1 << 63  # CuPy has signed sizes of 64 bits
 UNPROTECTED = (

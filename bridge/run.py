@@ -34,6 +34,7 @@ from .kernels import compiler
 from .kernels.function import Function
 from .kernels.module import SourceModule
 from .memory import pycuda_allocator
+from .wrapping import keep_arguments
 
 _AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
 _get_current = drv.Context.get_current
@@ -50,10 +51,11 @@ _REPLACED = {
 _touched: dict[str, dict[str, None]] | None = None  # None: not asked for
 
 
-def replace(pool: bool = False) -> None:
+def replace(pool: bool = False, strict: bool = False) -> None:
     """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
-    With `pool`, PyCUDA allocates arrays in CuPy's pool.
+    With `pool`, PyCUDA allocates arrays in CuPy's pool.  A kernel that would misread one of
+    PyCUDA's own arrays warns, or raises if `strict`.
 
     Raises
     ------
@@ -68,24 +70,26 @@ def replace(pool: bool = False) -> None:
     drv.Context.detach = _detach_counted
     compiler.use_nvrtc()
     export_in_order()
+    keep_arguments()
     pycuda.compiler.SourceModule = _SourceModule
+    _SourceModule._lenient = not strict
     if pool:
         _use_pool()
     # At exit, `bridge.context` pops the contexts that are left on the main thread.
     atexit.register(lambda: vars(_thread.pushed).update(count=0))
     # Spawned processes unpickle this first.
     prepare = spawn.get_preparation_data
-    spawn.get_preparation_data = lambda name: {**prepare(name), "bridge": _Replaced(pool)}
+    spawn.get_preparation_data = lambda name: {**prepare(name), "bridge": _Replaced(pool, strict)}
 
 
 class _Replaced:
     """Calls `replace` in the process that unpickles it."""
 
-    def __init__(self, pool: bool) -> None:
-        self.pool = pool
+    def __init__(self, *arguments: bool) -> None:
+        self.arguments = arguments
 
     def __reduce__(self) -> Any:
-        return replace, (self.pool,)
+        return replace, self.arguments
 
 
 class _Autoinit(MetaPathFinder, Loader):
@@ -167,6 +171,7 @@ def _detach_counted(context: Any) -> None:
 
 class _SourceModule(SourceModule):
     __doc__ = SourceModule.__doc__
+    _lenient = True
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         of_pycuda = sys._getframe(1).f_code.co_filename.startswith(_FOLDERS)
@@ -176,7 +181,7 @@ class _SourceModule(SourceModule):
     def get_function(self, name: str) -> Function:
         """Return a function whose launches on several streams overlap, as PyCUDA's do."""
         function = super().get_function(name)
-        function.overlaps = True
+        function.overlaps, function.lenient = True, self._lenient
         return function
 
 

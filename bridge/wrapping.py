@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import cupy
 from pycuda.elementwise import ElementwiseKernel, VectorArg
 from pycuda.gpuarray import GPUArray
+from pycuda.reduction import ReductionKernel
 from pycuda.tools import parse_c_arg
 from pytools.prefork import ExecError
 
@@ -16,7 +18,7 @@ from . import context
 from .arrays import call
 from .context import primary_context, refuse_late_body
 from .errors import kind, named
-from .kernels.arguments import check_dtype
+from .kernels.arguments import mismatch
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -39,8 +41,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     TypeError
         If `func` is not callable, or is a generator function or a coroutine function, whose body
         runs after the call.  On a call, if an array has another dtype than an
-        ``ElementwiseKernel`` or a scan was made for.  A ``ReductionKernel`` stores no dtypes, so
-        they are not checked.
+        ``ElementwiseKernel``, a ``ReductionKernel`` or a scan was made for.  A ``ReductionKernel``
+        that was made before ``import bridge.autoinit`` is not checked.
     ContextError, TypeError, ValueError
         On a call, as in `as_pycuda` and `as_cupy`.  Also ValueError while CuPy's current stream is
         being captured into a graph.
@@ -70,12 +72,12 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     refuse_late_body(
         func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"
     )
-    dtypes = _dtypes(func)
+    parameters = _parameters(func)
 
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        if dtypes:
-            _check(dtypes, args, keywords)
+        if parameters:
+            _check(parameters, args, keywords)
         try:
             if context.pycuda_current() is None:  # by its module: cloudpickle cannot pickle it
                 with primary_context():
@@ -90,26 +92,58 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     return wrapper
 
 
-def _dtypes(func: Any) -> dict[int | str, Any]:
-    """Return the dtype of each array argument of a PyCUDA kernel object; None for a number."""
+_make_reduction = ReductionKernel.__init__
+
+
+def keep_arguments() -> None:
+    """Let each ReductionKernel that is made from now on store its arguments, for the checks."""
+    ReductionKernel.__init__ = _init_and_keep
+
+
+@functools.wraps(_make_reduction)
+def _init_and_keep(self: Any, *args: Any, **keywords: Any) -> None:
+    _make_reduction(self, *args, **keywords)
+    given = inspect.signature(_make_reduction).bind(self, *args, **keywords)
+    given.apply_defaults()
+    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
+
+
+def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
+    """Return how each argument of a PyCUDA kernel object is named, and an array's dtype.
+
+    The dtype is None for a number.
+    """
     if isinstance(func, ElementwiseKernel):
-        arguments = func.gen_kwargs["arguments"]
-        if isinstance(arguments, str):
-            arguments = [parse_c_arg(argument) for argument in arguments.split(",")]
-        return {
-            i: one.dtype if isinstance(one, VectorArg) else None for i, one in enumerate(arguments)
-        }
-    if any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
-        return dict.fromkeys((0, 1, "input_ary", "output_ary"), func.dtype)
-    return {}
+        name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
+    elif hasattr(func, "_bridge_arguments"):
+        name, arguments = func._bridge_arguments
+    elif any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
+        places = 0, 1, "input_ary", "output_ary"
+        name = type(func).__name__
+        return {where: (f"{name}: argument {where}", func.dtype) for where in places}
+    else:
+        return {}
+    if isinstance(arguments, str):
+        arguments = [parse_c_arg(argument) for argument in arguments.split(",")]
+    return {
+        index: (
+            f"{name}: argument {index} (`{one.declarator()}`)",
+            one.dtype if isinstance(one, VectorArg) else None,
+        )
+        for index, one in enumerate(arguments)
+    }
 
 
-def _check(dtypes: dict[Any, Any], args: Any, keywords: dict[str, Any]) -> None:
+def _check(parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str, Any]) -> None:
     for where, value in (*enumerate(args), *keywords.items()):
-        caller, wanted = f"wrap_pycuda: argument {where}", dtypes.get(where)
-        if wanted is not None and hasattr(value, "dtype"):
-            check_dtype(value.dtype, wanted, caller)
-        elif wanted is not None and value is not None:
+        if where not in parameters:
+            continue
+        caller, wanted = f"wrap_pycuda: {parameters[where][0]}", parameters[where][1]
+        if wanted is None:
+            if isinstance(value, GPUArray | cupy.ndarray):
+                raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")
+        elif hasattr(value, "dtype"):
+            if problem := mismatch(value.dtype, wanted, caller):
+                raise problem
+        elif value is not None:
             raise TypeError(f"{caller} is {named(value)}; the kernel takes an array of {wanted}")
-        elif where in dtypes and isinstance(value, GPUArray | cupy.ndarray):
-            raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import cupy
+import cupyx
 import numpy as np
 import pycuda.driver as drv
 import pytest
@@ -179,9 +181,67 @@ def test_memory_of_another_context_is_refused():
         context.detach()
 
 
-def test_pinned_memory_is_refused_by_name():
-    pinned = drv.pagelocked_empty(4, np.float32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+MAPPED = drv.host_alloc_flags.DEVICEMAP
+GLOBAL = drv.mem_attach_flags.GLOBAL
+HOST_ARRAYS = {
+    "managed": lambda: drv.managed_zeros(24, np.float32, mem_flags=GLOBAL),
+    "pinned": lambda: drv.pagelocked_zeros(24, np.float32, mem_flags=MAPPED),
+    "CuPy's, pinned": lambda: cupyx.zeros_pinned(24, np.float32),
+}
+on_host = pytest.mark.parametrize("make", HOST_ARRAYS.values(), ids=HOST_ARRAYS)
+
+
+@on_host
+@pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
+def test_a_host_array_that_the_device_reaches_is_viewed(make, convert):
+    """Both sides see what the other writes, through slices as well."""
+    host = make()
+    part = host.reshape(4, 6)[1:3, ::2]
+    x = bridge.as_cupy(convert(part))
+    assert (x.shape, x.strides) == (part.shape, part.strides)
+    x += 1
+    bridge.as_cupy(convert(host[20:]))[...] = 5
+    drv.Context.synchronize()
+    expected = np.zeros((4, 6))
+    expected[1:3, ::2] = 1
+    expected.reshape(24)[20:] = 5
+    assert np.array_equal(host.reshape(4, 6), expected)
+    host[6] = 3
+    assert x.get()[0, 0] == 3
+
+
+@on_host
+def test_a_view_keeps_a_host_array_alive(make):
+    host = make()
+    host[:] = 7
+    gone, x = weakref.ref(host), bridge.as_cupy(host[::2])
+    del host
+    gc.collect()
+    assert (x.get() == 7).all()
+    assert gone() is not None
+    del x
+    gc.collect()
+    assert gone() is None
+
+
+def test_pinned_memory_is_viewed_by_its_address():
+    pinned = drv.pagelocked_zeros(4, np.float32, mem_flags=MAPPED)
     of_cupy = cupy.cuda.alloc_pinned_memory(64)
     for memory in pinned.base, pinned.base.get_device_pointer(), of_cupy:
-        with pytest.raises(TypeError, match=r"pinned memory of the host; copy .*cupy.asarray"):
-            bridge.as_cupy(memory, shape=4, dtype="f4")
+        x = bridge.as_cupy(memory, shape=4, dtype="f4")
+        x[...] = 3
+        assert (x.get() == 3).all()
+        with pytest.raises(ValueError, match="need the bytes from 0 to 40000; .* from 0"):
+            bridge.as_cupy(memory, shape=10_000, dtype="f4")
+    drv.Context.synchronize()
+    assert (pinned == 3).all()
+
+
+def test_other_host_arrays_are_refused():
+    pinned = drv.pagelocked_zeros(4, np.float32, mem_flags=MAPPED)
+    pinned.flags.writeable = False
+    with pytest.raises(BufferError, match="marked read-only"):
+        bridge.as_cupy(pinned)
+    for host in np.zeros(4), np.zeros((0, 3)), np.array(1.0):
+        with pytest.raises(TypeError, match=r"a host numpy.ndarray; move it to the device first"):
+            bridge.as_cupy(host)

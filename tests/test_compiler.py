@@ -91,10 +91,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("text", ["-Xcompiler=-Wall", "-Xcompiler -fPIC", "--compiler-options=-O3"])
-def test_an_option_of_the_hosts_compiler_is_left_out(text):
-    with pytest.warns(UserWarning, match="for the host compiler, .*: it is ignored"):
-        assert nvrtc.translate(text.split()) == (None, [], [])
+WITHOUT_MEANING = ["-Xcompiler=-Wall", "-Xcompiler -fPIC", "--compiler-options=-O3", "-e add"]
+WITHOUT_MEANING += ["-ccbin=g++", "-ccbin gcc", "--compiler-bindir=/usr/bin", "--resource-usage"]
+
+
+@pytest.mark.parametrize("text", WITHOUT_MEANING)
+def test_an_option_without_meaning_for_nvrtc_is_left_out(text):
+    with pytest.warns(UserWarning, match=f"option {text[:6]}.* has no meaning for NVRTC: it is ig"):
+        assert nvrtc.translate(["-DA", *text.split(), "-DB"]) == (None, [], ["-DA", "-DB"])
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.items(), ids=REFUSED)
@@ -200,7 +204,23 @@ ERRORS = {
     "a missing header": (
         f'#include "mine.h"\n{KERNEL % 1}',
         {},
-        ["name the folder of your own headers in include_dirs", "kernel.cu(1)"],
+        ["the header is not found: name its folder, include_dirs=['...']", "kernel.cu(1)"],
+    ),
+    "a header of the host": (f"#include <vector>\n{KERNEL % 1}", {}, ["no headers of the host"]),
+    "a header of CUDA": (
+        f"#include <curand_nothing.h>\n{KERNEL % 1}",
+        {},
+        ["from pip (curand_kernel.h: nvidia-curand-cu12"],
+    ),
+    "the name of a function of CUDA": (
+        'extern "C" __global__ void norm(float *x) { }',
+        {"no_extern_c": True},
+        ["could not compile the source; CUDA has a function of that name: rename the kernel"],
+    ),
+    "a template": (
+        "template <class T> __global__ void add(T *x) { }",
+        {},
+        ["for templates and other C++ pass no_extern_c=True"],
     ),
     "a shuffle of old": (KERNEL % "__shfl_down(x[0], 1)", {}, ["__shfl_down_sync(0xffffffff"]),
     "an unknown option": (
@@ -222,7 +242,7 @@ ERRORS = {
             {"options": [option]},
             [f"unrecognized option {option} found; leave out options that it does not support"],
         )
-        for option in ("-ccbin=g++", "-Werror=all-warnings", "-m32", "-lcudadevrt", "-L/usr/lib")
+        for option in ("-Werror=all-warnings", "-m32", "-lcudadevrt", "-L/usr/lib")
     },
     **{
         f"an alignment that is ignored, {name}": (

@@ -495,7 +495,7 @@ f(object(), n, v, block=32)
 f(Interface(data=(x.data.ptr, True)), n, v, block=32)
     BufferError: is marked read-only; neither library can keep it from being written to
 f(x, 8.0, v, block=32)
-    TypeError: is 8.0, but the kernel takes int32 by value; pass an int, e.g. round(...)
+    TypeError: is 8.0, but the kernel takes int32 by value; pass an int; or the arguments are in
 f(a, x, v, block=32)
     TypeError: pass a.get().item(), for which the host waits, or make it a pointer parameter
 f(x, np.int64(8), v, block=32)
@@ -532,8 +532,8 @@ move(1, np.zeros((), "u8")[()], 1, block=32)
     TypeError: of 8 bytes, but the kernel's parameter has 24
 move(1, x, 1, block=32)
     TypeError: argument 1 (`point p`) is a cupy.ndarray, but the kernel takes 24 bytes by value
-move(1, np.zeros((), POINT)[()], np.float64(1), block=32)
-    TypeError: argument 2 (`float by`) is the numpy.float64 1.0, but the kernel takes float32
+move(1, np.zeros((), POINT)[()], np.float16(1), block=32)
+    TypeError: argument 2 (`float by`) is the numpy.float16 1.0, but the kernel takes float32
 f(x, n, v)
     ValueError: fill: block is missing; give one, e.g. block=(128, 1, 1)
 f(x, n, v, block=(32, 0, 1))
@@ -579,7 +579,7 @@ f(x, n, v, block=32, stream=-1)
 f(x, n, v, block=32, texrefs=[object()])
     NotImplementedError: fill: texrefs: texture and surface references were removed in CUDA 12
 f(x, n, v, block=32, blocks=1)
-    TypeError: got an unexpected keyword argument 'blocks'
+    TypeError: fill: blocks= is no keyword of a launch; block, grid, shared, stream, strided and
 
 # Prepared calls.
 f.prepare(3)

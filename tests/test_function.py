@@ -329,7 +329,9 @@ def test_structs_and_vectors_go_by_value_only_as_what_they_are():
         (values, (n, np.int32(1), x)),
         (values, (n, np.int32(1), None)),
     ):
-        with pytest.raises(TypeError, match="the kernel takes (8 bytes|4 bytes|float32|..'x')"):
+        with pytest.raises(
+            TypeError, match="the kernel takes (8 bytes|4 bytes|float32|..'x'|a CUDA v)"
+        ):
             call(*args, **ONE)
 
 
@@ -433,8 +435,9 @@ def test_a_precision_switch(options, real, other):
     message = f"{np.dtype(other)}, but the kernel takes {np.dtype(real)}"
     with pytest.raises(TypeError, match=rf"argument 0 \(`\w+ \*x`\) is an array of {message}"):
         scale(wrong, 0.5, block=4)
-    with pytest.raises(TypeError, match=f"argument 1 .*kernel takes {np.dtype(real)} by value"):
-        scale(right, other(0.5), block=4)
+    if other is np.float32:  # a numpy.float64 is a Python float
+        with pytest.raises(TypeError, match="argument 1 .*kernel takes float64 by value"):
+            scale(right, other(0.5), block=4)
     assert wrong.tolist() == [0, 1, 2, 3]
 
 

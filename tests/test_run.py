@@ -369,14 +369,16 @@ def test_after_autoinit_it_is_too_late(python):
 def test_a_notebook_loads_it(python):
     done = python(
         """
-        import bridge
-        bridge.load_ipython_extension(None)
+        import bridge, types
+        from pycuda.compiler import SourceModule  # as a cell that ran earlier
+        bridge.load_ipython_extension(types.SimpleNamespace(user_ns=globals()))
         import pycuda.autoinit, cupy
         import pycuda.driver as drv
         print(cupy.cuda.driver.ctxGetCurrent() == drv.Context.get_current().handle)
+        print(issubclass(SourceModule, bridge.SourceModule))
         """
     )
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
 
 
 # ---- one pool ------------------------------------------------------------------------------------

@@ -4,53 +4,66 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
+from cupy.cuda import MemoryPointer
 from cupy.cuda.texture import SurfaceObject, TextureObject
-from pycuda.gpuarray import GPUArray
+from pycuda.gpuarray import GPUArray, vec
 
 from .. import context
 from ..arrays import as_cupy
+from ..buffers import is_reachable
 from ..errors import kind, named
 from ..interface import check_array, check_device
 from ..memory import Allocation
 from .signature import Parameter
 
-HOLDERS = (drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, Allocation)
+HOLDERS = (
+    *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),
+    *(drv.PointerHolderBase, Allocation),
+)
 # Memory that PyCUDA's default stream may be using.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
+_FLOAT2, _DOUBLE2 = (np.dtype([("x", code), ("y", code)]) for code in "fd")
 _WIDTHS = {int: "numpy.int32", float: "numpy.float32", complex: "numpy.complex64"}
 
 
 def is_of_pycuda(value: Any) -> bool:
     """Tell whether an argument is memory that PyCUDA's default stream may be using."""
     if isinstance(value, np.ndarray):
-        return isinstance(value.base, drv.ManagedAllocation)
+        return is_reachable(value)
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
 
 
-def pointer_of(
-    value: Any, caller: str, device_id: int, strided: bool
-) -> tuple[int, np.dtype[Any] | None]:
-    """Return an argument's device pointer, and the dtype of its data if known."""
+class Target(NamedTuple):
+    """What an argument's pointer leads to."""
+
+    pointer: int
+    dtype: np.dtype[Any] | None = None  # None if not known
+    nbytes: int = 0
+    is_c: bool = True  # in C order, or in none
+    is_fortran: bool = True
+
+
+def pointer_of(value: Any, caller: str, device_id: int, strided: bool) -> Target:
+    """Return an argument's device pointer, and what is known of its data."""
     if value is None:
-        return 0, None
+        return Target(0)
     if isinstance(value, drv.ArgumentHandler):
         array = getattr(value, "array", None)  # a user's subclass may have none
-        return int(value.get_device_alloc()), getattr(array, "dtype", None)
+        return _target(int(value.get_device_alloc()), array)
     if isinstance(value, TextureObject | SurfaceObject):
-        return int(value.ptr), None
+        return Target(int(value.ptr))
     if type(value) in _WIDTHS:
         raise TypeError(
             f"{caller} is the Python {type(value).__name__} {value!r}, which has no width; pass "
             f"{_WIDTHS[type(value)]}(...), or the type that the kernel takes"
         )
-    if isinstance(value, np.ndarray):
-        if isinstance(value.base, drv.ManagedAllocation):
-            return int(value.base), value.dtype
+    if isinstance(value, np.ndarray) and not is_reachable(value):
         raise TypeError(
             f"{caller} is a host numpy.ndarray; move it to the device first, e.g. cupy.asarray(a), "
             "or pass it in a pycuda.driver.In, Out or InOut"
@@ -58,25 +71,34 @@ def pointer_of(
     if not isinstance(value, (GPUArray, *HOLDERS)) and hasattr(value, "gpudata"):  # as PyCUDA does
         memory = value.gpudata
         memory = Allocation(memory) if isinstance(memory, int | np.integer) else memory
-        return pointer_of(memory, caller, device_id, strided)[0], None
+        return Target(pointer_of(memory, caller, device_id, strided).pointer)
     if isinstance(value, HOLDERS):
         check_device(int(value), caller, device_id)
-        return int(value), None
+        return Target(int(value))
+    if isinstance(value, MemoryPointer):  # x.data
+        check_device(int(value.ptr), caller, device_id)
+        return Target(int(value.ptr))
     try:
-        # A GPUArray is ordered at the launch.
-        stream = -1 if isinstance(value, GPUArray) else None
+        # PyCUDA's memory is ordered at the launch.
+        stream = -1 if isinstance(value, GPUArray | np.ndarray) else None
         array = value if type(value) is cupy.ndarray else as_cupy(value, stream=stream)
     except (TypeError, ValueError, BufferError, context.ContextError) as error:
         text = re.sub("^as_cupy: (the array|argument)?", f"{caller}: ", str(error))
         raise type(error)(text.replace(":  ", " ")) from None
-    contiguous, pointer = array.flags.forc, int(array.data.ptr)
     check_array(array, caller, device_id)
-    if not (contiguous or strided):
+    if not (array.flags.forc or strided):
         raise ValueError(
-            f"{caller} is not contiguous (shape {value.shape}, strides {value.strides}); pass a "
+            f"{caller} is not contiguous (shape {array.shape}, strides {array.strides}); pass a "
             "contiguous copy, or strided=True if the kernel takes the strides into account"
         )
-    return pointer, array.dtype
+    return _target(int(array.data.ptr), array)
+
+
+def _target(pointer: int, array: Any) -> Target:
+    if not hasattr(array, "flags"):
+        return Target(pointer)
+    flags = array.flags
+    return Target(pointer, array.dtype, array.nbytes, flags.c_contiguous, flags.f_contiguous)
 
 
 def by_value(value: Any) -> Any:
@@ -84,42 +106,69 @@ def by_value(value: Any) -> Any:
     if type(value) is not np.ndarray or value.shape:
         return value
     of_objects = value.dtype.hasobject  # host objects, including None
-    return value if of_objects or isinstance(value.base, drv.ManagedAllocation) else value[()]
+    return value if of_objects or is_reachable(value) else value[()]
 
 
 def pack_argument(
-    value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool, loose: bool
-) -> bytes:
-    """Return the bytes of any argument that the parameter accepts, or raise.
+    value: Any,
+    parameter: Parameter,
+    caller: str,
+    device_id: int,
+    strided: bool,
+    loose: bool,
+    lenient: bool,
+) -> tuple[bytes, Target | None]:
+    """Return the bytes of any argument that the parameter accepts, and the target of a pointer.
 
     `caller` begins error messages: "kernel: argument 0".  Prepared calls are `loose`: an int may be
-    an address, and any number is converted.
+    an address, and any number is converted.  Programs that were not written for `bridge` are
+    `lenient`: PyCUDA's arrays may have another dtype, with a warning.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value = by_value(value)
     if parameter.is_pointer:
-        return struct.pack("Q", _as_pointer(value, parameter, caller, device_id, strided, loose))
+        target = _as_pointer(value, parameter, caller, device_id, strided, loose)
+        if problem := _problem(target, parameter, caller):
+            if not (lenient and isinstance(value, _OF_PYCUDA)):
+                raise problem
+            # 2: the line that calls the kernel, since compiled functions have no frames
+            warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=2)
+        return struct.pack("Q", target.pointer), target
     if parameter.dtype is not None:
-        return _as_number(value, parameter.dtype, caller, loose)
+        return _as_number(value, parameter, parameter.dtype, caller, loose), None
     # Only the size is known, and perhaps that it is not a pointer: a struct or an enum.
     size, is_value = parameter.size, parameter.is_pointer is False
     if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
         if value.nbytes != size:
             raise TypeError(
                 f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
-                f"has {size}; numpy.dtype(..., align=True) lays structs out as C does"
+                f"has {size}{_layout_advice(value.dtype)}"
             )
-        return value.tobytes()
+        return value.tobytes(), None
     if isinstance(value, bool) and size == 1:
-        return bytes([value])
+        return bytes([value]), None
     if loose and type(value) is int and size == 8:
-        return value.to_bytes(8, "little", signed=value < 0)
+        return value.to_bytes(8, "little", signed=value < 0), None
     # An array by value, as in PyCUDA; not where a pointer may be meant.
     if type(value) is np.ndarray and value.nbytes == size and (is_value or size != 8):
-        return value.tobytes()
+        return value.tobytes(), None
     if is_value or size != 8:
         raise _no_bytes(value, size, caller)
-    return struct.pack("Q", pointer_of(value, caller, device_id, strided)[0])
+    target = pointer_of(value, caller, device_id, strided)
+    return struct.pack("Q", target.pointer), target
+
+
+def _layout_advice(dtype: np.dtype[Any]) -> str:
+    """Return how to lay a struct out as the compiler does."""
+    if dtype.fields is None:
+        return ""
+    if dtype.isalignedstruct:  # but CUDA aligns vectors and `__align__` more than NumPy does
+        return (
+            "; numpy.dtype({'names': ..., 'formats': ..., 'offsets': ..., 'itemsize': ...}) "
+            "places each field where the compiler does: int4, float4, double2 and the like "
+            "begin at multiples of 16"
+        )
+    return "; numpy.dtype(..., align=True) lays structs out as C does"
 
 
 def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
@@ -132,30 +181,64 @@ def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
 
 def _as_pointer(
     value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool, loose: bool
-) -> int:
+) -> Target:
     if (isinstance(value, np.integer) and value.nbytes == 8) or (loose and type(value) is int):
         if not 0 <= value < 1 << 64:
             raise ValueError(f"{caller} is {named(value)}, which is no address")
-        return int(value)
+        return Target(int(value))
+    if parameter.is_function and value is not None:
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a function; its address on the "
+            "device is accepted, as numpy.uintp(address)"
+        )
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
         raise TypeError(
             f"{caller} is {named(value)}, but the kernel takes a pointer; a device array is "
             "accepted, or an address as numpy.uintp(address)"
         )
-    pointer, dtype = pointer_of(value, caller, device_id, strided)
-    if dtype is not None and parameter.dtype is not None:
-        check_dtype(dtype, parameter.dtype, caller)
-    return pointer
+    return pointer_of(value, caller, device_id, strided)
 
 
-def check_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> None:
-    """Raise TypeError if a kernel cannot read an array of `dtype` as one of `wanted`."""
-    if _same_bits(dtype, wanted):
-        return
+def _problem(target: Target, parameter: Parameter, caller: str) -> TypeError | ValueError | None:
+    """Return the error for an array that the kernel would misread."""
+    wanted, found = parameter.dtype, target.dtype
+    if wanted is not None and found is not None:
+        if problem := mismatch(found, wanted, caller):
+            return problem
+        if target.nbytes % wanted.itemsize:
+            return ValueError(
+                f"{caller} is an array of {target.nbytes} bytes, which end within an item: the "
+                f"kernel's items have {wanted.itemsize}"
+            )
+    if target.pointer % parameter.alignment:
+        return ValueError(
+            f"{caller} begins at the address {target.pointer:#x}, but the kernel reads items at "
+            f"multiples of {parameter.alignment}; pass a copy, or a slice that begins at such a "
+            "multiple"
+        )
+    return None
+
+
+def mismatch(found: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> TypeError | None:
+    """Return the error for an array of dtype `found` where a kernel takes one of `wanted`."""
+    if _same_bits(found, wanted):
+        return None
+    what = f"{caller} is an array of {found}, but the kernel takes"
+    if wanted.type is np.void and wanted.fields is None:
+        if found.fields is not None:
+            advice = f"items of {found.itemsize} bytes{_layout_advice(found)}"
+        else:
+            advice = "give a.view(numpy.uint8) for raw bytes, or a structured dtype of that size"
+        return TypeError(f"{what} items of {wanted.itemsize} bytes: {advice}")
+    if wanted == np.uintp and found.kind not in "iu":
+        return TypeError(
+            f"{what} {wanted}: for pointers to pointers, pass an array of addresses, "
+            "e.g. cupy.array([a.data.ptr, b.data.ptr], dtype=numpy.uintp)"
+        )
     numbers = wanted if wanted.fields is None else wanted[0]
     name = _name(numbers)
-    raise TypeError(
-        f"{caller} is an array of {dtype}, but the kernel takes {numbers}: pass a.astype({name}), "
+    return TypeError(
+        f"{what} {numbers}: pass a.astype({name}), "
         f"a copy, if the kernel only reads it, or an array of {numbers} if it writes; "
         f"a.view({name}) reinterprets the bytes"
     )
@@ -176,6 +259,10 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
         return False
     if one == other:
         return True
+    if other.type is np.void and other.fields is None:  # a struct
+        if one.type is np.void and one.itemsize == other.itemsize:
+            return True
+        return one.str in ("|u1", "|V1", "|S1")
     if other.fields is not None:  # a CUDA vector
         fields = [field[0] for field in (one.fields or {}).values()]
         return all(_same_bits(field, other[0]) for field in fields or [one])
@@ -188,22 +275,34 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one.itemsize == other.itemsize and (halves or not floats)
 
 
-def _as_number(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> bytes:
+def _as_number(
+    value: Any, parameter: Parameter, wanted: np.dtype[Any], caller: str, loose: bool
+) -> bytes:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
+    if type(value) is np.float64 and wanted.kind in "fc":
+        value = float(value)  # e.g. numpy.sqrt(2.0)
     if wanted.char == "V":  # a CUDA vector; or bytes, if prepared
+        if type(value) is complex and wanted in (_FLOAT2, _DOUBLE2):
+            value = (np.complex64 if wanted == _FLOAT2 else np.complex128)(value)
         data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
         fits = data is value or wanted.fields is None or _same_bits(value.dtype, wanted)
         if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
             return data
         if isinstance(value, np.void):
             raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
+        maker = f"make_{parameter.text.removeprefix('const ').partition(' ')[0]}"
+        if hasattr(vec, maker):
+            raise TypeError(
+                f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
+                f"pycuda.gpuarray.vec.{maker}(...)"
+            )
         raise _no_bytes(value, wanted.itemsize, caller)
     if number := _fitting(value, wanted, caller, loose):
         return number[0]
     advice = f"pass {_name(wanted)}(...)"
     if type(value) is float and wanted.kind in "biu":
-        advice = "pass an int, e.g. round(...)"  # numpy.int32(...) would drop the fraction
+        advice = "pass an int; or the arguments are in another order than the parameters"
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
         advice = "pass its real part, or let the kernel take a complex number"
     elif hasattr(value, "__cuda_array_interface__"):

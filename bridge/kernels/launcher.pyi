@@ -15,6 +15,7 @@ class Launcher:
     _table: Table | None
     _prepared: Table | None
     overlaps: bool
+    lenient: bool
     def __call__(self, *args: Any, block: Any = None, **launch: Any) -> float | None: ...
     def prepared_call(self, grid: Any, block: Any, *args: Any, shared_size: int = 0) -> None: ...
     def prepared_async_call(

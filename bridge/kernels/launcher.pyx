@@ -33,7 +33,7 @@ from .arguments import HOLDERS, is_of_pycuda, pack_argument
 from ..context import failure
 from ..interface import contiguity
 from .refusals import (
-    REFUSALS, check_capture, explain, extent, no_texture_references, shared_bytes,
+    REFUSALS, check_capture, check_order, explain, extent, no_texture_references, shared_bytes,
 )
 from ..streams import PYCUDA_STREAM, seconds_between
 
@@ -76,6 +76,7 @@ cdef struct Slot:  # one parameter
     PyObject *dtype  # of a pointer's target, or None
     PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
     PyObject *python  # the Python type that is packed here
+    uint64_t remainder  # the bits that are 0 in every address that the kernel can read
 
 cdef struct Call:
     int device_id
@@ -84,6 +85,9 @@ cdef struct Call:
     bint of_pycuda  # the arguments include PyCUDA's memory
     bint of_others  # and memory that other libraries use or reuse
     bint handlers  # and pycuda.driver.In, Out or InOut
+    bint lenient  # a mismatch of PyCUDA's own arrays is a warning
+    Py_ssize_t index  # of the argument, from 1
+    Py_ssize_t in_c_order, in_fortran_order  # the first such argument; 0: none
     size_t size  # of the parameters, bytes
     char packed[MOST_BYTES]
 
@@ -109,12 +113,17 @@ cdef class Table:
         for index, parameter in enumerate(parameters):
             slot = &self.slots[index]
             code, dtype, python = parameter.code(), parameter.dtype, int
-            slot.kind = POINTER if parameter.is_pointer and parameter.size == 8 else BYTES
+            is_address = parameter.is_pointer and not parameter.is_function
+            slot.kind = POINTER if is_address and parameter.size == 8 else BYTES
             if code in NUMBERS and slot.kind != POINTER:
                 slot.kind, python = NUMBERS[code]
             slot.offset, slot.size = parameter.offset, parameter.size
+            slot.remainder = parameter.alignment - 1
             slot.dtype = <PyObject *> dtype
-            if parameter.is_pointer is False or slot.size != sizeof(void *):
+            if (
+                parameter.is_pointer is False or parameter.is_function
+                or slot.size != sizeof(void *)
+            ):
                 number = getattr(dtype, "type", None)
                 slot.type = <PyObject *> number
             if loose or slot.kind != POINTER:
@@ -134,20 +143,29 @@ cdef class Table:
             given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
             raise TypeError(f"{self.name}: {given} for {len(self.parameters)} parameters: {self}")
         call.size = self.size
+        call.in_c_order = call.in_fortran_order = 0
         for index in range(len(args)):
             slot = &self.slots[index]
             value = args[index]
+            call.index = index + 1
             if put(slot, value, call):
                 continue
             if is_of_pycuda(value):
                 note_pycuda(call)
                 call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
             call.of_others = call.of_others or not isinstance(value, PLAIN)
-            packed = pack_argument(
+            packed, target = pack_argument(
                 value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
-                call.strided, self.loose
+                call.strided, self.loose, call.lenient
             )
+            if target is not None:
+                note_order(target.is_c, target.is_fortran, call)
             memcpy(call.packed + slot.offset, <char *> packed, slot.size)
+        if call.in_c_order and call.in_fortran_order and not call.strided:
+            check_order(
+                self, call.in_c_order - 1, call.in_fortran_order - 1,
+                call.lenient and not call.of_others
+            )
         return 0
 
     def __str__(self):
@@ -167,6 +185,16 @@ cdef int note_pycuda(Call *call) except -1:
     return 0
 
 
+cdef bint note_order(bint is_c, bint is_fortran, Call *call) noexcept:
+    """Record in which order an array is contiguous; return False if it is in neither."""
+    if is_c != is_fortran:  # otherwise it has one axis, and no order
+        if is_c and not call.in_c_order:
+            call.in_c_order = call.index
+        elif is_fortran and not call.in_fortran_order:
+            call.in_fortran_order = call.index
+    return is_c or is_fortran
+
+
 cdef bint put(Slot *slot, value, Call *call) except -1:
     """Pack a usual argument; return False for any other."""
     cdef PyObject *kind = <PyObject *> Py_TYPE(value)
@@ -177,7 +205,7 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     cdef bint is_narrow = slot.size == sizeof(float)
     cdef int overflow = 0
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
-        return slot.type is NULL and put_pointer(<object> slot.dtype, value, at, call)
+        return slot.type is NULL and put_pointer(slot, value, at, call)
     if slot.kind == FLOAT and kind is <PyObject *> int:
         if not -EXACT <= value <= EXACT:
             return False
@@ -201,15 +229,15 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     return True
 
 
-cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
-    """Pack a contiguous array of `dtype` (None: of any dtype), or PyCUDA's memory."""
+cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
+    """Pack a contiguous array of the parameter's dtype, or PyCUDA's memory."""
     cdef type kind = type(value)
     cdef uint64_t pointer = 0
     cdef dict attributes
     if kind is ndarray:
-        if dtype is not None and read(array_dtype, value) is not dtype:
+        if not is_of_dtype(slot.dtype, read(array_dtype, value)):
             return False
-        if not (read(is_c_contiguous, value) or read(is_f_contiguous, value)):
+        if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), call):
             return False
         data = read(array_data, value)
         if read(data_device, data) != call.device_id:
@@ -218,9 +246,9 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
         call.of_others = True
     elif kind is GPUArray:
         attributes = value.__dict__
-        if dtype is not None and attributes["dtype"] is not dtype:
+        if not is_of_dtype(slot.dtype, attributes["dtype"]):
             return False
-        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"]):
+        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"], call):
             return False
         value = attributes.get("gpudata")
         pointer = known_address(attributes, value, call.device_id)
@@ -232,8 +260,21 @@ cdef bint put_pointer(dtype, value, char *at, Call *call) except -1:
         note_pycuda(call)
     else:
         return False
+    if pointer & slot.remainder:
+        return False
     memcpy(at, &pointer, sizeof(pointer))
     return True
+
+
+cdef bint is_of_dtype(PyObject *wanted, found) except -1:
+    """Tell whether an array has the dtype of a parameter, which None leaves open."""
+    if <PyObject *> found is wanted or wanted is <PyObject *> None:
+        return True
+    # Structs, which the compiler reports as bytes.
+    return (
+        (<object> wanted).char == "V" and found.char == "V"
+        and (<object> wanted).fields is None and (<object> wanted).itemsize == found.itemsize
+    )
 
 
 cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
@@ -244,9 +285,12 @@ cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
     return is_at_home(<intptr_t> pointer[0], call.device_id)
 
 
-cdef bint is_contiguous(tuple shape, tuple strides, dtype) except -1:
+cdef bint is_contiguous(tuple shape, tuple strides, dtype, Call *call) except -1:
     cdef Py_ssize_t step = dtype.itemsize
-    return (len(strides) == 1 and strides[0] == step) or any(contiguity(shape, strides, step))
+    if len(strides) == 1 and strides[0] == step:
+        return True
+    is_c, is_fortran = contiguity(shape, strides, step)
+    return note_order(is_c, is_fortran, call)
 
 
 cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
@@ -276,12 +320,13 @@ cdef class Launcher:
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
     cdef public bint overlaps  # launches of PyCUDA's memory are ordered as PyCUDA's are
+    cdef public bint lenient  # a mismatch of PyCUDA's own arrays is a warning
     cdef bint of_all  # a stream that is given is not the only one that uses PyCUDA's memory
     cdef Handle handles[MOST_DEVICES]
 
     def __call__(
         self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
-        bint time_kernel=False, bint strided=False,
+        bint time_kernel=False, bint strided=False, **unknown,
     ):
         """Launch the kernel as if on CuPy's current stream.
 
@@ -311,6 +356,12 @@ cdef class Launcher:
         """
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
+        if unknown:
+            raise TypeError(
+                f"{self.name}: {next(iter(unknown))}= is no keyword of a launch; block, grid, "
+                "shared, stream, strided and time_kernel are accepted, and the kernel's arguments "
+                "by position"
+            )
         table = self._table or self._table_for(args)
         wait = self.start(table, args, grid, block, shared, stream, strided, time_kernel)
         return wait() if time_kernel else None
@@ -359,6 +410,7 @@ cdef class Launcher:
             there = handle_of(stream, self.name, may_be_unordered=False)
         call.device_id, call.stream, call.strided = device_id, there, strided
         call.of_pycuda = call.of_others = call.handlers = False
+        call.lenient = self.lenient
         table.pack(args, &call)
         handlers = [a for a in args if isinstance(a, drv.ArgumentHandler)] if call.handlers else ()
         if here != there or handlers or timed:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import cupy
 import pycuda.compiler
-import pycuda.driver as drv
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
@@ -20,7 +18,7 @@ from ..errors import named
 from .function import Function
 from .nvrtc import Compiled, Request, architecture, compile
 from .refusals import no_texture_references, refusal
-from .signature import Parameter, expression, kernel_names, read_signature
+from .signature import Parameter, expression, kernel_names, read_signature, variable_names
 from .tables import libcuda
 
 
@@ -64,6 +62,10 @@ class SourceModule:
         Folders of headers, in addition to PyCUDA's own.
     backend : {"nvrtc", "nvcc"}
         NVRTC needs no toolkit and is faster.
+    name_expressions : list of str, optional
+        Kernels to compile whose C++ names are not words of the source: instances of templates,
+        e.g. ``"scale<float>"``, and kernels in namespaces, as for `cupy.RawModule`.  They need
+        `no_extern_c`.
 
     Raises
     ------
@@ -109,6 +111,7 @@ class SourceModule:
         include_dirs: Sequence[str] | None = None,
         *,
         backend: str = "nvrtc",
+        name_expressions: Sequence[str] = (),
     ) -> None:
         if backend not in ("nvrtc", "nvcc"):
             raise ValueError(
@@ -135,22 +138,31 @@ class SourceModule:
             source, nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs
         )
         self._backend = backend
-        self._loaded: dict[tuple[int, str], tuple[LoadedModule, dict[str, str]]] = {}
+        self._names = _strings(name_expressions, "name_expressions", "scale<float>")
+        if self._names and (backend == "nvcc" or not no_extern_c):
+            raise ValueError(
+                f"SourceModule: name_expressions are {self._names}; they are names of C++, for "
+                "NVRTC and a source with no_extern_c=True"
+            )
+        self._loaded: dict[int, tuple[LoadedModule, dict[str, str]]] = {}
         self._load(context.cuda_device())
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything except the loaded code."""
         return {**vars(self), "_loaded": {}}
 
-    def _load(self, device_id: int, extra: str = "") -> tuple[LoadedModule, dict[str, str]]:
-        """Return the module on the current device, and mangled names; compile at the first use.
-
-        A kernel `extra`, e.g. an instance of a template, is compiled as a separate module.
-        """
-        if (device_id, extra) in self._loaded:
-            return self._loaded[device_id, extra]
+    def _load(self, device_id: int) -> tuple[LoadedModule, dict[str, str]]:
+        """Return the module on the current device, and mangled names; compile at the first use."""
+        if device_id in self._loaded:
+            return self._loaded[device_id]
         arch = architecture(int(cupy.cuda.Device(device_id).compute_capability))
-        compiled = self._compile(arch, [extra] if extra else kernel_names(self._request.source))
+        compiled = self._compile(arch, [*kernel_names(self._request.source), *self._names])
+        if missing := [name for name in self._names if name not in compiled.mangled]:
+            raise refusal(
+                "SourceModule",
+                f"name_expressions has {missing[0]!r}, but the source has no such kernel",
+                ValueError,
+            )
         try:
             module = LoadedModule(compiled.code)
         except driver.CUDADriverError as error:
@@ -160,7 +172,7 @@ class SourceModule:
                 f"is {arch}: {error}",
             ) from error
         # Another thread, or a finalizer on this one, may have loaded it first.
-        return self._loaded.setdefault((device_id, extra), (module, compiled.mangled))
+        return self._loaded.setdefault(device_id, (module, compiled.mangled))
 
     def _compile(self, default_arch: str, kernels: Sequence[str]) -> Compiled:
         if self._backend == "nvrtc":
@@ -176,31 +188,22 @@ class SourceModule:
 
     def _kernel(self, name: str, device_id: int) -> tuple[int, list[Parameter] | None]:
         """Return a kernel's CUfunction on the current device, and its parameters, if known."""
-        source, loaded = self._request.source, [self._load(device_id)]
-        is_mangled = name.startswith("_Z")
-        if not is_mangled and self._backend == "nvrtc" and expression(name) not in loaded[0][1]:
-            # The name is not in the source: an instance of a template, or made by a macro.
-            with suppress(drv.CompileError):
-                loaded.append(self._load(device_id, name))
-        mangled = loaded[-1][1]
-        signature = name if is_mangled else mangled.get(expression(name))
-        for module, _ in loaded:  # the first has the variables for `get_global`
-            try:
-                handle = int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
-            except driver.CUDADriverError as error:
-                refused = error
-            else:
-                return handle, read_signature(signature, source, name) if signature else None
-        names = ", ".join(kernel_names(source, templates=True)) or "none that can be read"
-        raise refusal(
-            "SourceModule.get_function",
-            f"there is no kernel {name!r} in the module ({refused}); its source has {names}; "
-            "name a kernel in a namespace, and an instance of a template, as in C++: "
-            '"filters::blur", "scale<float>"',
-        )
+        source, (module, mangled) = self._request.source, self._load(device_id)
+        signature = name if name.startswith("_Z") else mangled.get(expression(name))
+        try:
+            handle = int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
+        except driver.CUDADriverError as error:
+            names = ", ".join(kernel_names(source, templates=True)) or "none that can be read"
+            raise refusal(
+                "SourceModule.get_function",
+                f"there is no kernel {name!r} in the module ({error}); its source has {names}; "
+                "list instances of templates and kernels in namespaces when you compile: "
+                'SourceModule(..., no_extern_c=True, name_expressions=["scale<float>"])',
+            ) from error
+        return handle, read_signature(signature, source, name) if signature else None
 
     def get_function(self, name: str) -> Function:
-        """Return a kernel by its name in C++, e.g. ``"scale"``, ``"filters::blur<float>"``.
+        """Return a kernel by its name, or by one of `name_expressions`.
 
         Raises
         ------
@@ -226,7 +229,9 @@ class SourceModule:
         if status:
             raise refusal(
                 "SourceModule.get_global",
-                f'there is no variable {name!r} in the module, or C++ mangled it (no extern "C")',
+                f"there is no variable {name!r} in the module; its source has "
+                f"{', '.join(variable_names(self._request.source)) or 'none that can be read'}; "
+                "C++ mangles the names of variables in namespaces",
             )
         found = Global((pointer.value, size.value))
         found._module = module

@@ -50,7 +50,8 @@ _WITH_VALUE = {
     **dict.fromkeys(("-I", "--include-path", "-isystem", "--system-include"), "folder"),
     **dict.fromkeys(("-arch", "--gpu-architecture"), "arch"),
     **dict.fromkeys(("-code", "--gpu-code", "-gencode", "--generate-code"), "code"),
-    **dict.fromkeys(("-Xcompiler", "--compiler-options"), "host"),
+    **dict.fromkeys(("-Xcompiler", "--compiler-options"), "ignored"),
+    **dict.fromkeys(("-ccbin", "--compiler-bindir", "-e", "--entries"), "ignored"),
 }
 # Options that NVRTC does not need: its own defaults, and options for host code.
 _NEEDLESS = re.compile(
@@ -74,6 +75,9 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
         if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
             name, separator, value = option[:2], "=", option[2:].removeprefix("=")
         kind = _WITH_VALUE.get(name)
+        if option in ("-res-usage", "--resource-usage"):
+            _ignore(option)
+            continue
         if kind is None:
             if _REFUSED.fullmatch(option):
                 raise ValueError(
@@ -90,12 +94,8 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
                 f"SourceModule: the option {name} has no value; give it one, in the same item "
                 "of the list or in the next"
             )
-        if kind == "host":
-            warnings.warn(
-                f"the option {name} {value} is for the host compiler, which NVRTC does not have: "
-                "it is ignored",
-                stacklevel=5,
-            )
+        if kind == "ignored":
+            _ignore(f"{name} {value}")
         elif kind == "folder":
             folders.append(value)
         elif kind == "arch":
@@ -113,6 +113,10 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
             "for one architecture: name one, or none for the current device's"
         )
     return wanted.pop() if wanted else None, folders, rest
+
+
+def _ignore(option: str) -> None:
+    warnings.warn(f"the option {option} has no meaning for NVRTC: it is ignored", stacklevel=6)
 
 
 class Compiled(NamedTuple):
@@ -235,7 +239,7 @@ def _run(
     finally:
         nvrtc.destroyProgram(program)
     if not expressions:
-        raise _explain(options, log)
+        raise _explain(options, log, source.startswith('extern "C" {'))
     # An expression is invalid if a macro leaves the kernel out, or if it is overloaded.
     wrong = set(_WRONG.findall(log)) & set(expressions) or expressions
     return _run(source, options, folders, [name for name in expressions if name not in wrong])
@@ -247,19 +251,28 @@ def _log(program: int) -> str:
 
 
 _WRONG = re.compile(r"#pragma nv_mangled_name (.*)")
+_IN_EXTERN_C = r"may not have extern \"C\" linkage"
 _HINTS = {
     r"\b(texture|surface) is not a template|\btextureReference": (
         "texture references were removed in CUDA 12: declare a `cudaTextureObject_t` parameter "
         "instead, and pass a cupy.cuda.texture.TextureObject"
     ),
-    r"may not have extern \"C\" linkage|has \"C\" linkage": (
-        'the source is compiled inside of extern "C"; for C++ pass no_extern_c=True, and put '
-        'extern "C" before the kernels'
+    _IN_EXTERN_C: (
+        'the source is compiled inside of extern "C"; for templates and other C++ pass '
+        'no_extern_c=True, and put extern "C" before the kernels'
     ),
-    r"could not open source file|cannot open source file": (
-        "NVRTC has no host headers; name the folder of your own headers in include_dirs. CUDA's "
-        "come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: nvidia-curand-cu12 or "
-        "nvidia-curand)"
+    r"overloaded function .* has \"C\" linkage": (
+        "CUDA has a function of that name: rename the kernel"
+    ),
+    r"not open source file \"(cu|nv)[^\"]*\.": (
+        "CUDA's headers come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: "
+        "nvidia-curand-cu12 or nvidia-curand); name the folder of your own in include_dirs"
+    ),
+    r"not open source file \"(?!cu|nv)[^\"]*\.": (
+        "the header is not found: name its folder, include_dirs=['...']"
+    ),
+    r"not open source file \"[^\".]*\"": (
+        "NVRTC has no headers of the host; <cuda/std/...> has parts of the C++ library for kernels"
     ),
     r"identifier \"__shfl(_up|_down|_xor)?\" is undefined|vote.* without .*sync": (
         "warp functions need the mask of their threads since CUDA 9: __shfl_down_sync("
@@ -268,14 +281,18 @@ _HINTS = {
 }
 
 
-def _explain(options: Sequence[str], log: str) -> Exception:
+def _explain(options: Sequence[str], log: str, in_extern_c: bool) -> Exception:
     text = log.removeprefix("nvrtc: error: ")
     if text != log:
         return ValueError(
             f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}; leave out "
             "options that it does not support, or compile with backend='nvcc'"
         )
-    hints = [hint for pattern, hint in _HINTS.items() if re.search(pattern, log)]
+    hints = [
+        hint
+        for pattern, hint in _HINTS.items()
+        if re.search(pattern, log) and (in_extern_c or pattern != _IN_EXTERN_C)
+    ]
     message = "; ".join(["NVRTC could not compile the source", *hints])
     shown = [o for o in options if o not in _ALWAYS and not o.startswith("-I")]
     error: Exception = drv.CompileError(message, ["nvrtc", *shown], stderr=log)

@@ -1,7 +1,9 @@
 """The types of a kernel's parameters, as the compiler reports them.
 
 NVRTC returns the mangled name of any expression.  If the expression is a template over the kernel's
-type, the name contains the parameters' types, with typedefs, macros and templates resolved.
+type, the name contains the parameters' types, with typedefs, macros and templates resolved.  It
+also contains what the compiler knows of each pointer's target: the size and alignment of an item in
+bytes, and whether it is an enum.  All three are 0 or 1 for incomplete types, void and functions.
 
 Source: NVRTC documentation, "Accessing Lowered Names"; Itanium C++ ABI, "Mangling" and "Demangler
 API".
@@ -19,7 +21,33 @@ import numpy as np
 # Appended, to keep the line numbers.  The names are long: the source may define macros F or T.
 TEMPLATE = """
 #if __cplusplus >= 201402L
-template <class bridge_kernel> __device__ char bridge_signature;
+template <class bridge_T> struct bridge_item { typedef bridge_T type; };
+template <class bridge_T> struct bridge_item<bridge_T[]> : bridge_item<bridge_T> {};
+template <class bridge_T, unsigned long bridge_n>
+struct bridge_item<bridge_T[bridge_n]> : bridge_item<bridge_T> {};
+template <class bridge_T, class = void> struct bridge_layout {
+  static constexpr unsigned long size = 0, alignment = 1;
+};
+template <class bridge_T>
+struct bridge_layout<bridge_T, decltype(void(sizeof(typename bridge_item<bridge_T>::type)))> {
+  typedef typename bridge_item<bridge_T>::type item;
+  static constexpr unsigned long size = sizeof(item), alignment = alignof(item);
+};
+template <> struct bridge_layout<void> : bridge_layout<void, int> {};
+template <class bridge_T> struct bridge_target {
+  static constexpr unsigned long size = 0, alignment = 1, is_enum = 0;
+};
+template <class bridge_T> struct bridge_target<bridge_T *> : bridge_layout<bridge_T> {
+  static constexpr unsigned long is_enum = __is_enum(typename bridge_item<bridge_T>::type);
+};
+template <unsigned long...> struct bridge_numbers;
+template <class bridge_kernel> struct bridge_targets;
+template <class... bridge_P> struct bridge_targets<void(bridge_P...)> {
+  typedef bridge_numbers<bridge_target<bridge_P>::size..., bridge_target<bridge_P>::alignment...,
+                         bridge_target<bridge_P>::is_enum...> numbers;
+};
+template <class bridge_kernel, class = typename bridge_targets<bridge_kernel>::numbers>
+__device__ char bridge_signature;
 #endif
 """
 _PLAIN = {
@@ -39,10 +67,14 @@ _DTYPES = {name: np.dtype(code) for name, code in _PLAIN.items()} | {
     for name, code in _VECTORS.items()
     for size in range(1, 5)
 }
+_ADDRESS = np.dtype(np.uintp)
 with suppress(ImportError):  # without it, there are no such arrays
     import ml_dtypes
 
     _DTYPES["__nv_bfloat16"] = np.dtype(ml_dtypes.bfloat16)
+for _pair, _half in ("__half2", "__half"), ("__nv_bfloat162", "__nv_bfloat16"):
+    if _half in _DTYPES:
+        _DTYPES[_pair] = np.dtype([(axis, _DTYPES[_half]) for axis in "xy"])
 # Comments and literals, whose words are ignored.
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
@@ -67,9 +99,13 @@ class Parameter(NamedTuple):
 
     text: str  # e.g. "const float *x"; "" if not known
     is_pointer: bool | None  # None if not known
-    dtype: np.dtype[Any] | None  # of the value or pointee; None if not known
+    # Of the value, or of the items that the pointer leads to; None if not known.  A struct that
+    # NumPy does not know is bytes ("V12"), a pointer an unsigned integer.
+    dtype: np.dtype[Any] | None
     size: int = 0  # bytes
     offset: int = 0
+    alignment: int = 1  # of the address that a pointer holds
+    is_function: bool = False  # a pointer to a function
 
     def code(self) -> str:
         """Return the `struct` code that packs the parameter."""
@@ -90,7 +126,12 @@ def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | No
     text = _demangle(mangled)
     if not text:
         return None
-    found = [_read_type(part) for part in _split(text[text.index("(") + 1 : text.rindex(")")])]
+    text, _, numbers = text.partition(", bridge_numbers<")
+    parts = _split(text[text.index("(") + 1 : text.rindex(")")])
+    targets = [int(number) for number in re.findall(r"(\d+)ul", numbers)]
+    n = len(parts)
+    targets = targets or n * [0] + n * [1] + n * [0]  # a name that was mangled elsewhere
+    found = list(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
     label = re.search(rf"{_KERNEL}{re.escape(name)}\s*\(([^()]*)\)", _bare(source))
     labels = [_LABEL.fullmatch(part) for part in _split(label[1])] if label else []
     if len(labels) != len(found):
@@ -113,6 +154,12 @@ def ignored_alignment(source: str) -> re.Match[str] | None:
     """Return the first alignment of a struct that nvcc applies and NVRTC silently ignores."""
     # Keep the line numbers.
     return _IGNORED.search(_NOISE.sub(lambda noise: "\n" * noise[0].count("\n") or " ", source))
+
+
+def variable_names(source: str) -> list[str]:
+    """Return the names of variables after ``__constant__`` or ``__device__``."""
+    declaration = r"\b__(?:constant|device)__\b[^;{}()=]*?\b(\w+)\s*(?:\[[^;{}()]*\]\s*)*[;={]"
+    return sorted(set(re.findall(declaration, _bare(source))))
 
 
 def _bare(source: str) -> str:
@@ -140,15 +187,28 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts] if text else []
 
 
-def _read_type(text: str) -> Parameter:
+def _read_type(text: str, size: int, alignment: int, is_enum: int) -> Parameter:
+    """Return a parameter; the numbers are those of a pointer's target."""
     text = re.sub(r"::THRUST_\w+_NS\b", "", text)  # a namespace per version
-    plain = re.sub(r"\b(const|volatile)\b", "", text).rstrip()
-    base, outside = plain.rstrip("* "), text
+    plain = re.sub(r" ?\b(const|volatile)\b", "", text)
+    outside = plain
     while outside != (outside := re.sub(r"<[^<>]*>|\(anonymous namespace\)", "", outside)):
         pass  # template arguments may be pointers
-    depth = plain[len(base) :].count("*")
-    if re.search(r"\([*&]", outside):  # a pointer to a function or an array
-        return Parameter(text, True, None)
     shown = re.sub(r"^([^*]*?) const\b", r"const \1", text)
-    shown = shown.replace("*", " *", 1) if depth else shown
-    return Parameter(shown, bool(depth), _DTYPES.get(base) if depth < 2 else None)
+    if behind := re.search(r"\((\*+)\)(\(?)", outside):  # an array or a function
+        if len(behind[1]) == 1 and behind[2]:
+            return Parameter(text, True, None, is_function=True)
+        base = plain[: plain.index(behind[0])].rstrip()
+        is_address = len(behind[1]) > 1 or base.endswith("*")
+        shown = text
+    else:
+        base = plain.rstrip("* ")
+        depth = plain[len(base) :].count("*")
+        if not depth:
+            return Parameter(shown, False, _DTYPES.get(base))
+        is_address = depth > 1
+        shown = shown.replace("*", " *", 1)
+    dtype = _ADDRESS if is_address else _DTYPES.get(base)
+    if dtype is None and size:
+        dtype = np.dtype(f"i{size}" if is_enum else f"V{size}")
+    return Parameter(shown, True, dtype, alignment=alignment)
