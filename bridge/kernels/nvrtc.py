@@ -28,10 +28,10 @@ from .signature import TEMPLATE, expression, ignored_alignment
 
 _FOLDER = Path(__file__).with_name("include")
 # Empty headers: NVRTC or the prelude declares the parts that kernels use.
-_DECLARED = """builtin_types.h climits cmath cstddef cstdio cstdlib cstring cuda.h
-cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h limits.h math.h
-math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h time.h
-vector_types.h"""
+_DECLARED = """builtin_types.h ciso646 climits cmath cstdbool cstddef cstdio cstdlib cstring ctime
+cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h endian.h iso646.h
+limits.h math.h math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h
+time.h vector_types.h"""
 _PRELUDE = "bridge/prelude.h"
 # NVRTC searches the folder of this file for headers.  Here it has none, as in PyCUDA.
 _NAME = "/dev/null/kernel.cu"
@@ -196,7 +196,8 @@ def compile(
 def _headers() -> dict[str, bytes]:
     """Return the headers that replace files of the same name."""
     text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
-    names = {"stdint.h": ["stdint.h", "cstdint", "inttypes.h", "cinttypes"]}
+    names = {"stdint.h": ["stdint.h", "cstdint"], "cuda.h": ["cuda.h"]}
+    names |= {"inttypes.h": ["inttypes.h", "cinttypes"]}
     names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
     names |= {"prelude.h": [_PRELUDE], "cub.h": ["cub/cub.cuh"], "thrust.h": ["thrust/complex.h"]}
     found = {name: text[file] for file, aliases in names.items() for name in aliases}

@@ -1,0 +1,3 @@
+#pragma once
+#include <stdint.h>
+#define CUDA_VERSION CUDART_VERSION
