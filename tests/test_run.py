@@ -65,6 +65,47 @@ def test_a_program_needs_no_change(run):
     assert done.returncode == 0
 
 
+MISMATCH = """
+    import numpy as np
+    import pycuda.autoinit
+    from pycuda import gpuarray
+    from pycuda.compiler import SourceModule
+
+    put = SourceModule("__global__ void put(int *x) { x[threadIdx.x] = 7; }").get_function("put")
+    a = gpuarray.zeros(4, np.float32)
+    for _ in range(3):
+        put(a, block=(4, 1, 1))
+    print(a.get().view(np.int32))
+"""
+
+
+def test_a_program_that_passes_other_dtypes_works_and_is_told(run):
+    """PyCUDA's own test_large_smem is such a program."""
+    done = run(MISMATCH)
+    assert (done.returncode, done.stdout) == (0, "[7 7 7 7]\n")
+    assert done.stderr.count("UserWarning") == 1
+    assert "program.py:10: UserWarning: put: argument 0 (`int *x`) is an array of float32" in (
+        done.stderr
+    )
+    done = run(MISMATCH, options=["--strict"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "TypeError: put: argument 0 (`int *x`) is an array of float32" in done.stderr
+
+
+def test_pycudas_error_on_a_thread_without_a_context_says_what_to_do(run):
+    done = run("""
+        import threading, numpy as np
+        import pycuda.autoinit
+        from pycuda import gpuarray
+        thread = threading.Thread(target=gpuarray.to_gpu, args=[np.zeros(3)])
+        thread.start()
+        thread.join()
+    """)
+    assert (
+        "invalid device context; a thread needs a context: work under `with bridge" in done.stderr
+    )
+
+
 def test_its_kernels_take_cupy_arrays_and_refuse_other_dtypes(run):
     done = run(
         LEGACY
