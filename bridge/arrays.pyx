@@ -41,10 +41,11 @@ def as_cupy(
     Parameters
     ----------
     array : pycuda.gpuarray.GPUArray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.  Bare
-        memory is accepted with `shape` and `dtype`: an allocation of ``pycuda.driver.mem_alloc``, a
-        block of a pool, a ``PointerHolderBase``, a ``ManagedAllocation``, a
-        ``cupy.cuda.MemoryPointer`` or an address.
+        A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.  A
+        `numpy.ndarray` is accepted if its memory is managed or pinned.  Bare memory is accepted
+        with `shape` and `dtype`: an allocation of ``pycuda.driver.mem_alloc``, managed or pinned
+        memory, a block of a pool, a ``PointerHolderBase``, a ``cupy.cuda.MemoryPointer`` or an
+        address.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The only stream on which work on `array` may be pending.  None means all of PyCUDA's
         streams, or the exporter's stream for another library's array.  -1 means no ordering.

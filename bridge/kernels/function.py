@@ -176,7 +176,8 @@ def launch(
         of `bridge.SourceModule` are accepted and called.
     *args
         In the order of the kernel's parameters.  For pointers, pass device arrays (`GPUArray`,
-        `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), device allocations,
+        `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), NumPy arrays on managed
+        or pinned memory, device allocations,
         ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
         NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
     grid, block : int or sequence of 1 to 3 ints
@@ -187,7 +188,8 @@ def launch(
         The stream to launch on.  If omitted, the PyCUDA stream given to `use_stream`, or else
         PyCUDA's default stream.
     strided : bool
-        Accept arrays that are not contiguous, for kernels that use the strides.
+        Accept arrays that are not contiguous, and arrays in C and in Fortran order together, for
+        kernels that use the strides.
 
     Raises
     ------

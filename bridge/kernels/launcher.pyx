@@ -347,8 +347,9 @@ cdef class Launcher:
         TypeError, OverflowError
             If an argument does not match or fit its parameter, or the number of arguments is wrong.
         ValueError
-            If an array is not contiguous, an extent is less than 1, or `shared` is negative.  If
-            CUDA does not know the stream, or if the launch cannot be part of a capture in progress.
+            If an array is not contiguous, or in another order than the others, or its address or
+            size does not suit the kernel's items.  If an extent is less than 1, or `shared` is
+            negative.  If CUDA does not know the stream, or if the launch cannot be part of a capture in progress.
         pycuda.driver.Error
             If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
         ContextError
