@@ -41,5 +41,6 @@ cdef View new_view(
     int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
     tuple kept,
 )
+cdef bint views_are_alive() noexcept
 cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=*)
 cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)

@@ -140,6 +140,11 @@ def keep_at_home(value, int device_id, Stream owner, Stream user, tuple kept):
     return new_view(MEMORY, None, value, device_id, 0, owner, user, kept)
 
 
+cdef bint views_are_alive() noexcept:
+    """Tell whether CuPy may use memory of PyCUDA's, or PyCUDA memory of CuPy's."""
+    return alive[AS_CUPY] or alive[AS_PYCUDA]
+
+
 def views_alive():
     """Return how many views of each kind are alive, with their bytes."""
     return (alive[AS_CUPY], alive_bytes[AS_CUPY]), (alive[AS_PYCUDA], alive_bytes[AS_PYCUDA])

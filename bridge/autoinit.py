@@ -40,8 +40,7 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .context import ContextError, explain_context, push, start_cuda
-from .exporting import export_in_order, restore_gpuarray
-from .wrapping import keep_arguments
+from .exporting import export_in_order, keep_arguments, restore_gpuarray
 
 __all__ = ["context", "device", "restore_gpuarray"]
 

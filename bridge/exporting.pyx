@@ -9,14 +9,17 @@ Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack_
 
 from cpython.ref cimport PyObject
 
-from bridge._core cimport MEMORY, View, new_view
+from bridge._core cimport AS_CUPY, View, new_view
 from bridge._driver cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
 from bridge.interface cimport mark_as_copied
 from bridge.streams cimport PYCUDA, UNORDERED, current_stream, may_wait, order
 
+from inspect import signature
+
 import pycuda.driver
 from pycuda.gpuarray import GPUArray
+from pycuda.reduction import ReductionKernel
 
 from ._driver import pointer_home
 from .arrays import address_of
@@ -29,6 +32,7 @@ cdef extern from "Python.h":
 cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
 cdef enum:
     LEGACY = 1  # the default stream's handle in both protocols
+    MOST_USERS = 8  # of CuPy's streams, for each array; each is kept alive
 
 
 def array_interface(self):
@@ -50,8 +54,10 @@ def array_interface(self):
     order(0 if can_wait else here, PYCUDA)
     users = attributes.setdefault("_bridge_users", {})
     if here not in users:  # the memory is reused after CuPy's work on the array
-        kept = kept_streams(here, None)
-        users[here] = new_view(MEMORY, None, memory, device_id, 0, PYCUDA, here, kept)
+        if len(users) == MOST_USERS:
+            users.pop(next(iter(users)))  # its release orders what is queued on that stream
+        kept, nbytes = kept_streams(here, None), attributes["nbytes"]
+        users[here] = new_view(AS_CUPY, None, memory, device_id, nbytes, PYCUDA, here, kept)
     return {
         "shape": attributes["shape"],
         "strides": attributes["strides"],
@@ -177,6 +183,22 @@ def restore_gpuarray():
             delattr(GPUArray, name)
         else:
             setattr(GPUArray, name, pycudas)
+
+
+cdef object init_reduction = ReductionKernel.__init__
+
+
+def init_and_keep(self, *args, **keywords):
+    """Make a ReductionKernel that keeps its name and arguments, for the checks of `wrap_pycuda`."""
+    init_reduction(self, *args, **keywords)
+    given = signature(init_reduction).bind(self, *args, **keywords)
+    given.apply_defaults()
+    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
+
+
+def keep_arguments():
+    """Let each ReductionKernel that is made from now on keep its arguments."""
+    ReductionKernel.__init__ = init_and_keep
 
 
 def exports_in_order():

@@ -1,7 +1,8 @@
 """One pool for both libraries: allocators for each library, and a report of all pools.
 
 CuPy pools reuse a block in the order of the stream that it was allocated on.  PyCUDA pools do not
-track streams.  So memory that PyCUDA allocates belongs to PyCUDA's default stream.
+track streams.  So memory that PyCUDA allocates belongs to the default stream, which waits for all
+of PyCUDA's streams when the memory is freed.
 """
 
 from __future__ import annotations
@@ -106,9 +107,8 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     Notes
     -----
     *Ownership:* a block returns to the pool when the last array on it is freed, on any thread.
-    *Ordering:* a block is reused after the work queued on PyCUDA's default stream.  To use the
-    array on another stream, make a view: ``as_pycuda(a, stream=s)``.  Otherwise, that stream is not
-    tracked. *Cost:* 1.5 times that of the pool.
+    *Ordering:* a block is reused after the work queued on PyCUDA's streams (rule:
+    `bridge.streams`). *Cost:* 1.5 times that of the pool.
     """
     malloc = _malloc_of(pool, "pycuda_allocator")
     return _trying_again(functools.partial(take, malloc, Allocation), malloc, "pycuda_allocator")

@@ -29,12 +29,11 @@ from pycuda import gpuarray
 from pycuda.tools import make_default_context
 
 from .context import push
-from .exporting import export_in_order
+from .exporting import export_in_order, keep_arguments
 from .kernels import compiler
 from .kernels.function import Function
 from .kernels.module import SourceModule
 from .memory import pycuda_allocator
-from .wrapping import keep_arguments
 
 _AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
 _get_current = drv.Context.get_current

@@ -3,7 +3,7 @@
 
 The rule
 --------
-PyCUDA's side of a call is all of PyCUDA's streams.  ``stream=s`` makes it one stream, and
+By default, a call is ordered with all of PyCUDA's streams.  ``stream=s`` makes it one stream, and
 ``stream=-1`` orders nothing.
 
 ``as_cupy(a)``: work queued on any PyCUDA stream runs before later work on CuPy's current stream.
@@ -11,8 +11,9 @@ PyCUDA's side of a call is all of PyCUDA's streams.  ``stream=s`` makes it one s
 ``as_pycuda(x)``: work queued on CuPy's current stream runs before later work on any PyCUDA stream.
 When the ``GPUArray`` is released, CuPy's stream waits for the work queued on PyCUDA's streams.
 
-The order is that of the moment of the call.  For work that is queued later, convert again, work on
-one stream, or use `wrap_pycuda`.
+A call orders one hand-over, at its moment.  Before the other library uses the memory again, call
+the other function: ``as_pycuda(x)`` before PyCUDA's next work, ``as_cupy(a)`` before CuPy's.  Or work
+on one stream, or use `wrap_pycuda`.
 
 How
 ---
@@ -45,6 +46,7 @@ from bridge._driver cimport *
 
 import gc
 from contextlib import suppress
+from functools import wraps
 from operator import index
 
 import cupy
@@ -265,6 +267,7 @@ cdef object stream_init = drv.Stream.__init__
 
 cdef Followed *follow(stream) except? NULL:
     """Let the rule include a PyCUDA stream."""
+    follow_to_its_end(type(stream))
     global followed, followed_count, followed_room, non_blocking_count
     cdef Followed *found
     cdef Handle context = NULL
@@ -283,6 +286,21 @@ cdef Followed *follow(stream) except? NULL:
     followed_count += 1
     non_blocking_count += not found.is_blocking
     return found
+
+
+cdef int follow_to_its_end(kind) except -1:
+    """Let a subclass that has a ``__del__`` of its own call `unfollow`, too."""
+    own = kind.__del__
+    if own is not unfollow and not hasattr(own, "bridge_unfollows"):
+
+        @wraps(own)
+        def end(self):
+            own(self)
+            unfollow(self)
+
+        end.bridge_unfollows = True
+        kind.__del__ = end
+    return 0
 
 
 cdef bint forget(stream, Followed *found) noexcept:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import cupy
 from pycuda.elementwise import ElementwiseKernel, VectorArg
 from pycuda.gpuarray import GPUArray
-from pycuda.reduction import ReductionKernel
 from pycuda.tools import parse_c_arg
 from pytools.prefork import ExecError
 
@@ -92,22 +90,6 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     return wrapper
 
 
-_make_reduction = ReductionKernel.__init__
-
-
-def keep_arguments() -> None:
-    """Let each ReductionKernel that is made from now on store its arguments, for the checks."""
-    ReductionKernel.__init__ = _init_and_keep
-
-
-@functools.wraps(_make_reduction)
-def _init_and_keep(self: Any, *args: Any, **keywords: Any) -> None:
-    _make_reduction(self, *args, **keywords)
-    given = inspect.signature(_make_reduction).bind(self, *args, **keywords)
-    given.apply_defaults()
-    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
-
-
 def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
     """Return how each argument of a PyCUDA kernel object is named, and an array's dtype.
 
@@ -115,7 +97,7 @@ def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
     """
     if isinstance(func, ElementwiseKernel):
         name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
-    elif hasattr(func, "_bridge_arguments"):
+    elif hasattr(func, "_bridge_arguments"):  # `bridge.exporting` stores them
         name, arguments = func._bridge_arguments
     elif any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
         places = 0, 1, "input_ary", "output_ary"

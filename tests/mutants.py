@@ -99,7 +99,7 @@ MUTANTS = {
         )
     },
     "no order at the end: of what is exported": mutant(
-        "device_id, 0, PYCUDA, here, kept)",
+        "device_id, nbytes, PYCUDA, here, kept)",
         "device_id, 0, UNORDERED, UNORDERED, kept)",
         ORDER + "pycudas_block_is_reused_after_cupys_work",
     ),
@@ -138,8 +138,8 @@ MUTANTS = {
         ORDER + "cupys_block_is_reused_after_the_work_on_every_stream",
     ),
     "a block's next user does not wait for a blocking stream": mutant(
-        "    default_waits_for_blocking()\n    return order",
-        "    return order",
+        "if status := default_waits_for_blocking():",
+        "if status := 0:",
         ORDER + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
     ),
     "a capture is like any other stream to the default one": mutant(

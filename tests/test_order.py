@@ -246,6 +246,66 @@ def cuda_core_copy(package, a):
 CONSUMERS = [torch_copy, torch_copy_on_a_stream, numba_copy, cuda_core_copy]
 
 
+def test_users_of_an_exported_array_do_not_pile_up():
+    """Each keeps CuPy's stream."""
+    a, streams_alive = zeros(), []
+    for _ in range(50):
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            cupy.asarray(a)
+            streams_alive.append(weakref.ref(stream))
+    del stream
+    gc.collect()
+    assert sum(one() is not None for one in streams_alive) <= 8
+
+
+@pytest.mark.parametrize("calls", [True, False], ids=["which calls super", "which does not"])
+def test_a_subclass_with_an_end_of_its_own_is_followed_to_it(calls, latch, put):
+    class Timed(drv.Stream):
+        def __del__(self):
+            ends.append(self.handle)
+            if calls:
+                super().__del__()
+
+    ends, a = [], zeros()
+    before = streams.count_followed()
+    made = [Timed(1) for _ in range(20)]
+    assert streams.count_followed() == before + 20
+    with latch.hold(made[0]):
+        put(a.gpudata, N, 7, made[0])
+        made.clear()
+        assert (len(ends), streams.count_followed()) == (20, before)
+        result = copy_of(bridge.as_cupy(a))
+    assert values(result) == {7}
+
+
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_a_prepared_call_orders_a_bare_address(kind, latch, put):
+    """PyCUDA's programs pass ``a.gpudata``, which is an int for slices and for views."""
+    a, held, here = bridge.as_pycuda(full(0)), drv.Stream(1), CUPY_STREAMS[kind]()
+    module = bridge.SourceModule("__global__ void add(int *x) { x[threadIdx.x] += 1; }")
+    add = module.get_function("add").prepare("P")
+    with latch.hold(held), here:
+        put(a.gpudata, N, 7, held)
+        add.prepared_call((1, 1), (N, 1, 1), a.gpudata)
+    assert set(a.get().tolist()) == {8}
+
+
+@every_pair
+def test_a_hand_over_each_way_keeps_the_order_in_a_loop(cupy_kind, pycuda_kind, put):
+    """CuPy's last read, too, comes before PyCUDA's next write."""
+    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
+    a, results = zeros(), []
+    with cupy_stream:
+        for step in range(5):
+            put(a.gpudata, N, step, pycuda_stream)
+            x = bridge.as_cupy(a)
+            results.append(copy_of(x))
+            x *= 3
+            a = bridge.as_pycuda(x)
+    assert [values(one) for one in results] == [{step} for step in range(5)]
+    assert set(a.get().tolist()) == {12}
+
+
 @pytest.mark.parametrize("pycuda_kind", PYCUDA_STREAMS)
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_other_libraries_read_what_pycuda_wrote(gpu, package, consumer, pycuda_kind, latch, put):

@@ -50,12 +50,12 @@ ARRAYS = {
     "points": {
         **dict.fromkeys([P12, "u1", "V12", "V1"]),
         "f4": "float32, but the kernel takes items of 12 bytes: give a.view(numpy.uint8)",
-        P24: "takes items of 12 bytes: items of 24 bytes",
+        P24: "takes items of 12 bytes: yours have 24",
         ("u1", 0, 40): "40 bytes, which end within an item",
     },
     "particles": {
         **dict.fromkeys([P48, "V48", "u1"]),
-        P24: "items of 48 bytes: items of 24 bytes; numpy.dtype({'names': ",
+        P24: "items of 48 bytes: yours have 24; numpy.dtype({'names': ",
         P12: "numpy.dtype(..., align=True) lays structs out as C does",
         ("u1", 8): "but the kernel reads items at multiples of 16; pass a copy",
     },

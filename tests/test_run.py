@@ -522,8 +522,9 @@ def compile_kernel(source, name):
 latch = conftest.Latch(compile_kernel)
 latch._patience = np.int32(min(latch._patience, 200_000))  # where it waits, not for ten seconds
 one, two = drv.Stream(1), drv.Stream(1)
+views = []
 def converted(a):
-    bridge.as_cupy(a)
+    views.append(bridge.as_cupy(a))
     return a
 x, y = (MAKE for _ in range(2))
 put(x, np.int32(0), block=(1, 1, 1), stream=one)
@@ -564,6 +565,69 @@ def test_launches_on_two_streams_overlap(make, options, waits, run):
     done = run(OVERLAP.replace("MAKE", make), options=options)
     assert ("the host waited" in done.stdout) == waits, done.stderr
     assert done.stdout.endswith("1 2\n"), done.stderr
+
+
+SHARED = """
+import bridge, cupy, numpy as np
+import pycuda.autoinit
+import pycuda.driver as drv
+from pycuda import gpuarray
+from pycuda.compiler import SourceModule
+
+add = SourceModule('''
+__global__ void add(float *to, float *x) { to[threadIdx.x] = x[threadIdx.x] + 1; }
+''').get_function("add")
+s = drv.Stream(1)
+memory = drv.mem_alloc(16)
+drv.memcpy_htod(memory, np.zeros(4, np.float32))
+a = gpuarray.zeros(8, np.float32)
+out = gpuarray.zeros(4, np.float32)
+drv.Context.synchronize()
+with CUPY:
+    MAKE
+    add(out, GIVEN, block=(4, 1, 1), stream=s)
+    host = np.zeros(4, np.float32)
+    drv.memcpy_dtoh_async(host, out.gpudata, s)
+    s.synchronize()
+print(host)
+"""
+
+
+@pytest.mark.parametrize(
+    "cupy_stream", ["cupy.cuda.Stream.null", "cupy.cuda.Stream(non_blocking=True)"]
+)
+@pytest.mark.parametrize(
+    ("make", "given"),
+    [
+        ("x = bridge.as_cupy(memory, shape=4, dtype='f4'); x[:] = 3", "memory"),
+        ("x = bridge.as_cupy(a); x[:] = 3", "a[4:]"),
+        ("x = bridge.as_cupy(a); x[:] = 3", "a.gpudata"),
+    ],
+    ids=["an allocation", "a slice", "gpudata"],
+)
+def test_memory_that_cupy_views_is_ordered_by_any_name(make, given, cupy_stream, run):
+    done = run(SHARED.replace("CUPY", cupy_stream).replace("MAKE", make).replace("GIVEN", given))
+    assert done.stdout == "[4. 4. 4. 4.]\n", done.stderr
+
+
+def test_pycudas_arithmetic_stays_pycudas_beside_a_stream_of_cupy(run):
+    program = """
+        import cupy, numpy as np
+        import pycuda.autoinit
+        import pycuda.driver as drv
+        from pycuda import gpuarray
+        from pycuda.compiler import SourceModule
+        module = SourceModule("__global__ void fill(float *x) { x[threadIdx.x] = 5; }")
+        fill = module.get_function("fill")
+        c, s = cupy.cuda.Stream(), drv.Stream()
+        a = gpuarray.zeros(20, np.float32)[10:]
+        drv.Context.synchronize()
+        with c:
+            fill(a, block=(10, 1, 1), stream=s)
+            a += 1
+        print(set(a.get()))
+    """
+    assert run(program).stdout == "{np.float32(6.0)}\n"
 
 
 def test_a_capture_is_not_spoilt_by_what_is_dropped(run):

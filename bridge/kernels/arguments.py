@@ -223,25 +223,23 @@ def mismatch(found: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> TypeEr
     """Return the error for an array of dtype `found` where a kernel takes one of `wanted`."""
     if _same_bits(found, wanted):
         return None
-    what = f"{caller} is an array of {found}, but the kernel takes"
-    if wanted.type is np.void and wanted.fields is None:
-        if found.fields is not None:
-            advice = f"items of {found.itemsize} bytes{_layout_advice(found)}"
-        else:
-            advice = "give a.view(numpy.uint8) for raw bytes, or a structured dtype of that size"
-        return TypeError(f"{what} items of {wanted.itemsize} bytes: {advice}")
-    if wanted == np.uintp and found.kind not in "iu":
-        return TypeError(
-            f"{what} {wanted}: for pointers to pointers, pass an array of addresses, "
-            "e.g. cupy.array([a.data.ptr, b.data.ptr], dtype=numpy.uintp)"
-        )
     numbers = wanted if wanted.fields is None else wanted[0]
-    name = _name(numbers)
-    return TypeError(
-        f"{what} {numbers}: pass a.astype({name}), "
-        f"a copy, if the kernel only reads it, or an array of {numbers} if it writes; "
-        f"a.view({name}) reinterprets the bytes"
+    takes, name = str(numbers), _name(numbers)
+    advice = (
+        f"pass a.astype({name}), a copy, if the kernel only reads it, or an array of {numbers} if "
+        f"it writes; a.view({name}) reinterprets the bytes"
     )
+    if wanted.type is np.void and wanted.fields is None:
+        takes = f"items of {wanted.itemsize} bytes"
+        advice = "give a.view(numpy.uint8) for raw bytes, or a structured dtype of that size"
+        if found.fields is not None:
+            advice = f"yours have {found.itemsize}{_layout_advice(found)}"
+    elif wanted == np.uintp and found.kind not in "iu":
+        advice = (
+            "for pointers to pointers, pass an array of addresses, e.g. cupy.array([a.data.ptr, "
+            "b.data.ptr], dtype=numpy.uintp)"
+        )
+    return TypeError(f"{caller} is an array of {found}, but the kernel takes {takes}: {advice}")
 
 
 def _name(dtype: np.dtype[Any]) -> str:

@@ -15,6 +15,7 @@ from cpython.ref cimport Py_TYPE, PyObject
 
 from bridge._core cimport (
     View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
+    views_are_alive,
 )
 from bridge._driver cimport (
     Handle, MOST_DEVICES, Stream, cuda_device, current_device, find, is_at_home,
@@ -35,7 +36,7 @@ from ..interface import contiguity
 from .refusals import (
     REFUSALS, check_capture, check_order, explain, extent, no_texture_references, shared_bytes,
 )
-from ..streams import PYCUDA_STREAM, seconds_between
+from ..streams import seconds_between
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -83,7 +84,7 @@ cdef struct Call:
     Stream stream
     bint strided
     bint of_pycuda  # the arguments include PyCUDA's memory
-    bint of_others  # and memory that other libraries use or reuse
+    bint of_others  # and other libraries' arrays
     bint handlers  # and pycuda.driver.In, Out or InOut
     bint lenient  # a mismatch of PyCUDA's own arrays is a warning
     Py_ssize_t index  # of the argument, from 1
@@ -225,6 +226,8 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
             return False
     if overflow or (number < 0 and slot.kind != SIGNED):
         return False
+    if slot.kind == POINTER:  # a GPUArray's ``gpudata``, in a prepared call
+        call.of_pycuda = True
     memcpy(at, &number, slot.size)  # its low bytes: NVIDIA's hosts are little-endian
     return True
 
@@ -252,7 +255,6 @@ cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
             return False
         value = attributes.get("gpudata")
         pointer = known_address(attributes, value, call.device_id)
-        call.of_others = call.of_others or pointer != 0
         if not pointer and not read_address(value, &pointer, call):
             return False
         note_pycuda(call)
@@ -319,7 +321,7 @@ cdef class Launcher:
 
     cdef public str name
     cdef public Table _table, _prepared  # of calls, and of prepared calls
-    cdef public bint overlaps  # launches of PyCUDA's memory are ordered as PyCUDA's are
+    cdef public bint overlaps  # launches are PyCUDA's own as long as CuPy views no memory
     cdef public bint lenient  # a mismatch of PyCUDA's own arrays is a warning
     cdef bint of_all  # a stream that is given is not the only one that uses PyCUDA's memory
     cdef Handle handles[MOST_DEVICES]
@@ -409,19 +411,24 @@ cdef class Launcher:
         cdef bint is_named = stream is not None and not self.of_all
         if stream is not None:
             there = handle_of(stream, self.name, may_be_unordered=False)
-        call.device_id, call.stream, call.strided = device_id, there, strided
+        call.device_id, call.strided = device_id, strided
         call.of_pycuda = call.of_others = call.handlers = False
         call.lenient = self.lenient
         table.pack(args, &call)
+        cdef bint as_pycuda = self.overlaps and not (
+            call.of_others or call.handlers or views_are_alive()
+        )
+        if as_pycuda and stream is None:
+            there = 0
+        elif self.overlaps:
+            call.of_pycuda = True  # PyCUDA's own kernels get bare addresses
+        call.stream = there
         handlers = [a for a in args if isinstance(a, drv.ArgumentHandler)] if call.handlers else ()
-        if here != there or handlers or timed:
+        if (here != there and not as_pycuda) or handlers or timed:
             check_capture(here, there, bool(handlers or timed), self.name)
 
         for handler in handlers:
             handler.pre_call(None)
-        cdef bint as_pycuda = self.overlaps and not call.of_others and not handlers and (
-            isinstance(stream, PYCUDA_STREAM) or (stream is None and here == 0)
-        )
         if not as_pycuda:
             order(there, here)
             if call.of_pycuda and not is_named:

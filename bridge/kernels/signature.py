@@ -54,7 +54,7 @@ _PLAIN = {
     **{"bool": "?", "char": "b", "signed char": "b", "unsigned char": "B"},
     **{"short": "h", "unsigned short": "H", "int": "i", "unsigned int": "I"},
     **{"long": "l", "unsigned long": "L", "long long": "q", "unsigned long long": "Q"},
-    **{"float": "f", "double": "d", "__half": "e"},
+    **{"float": "f", "double": "d", "__half": "e", "half": "e"},
     **{f"{space}::complex<float>": "F" for space in ("pycuda", "thrust")},
     **{f"{space}::complex<double>": "D" for space in ("pycuda", "thrust")},
 }
@@ -207,7 +207,7 @@ def _read_type(text: str, size: int, alignment: int, is_enum: int) -> Parameter:
         if not depth:
             return Parameter(shown, False, _DTYPES.get(base))
         is_address = depth > 1
-        shown = shown.replace("*", " *", 1)
+        shown = re.sub(r"^((?:[^*<]|<[^<>]*>)*?) ?\*", r"\1 *", shown)
     dtype = _ADDRESS if is_address else _DTYPES.get(base)
     if dtype is None and size:
         dtype = np.dtype(f"i{size}" if is_enum else f"V{size}")

@@ -29,7 +29,8 @@ def run(SourceModule):
     a, b = inputs()
     out = np.empty((N, 3), np.float32)
     func = mod.get_function("cross_products")
-    func(drv.Out(out), drv.In(a), drv.In(b), np.int32(N), block=(50, 1, 1), grid=(3, 1))
+    raw = (x.view(np.uint8) for x in (out, a, b))
+    func(*map(drv.InOut, raw), np.int32(N), block=(50, 1, 1), grid=(3, 1))
     return {"cross": out}
 
 
