@@ -162,24 +162,6 @@ COMPILE["NDEBUG"] = ("#define NDEBUG\n#include <assert.h>\n" + KERNEL % "1; asse
 COMPILE["NDEBUG as an option"] = (KERNEL % "1; assert(nothing)", {"options": ["-DNDEBUG"]})
 COMPILE["printf and assert"] = (KERNEL % '1; printf("%f", x[0]); assert(x[0] > 0)', {})
 
-STRUCT = "struct one { int a; short b; }"
-ALIGNED = {  # by NVRTC, too
-    "after struct": "struct __align__(16) one { int a; };",
-    "of a member": "struct one { __align__(16) int a; int b __align__(16); };",
-    "of a variable": "int one() { return 1; }\n__align__(16) __device__ int two[4];",
-    "of shared memory": "__device__ int g() { __shared__ __align__(16) char s[4]; return *s; }",
-    "in a comment": "struct one { int a; } /* __align__(16) */;",
-}
-IGNORED = {
-    "a typedef": f"typedef {STRUCT} __align__(32) T;",
-    "a name": f"{STRUCT} __align__(16);",
-    "an attribute": f"typedef {STRUCT} __attribute__((aligned(32))) T;",
-    "before": f"__align__(16) {STRUCT};",
-    "behind the name": f"typedef {STRUCT} T __align__(32);",
-}
-for _name, _source in ALIGNED.items():
-    COMPILE[f"alignment {_name}"] = (f"{_source}\n{KERNEL % 1}", {})
-
 TEXTURE = "texture<float, 2> image;\n" + KERNEL % "tex2D(image, 0.f, 0.f)"
 ERRORS = {
     "a wrong line": (
@@ -243,14 +225,6 @@ ERRORS = {
             [f"unrecognized option {option} found; leave out options that it does not support"],
         )
         for option in ("-Werror=all-warnings", "-m32", "-lcudadevrt", "-L/usr/lib")
-    },
-    **{
-        f"an alignment that is ignored, {name}": (
-            f"// one\n{source}\n{KERNEL % 1}",
-            {},
-            ["ignores the alignment in line 2", "Write it after the word struct"],
-        )
-        for name, source in IGNORED.items()
     },
     "a wrong value": (KERNEL % 1, {"options": ["-std=c++98"]}, ["NVRTC refuses the options"]),
 }

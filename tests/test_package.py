@@ -23,6 +23,7 @@ SOURCES = sorted(p for p in (ROOT / "bridge").rglob("*.p*") if p.suffix in SUFFI
 # Arrows go one way: of the package a module imports what stands in an earlier line.
 ORDER = """
 errors signature
+alignment
 nvrtc
 _driver
 context

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ import pycuda.driver as drv
 from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
-from .signature import TEMPLATE, expression, ignored_alignment
+from . import alignment
+from .signature import TEMPLATE, expression
 
 _FOLDER = Path(__file__).with_name("include")
 # Empty headers: NVRTC or the prelude declares the parts that kernels use.
@@ -32,7 +34,7 @@ _DECLARED = """builtin_types.h ciso646 climits cmath cstdbool cstddef cstdio cst
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h endian.h iso646.h
 limits.h math.h math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h
 time.h vector_types.h"""
-_PRELUDE = "bridge/prelude.h"
+_PRELUDE, _ALIGNMENT = "bridge/prelude.h", "bridge/alignment.h"
 # NVRTC searches the folder of this file for headers.  Here it has none, as in PyCUDA.
 _NAME = "/dev/null/kernel.cu"
 _ALWAYS = (
@@ -160,26 +162,25 @@ def compile(
     arch, folders = arch or default_arch, [*folders, *request.include_dirs]
     keep = request.keep or drv.CUDA_DEBUGGING
     options = [*translated, *options, *["-G"] * drv.CUDA_DEBUGGING]
-    source = f'#line 1 "kernel.cu"\n{request.source}'  # keeps the user's line numbers
-    if not request.no_extern_c:
-        source = f'extern "C" {{\n{source}\n}}\n'
-    if found := ignored_alignment(request.source):
-        line = found.string[: found.end()].count("\n") + 1
-        raise drv.CompileError(
-            f"NVRTC ignores the alignment in line {line}, {found[0]!r}, which nvcc applies: the "
-            "kernel would misread arrays made on the host. Write it after the word struct: "
-            "`struct __align__(16) name { ... };`",
-            ["nvrtc"],
-        )
+
+    def wrap(text: str) -> str:
+        text = f'#line 1 "kernel.cu"\n{text}'  # keeps the user's line numbers
+        return text if request.no_extern_c else f'extern "C" {{\n{text}\n}}\n'
+
     expressions = [*kernels, *map(expression, kernels)]
     # Not with folders: a header there may change, or shadow one that a vendor's header includes.
     cache = None if drv.CUDA_DEBUGGING or folders else _cache_folder(request.cache_dir)
-    path = _place(cache, source, (arch, *options, *expressions)) if cache else None
+    path = _place(cache, wrap(request.source), (arch, *options, *expressions)) if cache else None
     if path and (kept := _load(path)) is not None:
         return kept
     searched = [f"-I{folder}" for folder in (*folders, *vendor_folders())]
-    options = [f"-arch={arch}", *_ALWAYS, *options, *searched]
-    compiled = _run(source, options, folders, expressions)
+    every = [f"-arch={arch}", *_ALWAYS, *options, *searched]
+    source = wrap(
+        alignment.apply(
+            request.source, options, folders, lambda text: _parse(wrap(text), every, folders)
+        )
+    )
+    compiled = _run(source, every, folders, expressions)
     if path:
         _save(path, compiled)
     if keep:
@@ -199,7 +200,8 @@ def _headers() -> dict[str, bytes]:
     names = {"stdint.h": ["stdint.h", "cstdint"], "cuda.h": ["cuda.h"]}
     names |= {"inttypes.h": ["inttypes.h", "cinttypes"]}
     names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
-    names |= {"prelude.h": [_PRELUDE], "cub.h": ["cub/cub.cuh"], "thrust.h": ["thrust/complex.h"]}
+    names |= {"prelude.h": [_PRELUDE], "alignment.h": [_ALIGNMENT]}
+    names |= {"cub.h": ["cub/cub.cuh"], "thrust.h": ["thrust/complex.h"]}
     found = {name: text[file] for file, aliases in names.items() for name in aliases}
     return dict.fromkeys(_DECLARED.split(), b"") | found
 
@@ -216,17 +218,34 @@ def vendor_folders() -> tuple[str, ...]:
     return pycuda.compiler._find_pycuda_include_path(), *found
 
 
-def _run(
-    source: str, options: Sequence[str], folders: Sequence[str], expressions: Sequence[str]
-) -> Compiled:
+def _create(source: str, folders: Sequence[str]) -> int:
     headers = {
         name: text
         for name, text in _headers().items()
         if not any(Path(folder, name).is_file() for folder in folders)  # the user's own comes first
     }
     names = [name.encode() for name in headers]
-    whole = source + TEMPLATE if expressions else source
-    program = nvrtc.createProgram(whole, _NAME, list(headers.values()), names)
+    program: int = nvrtc.createProgram(source, _NAME, list(headers.values()), names)
+    return program
+
+
+def _parse(source: str, options: Sequence[str], folders: Sequence[str]) -> str:
+    """Return the log of NVRTC's front end about the source's alignments."""
+    before, *others = (o for o in options if o not in ("-w", "--disable-warnings"))
+    program = _create(source, folders)
+    try:
+        given = before, f"--pre-include={_ALIGNMENT}", "--fdevice-syntax-only", *others
+        with suppress(nvrtc.NVRTCError):  # the compilation itself shows an error of the source
+            nvrtc.compileProgram(program, given)
+        return _log(program)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _run(
+    source: str, options: Sequence[str], folders: Sequence[str], expressions: Sequence[str]
+) -> Compiled:
+    program = _create(source + TEMPLATE if expressions else source, folders)
     try:
         for name in expressions:
             nvrtc.addNameExpression(program, name)

@@ -76,13 +76,8 @@ for _pair, _half in ("__half2", "__half"), ("__nv_bfloat162", "__nv_bfloat16"):
     if _half in _DTYPES:
         _DTYPES[_pair] = np.dtype([(axis, _DTYPES[_half]) for axis in "xy"])
 # Comments and literals, whose words are ignored.
-_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
+NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
-_ALIGN = r"(?:__align__|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-# Alignment that NVRTC 12.9 and 13.0 ignore: after the closing brace, or before `struct`.
-_IGNORED = re.compile(
-    rf"\}}\s*{_ALIGN}\s*\w*\s*[;,]|\}}\s*\w+\s*{_ALIGN}\s*;|{_ALIGN}\s*(?:struct|union|class)\b"
-)
 # A parameter's declaration; group 1 is its name.
 _LABEL = re.compile(
     r"[^=#]*[^\w=#](?!(?:int|char|short|long|float|double|bool|signed|unsigned|const)\b)([A-Za-z_]\w*)"
@@ -150,12 +145,6 @@ def kernel_names(source: str, templates: bool = False) -> list[str]:
     return sorted(set(re.findall(rf"{_KERNEL}(\w+)\s*\(", text)))
 
 
-def ignored_alignment(source: str) -> re.Match[str] | None:
-    """Return the first alignment of a struct that nvcc applies and NVRTC silently ignores."""
-    # Keep the line numbers.
-    return _IGNORED.search(_NOISE.sub(lambda noise: "\n" * noise[0].count("\n") or " ", source))
-
-
 def variable_names(source: str) -> list[str]:
     """Return the names of variables after ``__constant__`` or ``__device__``."""
     declaration = r"\b__(?:constant|device)__\b[^;{}()=]*?\b(\w+)\s*(?:\[[^;{}()]*\]\s*)*[;={]"
@@ -164,7 +153,7 @@ def variable_names(source: str) -> list[str]:
 
 def _bare(source: str) -> str:
     bounds = r"\b__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
-    return re.sub(bounds, " ", _NOISE.sub(" ", source))
+    return re.sub(bounds, " ", NOISE.sub(" ", source))
 
 
 def _demangle(name: str) -> str:

@@ -116,7 +116,7 @@ typedef unsigned char u_int8_t;
 typedef unsigned short u_int16_t;
 typedef unsigned int u_int32_t;
 typedef unsigned long long u_int64_t;
-#define offsetof(type, member) __builtin_offsetof(type, member)
+#define offsetof(type, member) ((size_t)__INTADDR__(&((type *)0)->member))
 #define _Bool bool
 #define __bool_true_false_are_defined 1
 #define EXIT_SUCCESS 0
