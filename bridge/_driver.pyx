@@ -37,7 +37,7 @@ cdef int find(const char *name, void *function) except -1:
         version = drv.get_driver_version()
         raise ImportError(
             f"bridge: libcuda.so.1 has no function {name.decode()}: this driver is for CUDA "
-            f"{version // 1000}.{version % 1000 // 10}; install a driver for CUDA 12 or later"
+            f"{version // 1000}.{version % 1000 // 10}; install a driver for CUDA 12.4 or later"
         )
     return 0
 

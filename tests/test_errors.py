@@ -586,16 +586,8 @@ f.prepare(3)
     TypeError: fill: arg_types is 3; a str of struct codes, e.g. 'PPi', or a sequence of struct
 f.prepare("Pi")
     TypeError: fill: 2 types prepared for 3 parameters: fill(float *x, int n, float v)
-f.prepare(["P", np.int64, np.float32])
-    TypeError: of 8 bytes, but the parameter has another type, `int n`, of 4
 f.prepare("Piz")
     TypeError: 'z' in 'Piz' is not a type code; struct codes are accepted: P for pointers
-f.prepare("iif")
-    TypeError: fill: type 0 is 'i', of 4 bytes, but the parameter has another type, `float *x`, of 8
-f.prepare("dif")
-    TypeError: fill: type 0 is 'd', of 8 bytes, but the parameter has another type, `float *x`, of 8
-f.prepare("Pff")
-    TypeError: fill: type 1 is 'f', of 4 bytes, but the parameter has another type, `int n`, of 4
 f.prepare("Pif", texrefs=[object()])
     NotImplementedError: fill: texrefs: texture and surface references were removed in CUDA 12
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)

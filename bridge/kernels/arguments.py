@@ -174,8 +174,8 @@ def _layout_advice(dtype: np.dtype[Any]) -> str:
 def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
     what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
     return TypeError(
-        f"{caller} is {what}, but the kernel takes {size} bytes by value; for a struct, pass an "
-        "element of a structured array, and for an enum a NumPy integer"
+        f"{caller} is {what}, but the kernel takes {size} bytes by value; pass a NumPy number of "
+        "that size, or for a struct an element of a structured array"
     )
 
 
@@ -221,7 +221,7 @@ def _problem(target: Target, parameter: Parameter, caller: str) -> TypeError | V
 
 def mismatch(found: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> TypeError | None:
     """Return the error for an array of dtype `found` where a kernel takes one of `wanted`."""
-    if _same_bits(found, wanted):
+    if same_bits(found, wanted):
         return None
     numbers = wanted if wanted.fields is None else wanted[0]
     takes, name = str(numbers), _name(numbers)
@@ -246,7 +246,7 @@ def _name(dtype: np.dtype[Any]) -> str:
     return f"{'ml_dtypes' if dtype.name == 'bfloat16' else 'numpy'}.{dtype}"
 
 
-def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Tell whether a kernel may read one dtype as the other.
 
     Integers of one width are interchangeable.  16-bit integers also stand for float16 and bfloat16,
@@ -263,7 +263,7 @@ def _same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
         return one.str in ("|u1", "|V1", "|S1")
     if other.fields is not None:  # a CUDA vector
         fields = [field[0] for field in (one.fields or {}).values()]
-        return all(_same_bits(field, other[0]) for field in fields or [one])
+        return all(same_bits(field, other[0]) for field in fields or [one])
     if one.char == "V" or (one.kind == "S" and other.itemsize == 1):
         return True
     if one.kind == "c":
@@ -284,7 +284,7 @@ def _as_number(
         if type(value) is complex and wanted in (_FLOAT2, _DOUBLE2):
             value = (np.complex64 if wanted == _FLOAT2 else np.complex128)(value)
         data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
-        fits = data is value or wanted.fields is None or _same_bits(value.dtype, wanted)
+        fits = data is value or wanted.fields is None or same_bits(value.dtype, wanted)
         if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
             return data
         if isinstance(value, np.void):
@@ -319,7 +319,7 @@ def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tup
             return (bytes([bool(value)]),)
         # A float16 for a `short` is a mistake; for an `unsigned short`, it is intended.
         as_bits = wanted.kind in ("u" if is_float else "biu") and value.nbytes == wanted.itemsize
-        return (value.tobytes(),) if as_bits and _same_bits(value.dtype, wanted) else None
+        return (value.tobytes(),) if as_bits and same_bits(value.dtype, wanted) else None
     if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):  # addresses, as numbers
         address = int(value.ptr if hasattr(value, "ptr") else value)
         return (struct.pack("Q", address),) if wanted.char in "lqLQ" else None

@@ -51,7 +51,7 @@ class Function(Launcher):
 
     # Computed at the first use, since unpickling a function needs no GPU.
     @functools.cached_property
-    def _declared(self) -> Table | None:
+    def _declared(self) -> Table:
         handle, types = self._module._kernel(self.name, context.cuda_device())
         return declared(self.name, types, handle)
 
@@ -73,9 +73,9 @@ class Function(Launcher):
         return f"<{type(self).__module__}.Function {known}>"
 
     def _table_for(self, args: Sequence[Any]) -> Table:
-        """Return the kernel's table; if it is not known, the table of the arguments' types."""
+        """Return the kernel's table."""
         self._table = self._declared
-        return self._table or table_of(args, self.name)
+        return self._table
 
     def _allow(self, shared: int, device_id: int) -> int:
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
@@ -97,7 +97,7 @@ class Function(Launcher):
         Raises
         ------
         TypeError
-            If the number of types, or the size of a type, differs from the kernel's.
+            If the number of types differs from the kernel's.
         """
         if texrefs:
             raise no_texture_references(f"{self.name}: texrefs")
@@ -111,7 +111,7 @@ class Function(Launcher):
         if self._codes is None:
             raise TypeError(
                 f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
-                f"calls: {self._declared or self.name}"
+                f"calls: {self._declared}"
             )
         self._prepared = prepared(self.name, self._codes, self._declared)
         return self._prepared

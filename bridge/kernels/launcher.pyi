@@ -5,6 +5,8 @@ from typing import Any
 
 from .signature import Parameter
 
+def parameter_slots(function: int) -> list[tuple[int, int]]: ...
+
 class Table:
     name: str
     parameters: tuple[Parameter, ...]

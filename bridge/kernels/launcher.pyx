@@ -45,7 +45,9 @@ cdef int (*cuLaunchKernel)(
     Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
     void **
 ) noexcept nogil
+cdef int (*cuFuncGetParamInfo)(Handle, size_t, size_t *, size_t *) noexcept nogil
 find("cuLaunchKernel", &cuLaunchKernel)
+find("cuFuncGetParamInfo", &cuFuncGetParamInfo)
 
 cdef type ndarray = cupy.ndarray
 
@@ -91,6 +93,15 @@ cdef struct Call:
     Py_ssize_t in_c_order, in_fortran_order  # the first such argument; 0: none
     size_t size  # of the parameters, bytes
     char packed[MOST_BYTES]
+
+
+def parameter_slots(intptr_t function):
+    """Return the offset and size, in bytes, of each parameter of a CUfunction."""
+    cdef size_t offset, size
+    slots = []
+    while not cuFuncGetParamInfo(<Handle> function, len(slots), &offset, &size):
+        slots.append((offset, size))
+    return slots
 
 
 cdef class Table:

@@ -12,33 +12,23 @@ from pycuda.gpuarray import vec
 
 from ..errors import named
 from ..interface import PLAIN_DTYPES
-from .arguments import by_value
-from .launcher import Table
+from .arguments import by_value, same_bits
+from .launcher import Table, parameter_slots
 from .signature import Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers
 
 _POINTER = np.dtype(np.uintp)
-_INTEGERS = "?cbBhHiIlLqQnNP"
-# For each dtype, the `struct` codes that may prepare a number.
-_CODES: dict[Any, str] = {
-    dtype: {"f": "efd", "c": "FD"}.get(dtype.kind, _INTEGERS + "e") for dtype in PLAIN_DTYPES
-}
+_ADDRESSES = "PnNlLqQ"  # codes that may prepare a pointer
 
 _tables: dict[Any, Table] = {}  # results of `table_of`, by the caller and the arguments' types
 _MOST_TABLES = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
-def declared(name: str, types: list[Parameter] | None, function: int) -> Table | None:
-    """Return a kernel's table; before CUDA 12.4, None if a type or its alignment is not known."""
-    slots = _slots(function)
-    if slots is None:
-        # NumPy does not know how CUDA aligns structs, complex numbers and vectors.
-        dtypes = [_POINTER if one.is_pointer else one.dtype for one in types or ()]
-        if types is None or any(dtype is None or dtype.kind in "cV" for dtype in dtypes):
-            return None
-        return Table(name, _placed(types, dtypes))
+def declared(name: str, types: list[Parameter] | None, function: int) -> Table:
+    """Return a kernel's table: the driver tells the sizes, the compiler the types, if known."""
+    slots = parameter_slots(function)
     types = types or [Parameter("", None, None)] * len(slots)
     return Table(
         name,
@@ -47,19 +37,6 @@ def declared(name: str, types: list[Parameter] | None, function: int) -> Table |
             for one, (offset, size) in zip(types, slots, strict=True)
         ],
     )
-
-
-def _slots(function: int) -> list[tuple[int, int]] | None:
-    """Return the offset and size of each parameter of a function; None before CUDA 12.4."""
-    query = getattr(libcuda, "cuFuncGetParamInfo", None)
-    if query is None:
-        return None
-    slots: list[tuple[int, int]] = []
-    offset, size = ctypes.c_size_t(), ctypes.c_size_t()
-    out = ctypes.byref(offset), ctypes.byref(size)
-    while not query(ctypes.c_void_p(function), ctypes.c_size_t(len(slots)), *out):
-        slots.append((offset.value, size.value))
-    return slots
 
 
 def _placed(types: Iterable[Parameter], dtypes: Iterable[Any]) -> list[Parameter]:
@@ -109,37 +86,25 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
     return table
 
 
-def prepared(name: str, codes: Sequence[str], table: Table | None) -> Table:
-    """Return the table of prepared calls: the prepared types, at the kernel's offsets.
+def prepared(name: str, codes: Sequence[str], table: Table) -> Table:
+    """Return the table of prepared calls.
 
-    Raise TypeError if the number or the sizes of the types differ from the kernel's.
+    The kernel's types count.  A prepared type counts where the kernel's is not known, or has the
+    same bits.  Raise TypeError for another number of types than the kernel's.
     """
-    dtypes = [np.dtype(_dtype_of(code)) for code in codes]
-    own = _placed([Parameter("", False, dtype) for dtype in dtypes], dtypes)
-    known = tuple(one._replace(is_pointer=None, dtype=None) for one in own)
-    if table is not None and len(own) == len(table.parameters):
-        known = table.parameters
-    elif table is not None and _end(own) != _end(table.parameters):
-        # A struct may be prepared as its parts.
+    if len(codes) != len(table.parameters):
         raise TypeError(
-            f"{name}: {len(own)} types prepared for {len(table.parameters)} parameters: {table}"
+            f"{name}: {len(codes)} types prepared for {len(table.parameters)} parameters: {table}"
         )
     merged = []
-    for index, (code, mine, given) in enumerate(zip(codes, own, known, strict=True)):
-        may_be_pointer = code in tuple("PnNlLqQ") and (given.is_pointer or given.dtype is None)
-        fits = may_be_pointer if given.is_pointer else code in _CODES.get(given.dtype, code)
-        if mine.size != given.size or not fits:
-            raise TypeError(
-                f"{name}: type {index} is {code!r}, of {mine.size} bytes, but the parameter has "
-                f"another type, `{given.text}`, of {given.size}: {table}"
-            )
-        mine = mine._replace(text=given.text, offset=given.offset)
-        merged.append(given if may_be_pointer else mine)
+    for code, given in zip(codes, table.parameters, strict=True):
+        own = np.dtype(_dtype_of(code))
+        is_address = given.is_pointer or (given.is_pointer is None and code in _ADDRESSES)
+        fits = given.dtype is None or same_bits(own, given.dtype)
+        if not is_address and own.itemsize == given.size and fits:
+            given = given._replace(is_pointer=False, dtype=own)
+        merged.append(given)
     return Table(name, merged, loose=True)
-
-
-def _end(parameters: Sequence[Parameter]) -> int:
-    return max((one.offset + one.size for one in parameters), default=0)
 
 
 def _dtype_of(code: str) -> Any:
@@ -163,7 +128,7 @@ def codes_of(arg_types: Any, caller: str) -> list[str]:
             codes.append(f"{kind.itemsize}s" if kind.char == "V" else kind.char)
             continue
         for count, code in re.findall(r"(\d*)\s*(\S)", kind if isinstance(kind, str) else "P"):
-            if code not in _INTEGERS + "efdFDs":
+            if code not in "?cbBhHiIlLqQnNPefdFDs":
                 raise TypeError(
                     f"{caller}: {code!r} in {kind!r} is not a type code; struct codes are "
                     "accepted: P for pointers, i for int, f for float, ..."
