@@ -653,7 +653,7 @@ launch(plain, x, n, v, grid=1 << 40, block=32)
 launch(plain, x, n, v, grid=1, block=0)
     ValueError: launch: block is 0; each extent is 1 or more
 launch(plain, x, n, v, block=32)
-    TypeError: launch() missing 1 required keyword-only argument: 'grid'
+    TypeError: launch() needs keyword-only argument grid
 launch(plain, x, n, v, grid=1, block=32, shared=None)
     TypeError: launch: shared is None; bytes, an int of 0 or more
 launch(plain, x, n, v, grid=1, block=32, shared=0.5)

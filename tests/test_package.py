@@ -35,7 +35,7 @@ arrays
 exporting memory
 autoinit
 arguments refusals
-launcher
+packing
 tables
 function
 module compiler dask wrapping

@@ -212,7 +212,7 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, str(name))  # a numpy.str_ is a str, too
-        _ = function._declared  # now, so that a wrong name raises here
+        function.declared()  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:

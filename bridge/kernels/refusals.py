@@ -82,7 +82,13 @@ def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
 
 
 def explain(
-    error: Exception, launcher: Any, grid: Any, block: Any, shared: int, device_id: int
+    error: Exception,
+    caller: str,
+    function: Any,
+    grid: Any,
+    block: Any,
+    shared: int,
+    device_id: int,
 ) -> Any:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
@@ -93,10 +99,9 @@ def explain(
     if "too many resources" in text:
         kind = drv.LaunchError
     if not context.failure():
-        extents = *extent(grid, "grid", launcher.name), *extent(block, "block", launcher.name)
-        function = getattr(launcher, "function", launcher)
+        extents = *extent(grid, "grid", caller), *extent(block, "block", caller)
         text = _reason(text, function, extents, shared, device_id)
-    return refusal(launcher.name, text, kind)
+    return refusal(caller, text, kind)
 
 
 def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int) -> str:

@@ -13,7 +13,7 @@ from pycuda.gpuarray import vec
 from ..errors import named
 from ..interface import PLAIN_DTYPES
 from .arguments import by_value, same_bits
-from .launcher import Table, parameter_slots
+from .packing import Table, parameter_slots
 from .signature import Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers

@@ -1,0 +1,431 @@
+# cython: auto_pickle=False
+"""Kernel calls, as if on CuPy's current stream: functions of a `SourceModule`, and `launch`.
+
+A call packs the arguments (`packing`), orders the streams (`bridge.streams`), and calls CUDA.
+"""
+
+from libc.stdint cimport intptr_t
+
+from bridge._core cimport views_are_alive
+from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
+from bridge.kernels.packing cimport Call, Table
+from bridge.streams cimport PYCUDA, current_stream, handle_of, order
+
+import ctypes
+import functools
+import operator
+import threading
+from contextlib import contextmanager
+
+import cupy
+import pycuda.driver as drv
+from cupy.cuda import driver, runtime
+
+from ..context import failure
+from ..errors import named
+from ..streams import pycuda_stream_of, seconds_between
+from .refusals import (
+    REFUSALS, check_capture, explain, extent, no_texture_references, refusal, shared_bytes,
+)
+from .tables import codes_of, declared, libcuda, prepared, table_of
+
+cdef int (*cuLaunchKernel)(
+    Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
+    void **
+) noexcept nogil
+find("cuLaunchKernel", &cuLaunchKernel)
+
+cdef enum:
+    BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
+    BUFFER_SIZE = 2
+    USUAL_SHARED = 48 << 10  # bytes that need no higher limit
+
+cdef int LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
+cdef object limit_lock = threading.RLock()  # several of our functions may share one CUfunction
+
+
+cdef class Function:
+    """A kernel of a `SourceModule`, called like a ``pycuda.driver.Function``.
+
+    It has the attributes of the compiled kernel: ``num_regs``, ``shared_size_bytes``,
+    ``local_size_bytes``, ``const_size_bytes``, ``max_threads_per_block`` and the others of
+    ``pycuda.driver.function_attribute``.
+
+    Notes
+    -----
+    A function is pickled as its module's source and its name.
+    *Ownership:* a function keeps its module alive.  You can drop an array after the call.  Its
+    memory is reused only after the kernel, in the order of CuPy's current stream.
+    *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
+    GPUArrays and PyCUDA's memory, but not bare addresses, are also ordered with all of PyCUDA's
+    streams, unless ``stream=`` names one (rule: `bridge.streams`).  The host does not wait, except
+    that ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
+    *Cost:* about that of calling a `cupy.RawKernel`.
+    """
+
+    cdef readonly str name
+    cdef object module
+    cdef list codes  # of the prepared types
+    cdef Table table, prepared_table  # of calls, and of prepared calls; made at the first use
+    cdef public bint overlaps  # launches are PyCUDA's own as long as CuPy views no memory
+    cdef public bint lenient  # a mismatch of PyCUDA's own arrays is a warning
+    cdef Py_ssize_t free_shared  # bytes of dynamic shared memory that need no higher limit
+    cdef Handle handles[MOST_DEVICES]
+    cdef object __weakref__
+
+    def __init__(self, module, name, codes=None):
+        self.module, self.name, self.codes = module, name, codes
+        self.free_shared = -1
+
+    def __call__(
+        self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
+        bint time_kernel=False, bint strided=False, **unknown,
+    ):
+        """Launch the kernel as if on CuPy's current stream.
+
+        Parameters
+        ----------
+        *args
+            As in `bridge.launch`.  If the compiler reports a parameter's type (``repr`` shows it),
+            other dtypes and widths raise, and Python numbers are converted.
+        block, grid, shared, strided
+            As in `bridge.launch`.  `shared` may be up to the device's limit.
+        stream : pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``, optional
+            The stream to launch on; CuPy's current stream if omitted.
+        time_kernel : bool
+            Wait for the kernel, and return its time in seconds (a float).  Otherwise return None.
+
+        Raises
+        ------
+        TypeError, OverflowError
+            If an argument does not match or fit its parameter, or the number of arguments is wrong.
+        ValueError
+            If an array is not contiguous, or in another order than the others, or its address or
+            size does not suit the kernel's items.  If an extent is less than 1, or `shared` is
+            negative.  If CUDA does not know the stream, or if the launch cannot be part of a capture
+            in progress.
+        pycuda.driver.Error
+            If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
+        ContextError
+            If an array is on another device, or CUDA's context is not a primary context.
+        """
+        if texrefs:
+            raise no_texture_references(f"{self.name}: texrefs")
+        if unknown:
+            raise TypeError(
+                f"{self.name}: {next(iter(unknown))}= is no keyword of a launch; block, grid, "
+                "shared, stream, strided and time_kernel are accepted, and the kernel's arguments "
+                "by position"
+            )
+        table = self.table or self.declared()
+        wait = self.start(table, args, grid, block, shared, stream, strided, time_kernel)
+        return wait() if time_kernel else None
+
+    def prepared_call(self, grid, block, *args, shared_size=0):
+        """Launch as if on CuPy's current stream, with arguments of the prepared types.
+
+        `grid`, `block`, `shared_size` (bytes) and device arrays are as in `bridge.launch`.  An int
+        may also be an address.  Numbers are converted to the prepared type.
+        """
+        table = self.prepared_table or self.find_prepared()
+        self.start(table, args, grid, block, shared_size, None, False, False)
+
+    def prepared_async_call(self, grid, block, stream, *args, shared_size=0):
+        """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
+        table = self.prepared_table or self.find_prepared()
+        self.start(table, args, grid, block, shared_size, stream, False, False)
+
+    def prepared_timed_call(self, grid, block, *args, shared_size=0):
+        """Launch like `prepared_call`; return a function that waits and returns the seconds."""
+        table = self.prepared_table or self.find_prepared()
+        return self.start(table, args, grid, block, shared_size, None, False, True)
+
+    def prepare(self, arg_types, texrefs=()):
+        """Fix the types of the arguments, for the ``prepared_`` calls; return this function.
+
+        Parameters
+        ----------
+        arg_types : str or iterable
+            Codes of `struct` ("PPif"), NumPy scalar types or dtypes; anything else means a pointer.
+
+        Raises
+        ------
+        TypeError
+            If the number of types differs from the kernel's.
+        """
+        if texrefs:
+            raise no_texture_references(f"{self.name}: texrefs")
+        codes = codes_of(arg_types, self.name)
+        self.prepared_table = prepared(self.name, codes, self.declared())
+        self.codes = codes
+        return self
+
+    def __reduce__(self):
+        """Pickle the module, the name and what is prepared."""
+        return Function, (self.module, self.name, self.codes)
+
+    def __repr__(self):
+        """Show the types of the parameters; show the size of one whose type is not known."""
+        known = self.table or f"{self.name}(...)"  # not before it is loaded
+        return f"<bridge.kernels.function.Function {known}>"
+
+    def get_attribute(self, attribute):
+        """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
+        with self._asking(f"attribute {named(attribute)}") as handle:
+            return int(driver.funcGetAttribute(operator.index(attribute), handle))
+
+    def set_attribute(self, attribute, value):
+        """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
+        with self._asking(
+            f"attribute {named(attribute)} cannot be set to {named(value)}"
+        ) as handle:
+            driver.funcSetAttribute(handle, operator.index(attribute), operator.index(value))
+
+    def set_cache_config(self, config):
+        """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
+        with self._asking(f"config {named(config)}") as handle:
+            status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(handle), operator.index(config))
+            driver.check_status(status)
+
+    @contextmanager
+    def _asking(self, what):
+        """Yield the CUfunction on the current device, and explain errors of CUDA."""
+        handle = <intptr_t> self.handle(cuda_device())
+        try:
+            yield handle
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name}: {what}: an int is accepted, or a member of pycuda.driver's "
+                f"function_attribute and func_cache ({error})"
+            ) from None
+        except REFUSALS as error:
+            what += f": CUDA refuses it on this device ({error})"
+            raise refusal(self.name, what) from error
+
+    def __getattr__(self, name):
+        """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
+        attribute = getattr(drv.function_attribute, name.upper(), None)
+        if attribute is None:
+            raise AttributeError(f"'Function' object has no attribute {name!r}")
+        return self.get_attribute(attribute)
+
+    cpdef Table declared(self):
+        """Return the kernel's table.  It is made at the first use: unpickling needs no GPU."""
+        if self.table is None:
+            handle, types = self.module._kernel(self.name, cuda_device())
+            self.table = declared(self.name, types, handle)
+        return self.table
+
+    cdef Table find_prepared(self):
+        """Return the table of prepared calls, also of a function that was unpickled."""
+        if self.codes is None:
+            raise TypeError(
+                f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
+                f"calls: {self.declared()}"
+            )
+        self.prepared_table = prepared(self.name, self.codes, self.declared())
+        return self.prepared_table
+
+    cdef Handle handle(self, int device_id) except NULL:
+        """Return the CUfunction on the current device."""
+        if self.handles[device_id] is NULL:
+            handle, _ = self.module._kernel(self.name, device_id)
+            self.handles[device_id] = <Handle> <intptr_t> handle
+        return self.handles[device_id]
+
+    cdef start(
+        self, Table table, tuple args, grid, block, shared, stream, bint strided, bint timed
+    ):
+        """Launch on a stream (None: CuPy's current stream), as if on CuPy's current stream.
+
+        For a timed launch, return a function that waits for the kernel and returns the seconds.
+        """
+        cdef Call call
+        cdef Order streams
+        cdef int device_id = cuda_device()
+        streams.here = streams.there = current_stream(device_id)
+        streams.is_named = stream is not None
+        if stream is not None:
+            streams.there = handle_of(stream, self.name, may_be_unordered=False)
+        call.device_id, call.strided, call.lenient = device_id, strided, self.lenient
+        table.pack(args, &call)
+        streams.are_pycudas = self.overlaps and not (
+            call.of_others or call.handlers or views_are_alive()
+        )
+        if streams.are_pycudas and stream is None:
+            streams.there = 0
+        elif self.overlaps:
+            call.of_pycuda = True  # PyCUDA's own kernels get bare addresses
+        handlers = begin(&call, &streams, args, timed, self.name)
+        if timed:
+            if reason := failure():
+                raise drv.LaunchError(f"{self.name}: {reason}")
+            first, last = cupy.cuda.Event(), cupy.cuda.Event()
+            runtime.eventRecord(first.ptr, streams.there)
+        self.launch(grid, block, shared, &call, streams.there)
+        if timed:
+            runtime.eventRecord(last.ptr, streams.there)
+        end(&call, &streams, handlers)
+        return functools.partial(seconds_between, first, last) if timed else None
+
+    cdef int launch(self, grid, block, shared, Call *call, Stream stream) except -1:
+        cdef unsigned extents[6]
+        cdef unsigned dynamic = 0
+        cdef int status
+        cdef Handle function
+        cdef void *extra[5]
+        if block is None:
+            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
+        try:
+            read_extent(extents, grid, "grid", self.name)
+            read_extent(extents + 3, block, "block", self.name)
+            if type(shared) is not int or shared:
+                dynamic = self.allow(shared_bytes(shared, self.name), call.device_id)
+            function = self.handle(call.device_id)
+            extra[:] = [
+                <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
+            ]
+            with nogil:  # CUDA waits if the stream's queue is full
+                status = cuLaunchKernel(
+                    function, extents[0], extents[1], extents[2], extents[3], extents[4],
+                    extents[5], dynamic, stream, NULL, extra
+                )
+            if status:
+                driver.check_status(status)
+        except REFUSALS as error:
+            raise explain(
+                error, self.name, self, grid, block, shared, call.device_id
+            ) from error
+        return 0
+
+    cdef allow(self, shared, int device_id):
+        """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
+        if self.free_shared < 0:
+            self.free_shared = USUAL_SHARED - self.shared_size_bytes
+        if shared > self.free_shared:
+            handle = <intptr_t> self.handle(device_id)
+            with limit_lock:
+                if driver.funcGetAttribute(LIMIT, handle) < shared:
+                    driver.funcSetAttribute(handle, LIMIT, shared)
+        return shared
+
+
+cdef struct Order:
+    Stream here, there  # CuPy's current stream, and that of the launch
+    bint is_named  # only `there` uses PyCUDA's memory
+    bint are_pycudas  # the launch is ordered as PyCUDA's own
+
+
+cdef begin(Call *call, Order *streams, tuple args, bint timed, name):
+    """Order a launch after earlier work; return its arguments that copy, after they have."""
+    handlers = [a for a in args if isinstance(a, drv.ArgumentHandler)] if call.handlers else ()
+    cdef Stream here = streams.here, there = streams.there
+    if (here != there and not streams.are_pycudas) or handlers or timed:
+        check_capture(here, there, bool(handlers or timed), name)
+    for handler in handlers:
+        handler.pre_call(None)
+    if not streams.are_pycudas:
+        order(there, here)
+        if call.of_pycuda and not streams.is_named:
+            order(there, PYCUDA)
+        elif handlers:  # which copy on the default stream
+            order(there, 0)
+    return handlers
+
+
+cdef int end(Call *call, Order *streams, handlers) except -1:
+    """Order later work after a launch, and let arguments copy back."""
+    if not streams.are_pycudas:
+        order(streams.here, streams.there)
+        if call.of_pycuda and not streams.is_named:
+            order(PYCUDA, streams.there)
+        elif handlers:
+            order(0, streams.there)
+    for handler in handlers:
+        if hasattr(handler, "post_call"):
+            handler.post_call(None)
+    return 0
+
+
+cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
+    """Read the three extents of a grid or a block, given as 1 to 3 ints; CUDA refuses 0."""
+    cdef Py_ssize_t axis
+    is_usual = type(value) is tuple and 1 <= len(<tuple> value) <= 3
+    cdef tuple sizes = value if is_usual else extent(value, name, caller)
+    to[0] = to[1] = to[2] = 1
+    for axis in range(len(sizes)):
+        size = sizes[axis]
+        to[axis] = size if type(size) is int else extent(value, name, caller)[axis]
+    return 0
+
+
+def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=False):
+    """Launch a compiled PyCUDA function as if it were on CuPy's current stream.
+
+    Parameters
+    ----------
+    function : pycuda.driver.Function
+        From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  Functions
+        of `bridge.SourceModule` are accepted and called.
+    *args
+        In the order of the kernel's parameters.  For pointers, pass device arrays (`GPUArray`,
+        `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), NumPy arrays on managed
+        or pinned memory, device allocations,
+        ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
+        NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
+    grid, block : int or sequence of 1 to 3 ints
+        The number of blocks in the grid, and of threads per block.
+    shared : int
+        Dynamic shared memory per block, in bytes.
+    stream : pycuda.driver.Stream, or a CuPy stream over one, optional
+        The stream to launch on.  If omitted, the PyCUDA stream given to `use_stream`, or else
+        PyCUDA's default stream.
+    strided : bool
+        Accept arrays that are not contiguous, and arrays in C and in Fortran order together, for
+        kernels that use the strides.
+
+    Raises
+    ------
+    TypeError, ValueError, ContextError, pycuda.driver.Error
+        As in calls of `bridge.kernels.function.Function`, but the types of the arguments are not
+        compared with the kernel's.  ContextError also if PyCUDA and CuPy do not share a primary
+        context on this thread.
+
+    Notes
+    -----
+    *Ownership:* and *Ordering:* as in `bridge.kernels.function.Function`.
+    *Cost:* that of a PyCUDA launch, a little per argument, and a fence if the streams differ.
+    """
+    cdef Call call
+    cdef Order streams
+    if isinstance(function, Function):
+        function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
+        return
+    if not isinstance(function, drv.Function):
+        raise TypeError(
+            f"launch: function is {named(function)}; a pycuda.driver.Function is accepted, e.g. "
+            "from SourceModule(...).get_function(name)"
+        )
+    current = cupy.cuda.get_current_stream(current_device())
+    target = None
+    if stream is not None or current.ptr:
+        target = pycuda_stream_of(current if stream is None else stream)
+    if target is None and stream is not None:
+        raise TypeError(
+            f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
+            "give a pycuda.driver.Stream, or none"
+        )
+    streams.here, streams.there = current.ptr, 0
+    if target is not None:
+        streams.there = handle_of(target, "launch", may_be_unordered=False)
+    streams.is_named, streams.are_pycudas = stream is not None, False
+    call.device_id, call.strided, call.lenient = cuda_device(), strided, False
+    (<Table> table_of(args, "launch")).pack(args, &call)
+    handlers = begin(&call, &streams, args, False, "launch")
+    packed = call.packed[:call.size]
+    try:
+        extents = extent(grid, "grid", "launch"), extent(block, "block", "launch")
+        function._launch_kernel(*extents, packed, shared_bytes(shared, "launch"), target)
+    except REFUSALS as error:
+        raise explain(error, "launch", function, grid, block, shared, call.device_id) from error
+    end(&call, &streams, handlers)

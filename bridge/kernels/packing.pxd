@@ -1,0 +1,44 @@
+"""What launches use of the packing."""
+
+from libc.stdint cimport uint64_t
+
+from cpython.ref cimport PyObject
+
+from bridge._driver cimport Stream
+
+cdef enum:
+    MOST_BYTES = 32764  # of parameters: CUDA Programming Guide, "__global__ Function Parameters"
+
+cdef enum Kind:
+    POINTER, SIGNED, UNSIGNED, BOOL, FLOAT, BYTES
+
+cdef struct Slot:  # one parameter
+    Kind kind
+    Py_ssize_t offset, size  # bytes
+    PyObject *dtype  # of a pointer's target, or None
+    PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
+    PyObject *python  # the Python type that is packed here
+    uint64_t remainder  # the bits that are 0 in every address that the kernel can read
+
+cdef struct Call:
+    int device_id
+    Stream stream
+    bint strided
+    bint of_pycuda  # the arguments include PyCUDA's memory
+    bint of_others  # and other libraries' arrays
+    bint handlers  # and pycuda.driver.In, Out or InOut
+    bint lenient  # a mismatch of PyCUDA's own arrays is a warning
+    Py_ssize_t index  # of the argument, from 1
+    Py_ssize_t in_c_order, in_fortran_order  # the first such argument; 0: none
+    size_t size  # of the parameters, bytes
+    char packed[MOST_BYTES]
+
+
+cdef class Table:
+    cdef readonly str name
+    cdef readonly tuple parameters
+    cdef bint loose
+    cdef Slot *slots
+    cdef Py_ssize_t size
+
+    cdef int pack(self, tuple args, Call *call) except -1

@@ -1,0 +1,12 @@
+"""Types of the compiled packing (``packing.pyx``)."""
+
+from collections.abc import Sequence
+
+from .signature import Parameter
+
+def parameter_slots(function: int) -> list[tuple[int, int]]: ...
+
+class Table:
+    name: str
+    parameters: tuple[Parameter, ...]
+    def __init__(self, name: str, parameters: Sequence[Parameter], loose: bool = False) -> None: ...

@@ -1,0 +1,269 @@
+# cython: auto_pickle=False
+"""Tables of a kernel's parameters, and the packing of arguments into them.
+
+Packing is a loop over the parameters.  It packs the usual argument of each type.  Other arguments
+are converted in Python (`bridge.kernels.arguments`), and packed by `struct`.
+"""
+
+from libc.math cimport isinf
+from libc.stdint cimport int64_t, intptr_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from cpython.ref cimport Py_TYPE, PyObject
+
+from bridge._core cimport (
+    View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
+)
+from bridge._driver cimport Handle, current_device, find, is_at_home
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+from pycuda.gpuarray import GPUArray
+
+from .arguments import HOLDERS, is_of_pycuda, pack_argument
+from ..interface import contiguity
+from .refusals import check_order
+
+cdef extern from "Python.h":
+    int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
+
+cdef int (*cuFuncGetParamInfo)(Handle, size_t, size_t *, size_t *) noexcept nogil
+find("cuFuncGetParamInfo", &cuFuncGetParamInfo)
+
+cdef type ndarray = cupy.ndarray
+
+cdef frozenset holders = frozenset(HOLDERS)
+cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHandler)
+
+cdef enum:
+    EXACT = 1 << 24  # every int up to here is exact as a float
+
+# For numbers, by `struct` code: the kind, and the Python type.
+cdef dict NUMBERS = {
+    **dict.fromkeys("bhilq", (SIGNED, int)),
+    **dict.fromkeys("BHILQ", (UNSIGNED, int)),
+    **dict.fromkeys("fd", (FLOAT, float)),
+    "?": (BOOL, bool),
+}
+
+
+def parameter_slots(intptr_t function):
+    """Return the offset and size, in bytes, of each parameter of a CUfunction."""
+    cdef size_t offset, size
+    slots = []
+    while not cuFuncGetParamInfo(<Handle> function, len(slots), &offset, &size):
+        slots.append((offset, size))
+    return slots
+
+
+cdef class Table:
+    """The types and offsets of a kernel's parameters.
+
+    `parameters` come from `bridge.kernels.signature`.  In `loose` calls, an int may be an address.
+    """
+
+    def __cinit__(self, name, parameters, bint loose=False):
+        cdef Slot *slot
+        self.name, self.parameters, self.loose = name, tuple(parameters), loose
+        self.slots = <Slot *> calloc(len(parameters) + 1, sizeof(Slot))
+        if self.slots is NULL:
+            raise MemoryError
+        for index, parameter in enumerate(parameters):
+            slot = &self.slots[index]
+            code, dtype, python = parameter.code(), parameter.dtype, int
+            is_address = parameter.is_pointer and not parameter.is_function
+            slot.kind = POINTER if is_address and parameter.size == 8 else BYTES
+            if code in NUMBERS and slot.kind != POINTER:
+                slot.kind, python = NUMBERS[code]
+            slot.offset, slot.size = parameter.offset, parameter.size
+            slot.remainder = parameter.alignment - 1
+            slot.dtype = <PyObject *> dtype
+            if (
+                parameter.is_pointer is False or parameter.is_function
+                or slot.size != sizeof(void *)
+            ):
+                number = getattr(dtype, "type", None)
+                slot.type = <PyObject *> number
+            if loose or slot.kind != POINTER:
+                slot.python = <PyObject *> python
+            self.size = slot.offset + slot.size
+        if self.size > MOST_BYTES:
+            raise ValueError(f"{name}: parameters of {self.size} bytes; CUDA allows {MOST_BYTES}")
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    cdef int pack(self, tuple args, Call *call) except -1:
+        cdef Py_ssize_t index
+        cdef Slot *slot
+        cdef bytes packed
+        if len(args) != len(self.parameters):
+            given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
+            raise TypeError(f"{self.name}: {given} for {len(self.parameters)} parameters: {self}")
+        call.size = self.size
+        call.of_pycuda = call.of_others = call.handlers = False
+        call.in_c_order = call.in_fortran_order = 0
+        for index in range(len(args)):
+            slot = &self.slots[index]
+            value = args[index]
+            call.index = index + 1
+            if put(slot, value, call):
+                continue
+            if is_of_pycuda(value):
+                note_pycuda(call)
+                call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
+            call.of_others = call.of_others or not isinstance(value, PLAIN)
+            packed, target = pack_argument(
+                value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
+                call.strided, self.loose, call.lenient
+            )
+            if target is not None:
+                note_order(target.is_c, target.is_fortran, call)
+            memcpy(call.packed + slot.offset, <char *> packed, slot.size)
+        if call.in_c_order and call.in_fortran_order and not call.strided:
+            check_order(
+                self, call.in_c_order - 1, call.in_fortran_order - 1,
+                call.lenient and not call.of_others
+            )
+        return 0
+
+    def __str__(self):
+        """Show the parameters; show the size of one whose type is not known."""
+        shown = [
+            one.text if one.is_pointer or one.dtype is not None
+            else f"{one.text} ({one.size} bytes)" if one.text else f"{one.size} bytes"
+            for one in self.parameters
+        ]
+        return f"{self.name}({', '.join(shown)})"
+
+
+cdef int note_pycuda(Call *call) except -1:
+    if not call.of_pycuda:
+        current_device()  # raises if PyCUDA works in another context
+        call.of_pycuda = True
+    return 0
+
+
+cdef bint note_order(bint is_c, bint is_fortran, Call *call) noexcept:
+    """Record in which order an array is contiguous; return False if it is in neither."""
+    if is_c != is_fortran:  # otherwise it has one axis, and no order
+        if is_c and not call.in_c_order:
+            call.in_c_order = call.index
+        elif is_fortran and not call.in_fortran_order:
+            call.in_fortran_order = call.index
+    return is_c or is_fortran
+
+
+cdef bint put(Slot *slot, value, Call *call) except -1:
+    """Pack a usual argument; return False for any other."""
+    cdef PyObject *kind = <PyObject *> Py_TYPE(value)
+    cdef char *at = call.packed + slot.offset
+    cdef int64_t number, limit
+    cdef double real
+    cdef float narrow
+    cdef bint is_narrow = slot.size == sizeof(float)
+    cdef int overflow = 0
+    if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
+        return slot.type is NULL and put_pointer(slot, value, at, call)
+    if slot.kind == FLOAT and kind is <PyObject *> int:
+        if not -EXACT <= value <= EXACT:
+            return False
+    elif slot.kind != POINTER and kind is not slot.type and kind is not slot.python:
+        return False
+    if slot.kind == FLOAT:
+        real = value
+        narrow = <float> real
+        if is_narrow and isinf(narrow) and not isinf(real):
+            return False
+        memcpy(at, <void *> &narrow if is_narrow else <void *> &real, slot.size)
+        return True
+    number = bool(value) if slot.kind == BOOL else PyLong_AsLongLongAndOverflow(value, &overflow)
+    if slot.size < 8:
+        limit = <int64_t> 1 << (8 * slot.size - (slot.kind == SIGNED))
+        if not -limit <= number < limit:
+            return False
+    if overflow or (number < 0 and slot.kind != SIGNED):
+        return False
+    if slot.kind == POINTER:  # a GPUArray's ``gpudata``, in a prepared call
+        call.of_pycuda = True
+    memcpy(at, &number, slot.size)  # its low bytes: NVIDIA's hosts are little-endian
+    return True
+
+
+cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
+    """Pack a contiguous array of the parameter's dtype, or PyCUDA's memory."""
+    cdef type kind = type(value)
+    cdef uint64_t pointer = 0
+    cdef dict attributes
+    if kind is ndarray:
+        if not is_of_dtype(slot.dtype, read(array_dtype, value)):
+            return False
+        if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), call):
+            return False
+        data = read(array_data, value)
+        if read(data_device, data) != call.device_id:
+            return False
+        pointer = read(data_pointer, data)
+        call.of_others = True
+    elif kind is GPUArray:
+        attributes = value.__dict__
+        if not is_of_dtype(slot.dtype, attributes["dtype"]):
+            return False
+        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"], call):
+            return False
+        value = attributes.get("gpudata")
+        pointer = known_address(attributes, value, call.device_id)
+        if not pointer and not read_address(value, &pointer, call):
+            return False
+        note_pycuda(call)
+    elif kind in holders and read_address(value, &pointer, call):
+        note_pycuda(call)
+    else:
+        return False
+    if pointer & slot.remainder:
+        return False
+    memcpy(at, &pointer, sizeof(pointer))
+    return True
+
+
+cdef bint is_of_dtype(PyObject *wanted, found) except -1:
+    """Tell whether an array has the dtype of a parameter, which None leaves open."""
+    if <PyObject *> found is wanted or wanted is <PyObject *> None:
+        return True
+    # Structs, which the compiler reports as bytes.
+    return (
+        (<object> wanted).char == "V" and found.char == "V"
+        and (<object> wanted).fields is None and (<object> wanted).itemsize == found.itemsize
+    )
+
+
+cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
+    """Read the address of PyCUDA's memory; return False unless it is on the device."""
+    if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
+        return False
+    pointer[0] = address
+    return is_at_home(<intptr_t> pointer[0], call.device_id)
+
+
+cdef bint is_contiguous(tuple shape, tuple strides, dtype, Call *call) except -1:
+    cdef Py_ssize_t step = dtype.itemsize
+    if len(strides) == 1 and strides[0] == step:
+        return True
+    is_c, is_fortran = contiguity(shape, strides, step)
+    return note_order(is_c, is_fortran, call)
+
+
+cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
+    """Return the address of a GPUArray on a device, if `as_cupy` or `as_pycuda` has stored it."""
+    cdef View memory = attributes.get("_bridge_memory")
+    if memory is not None:
+        is_known = memory.device_id == device_id and memory.gpudata is gpudata
+        return memory.pointer if is_known else 0
+    base = attributes["base"]
+    source = (<View> base).source if type(base) is View else None
+    if type(source) is not ndarray or (<View> base).device_id != device_id:
+        return 0
+    address = read(data_pointer, read(array_data, source))
+    return address if address == gpudata else 0
