@@ -231,9 +231,6 @@ def install(devices: int = 1) -> str:
     return "" if ON_GPU else INSTALL.format(devices)
 
 
-PRELOAD = [] if ON_GPU else [install()]  # for Dask's workers
-
-
 # All are errors but Dask's: 2026.8 uses what NumPy 2.5 deprecates.
 WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"
 

@@ -413,14 +413,11 @@ MOVES = {
     "a block of the same device": "with bridge.primary_context(1): pass",
     "a decorated function": "bridge.primary_context(0)(int)()",
     "a module that is pickled": "import pickle; pickle.dumps(module)",
-    "a GPUArray that Dask pickles": "import pickle, bridge.dask; pickle.dumps(a)",
 }
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_cupys_device_is_afterwards_what_it_was(run, move, package):
-    if "dask" in move:
-        package("distributed")
+def test_cupys_device_is_afterwards_what_it_was(run, move):
     out = run(
         f"""
         module = bridge.SourceModule("__device__ int n; __global__ void f() {{}}")

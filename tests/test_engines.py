@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import GPUS, ON_GPU, PACKAGE_MISSING, PRELOAD, ROOT, install, run_python
+from conftest import GPUS, ON_GPU, PACKAGE_MISSING, ROOT, install, run_python
 
 EXAMPLES = ROOT / "examples"
 COMPLAINTS = re.compile(
@@ -51,7 +51,7 @@ def run_dask_blocks(package, change=("", "")):
     return run_python(
         f"exec(compile({text.replace(*change)!r}, 'dask_blocks.py', 'exec'))",
         devices=GPUS or 2,  # on GPUs the workers get no host driver
-        DASK_DISTRIBUTED__WORKER__PRELOAD=repr(PRELOAD),
+        DASK_DISTRIBUTED__WORKER__PRELOAD=repr([] if ON_GPU else [install()]),
     )
 
 
@@ -61,6 +61,7 @@ def test_dask_blocks(package):
     assert re.fullmatch(r"8 blocks on \d GPUs: energy \d{7}, as NumPy says\n", done.stdout)
 
 
+@pytest.mark.nightly
 def test_dask_blocks_that_are_wrong_fail(package):
     """The control."""
     done = run_dask_blocks(package, ("0.5f * row[x]", "0.6f * row[x]"))
@@ -115,13 +116,16 @@ ways = pytest.mark.parametrize(
         pytest.param(
             ("--device-buffers",),
             id="device-buffers",
-            marks=pytest.mark.skipif(ON_GPU, reason=PACKAGE_MISSING + "an MPI that is CUDA-aware"),
+            marks=[
+                pytest.mark.skipif(ON_GPU, reason=PACKAGE_MISSING + "an MPI that is CUDA-aware"),
+                pytest.mark.nightly,
+            ],
         ),
     ],
 )
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.nightly), 3])
 @ways
 def test_mpi_halo(ranks, arguments, mpiexec):
     done = mpiexec(ranks, "500", *arguments)
@@ -153,6 +157,7 @@ if not ON_GPU:  # whose streams are lazy
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
 def test_mpi_halo_that_is_wrong_fails(change, mpiexec):
     """The control: the example's own check sees it."""
@@ -223,7 +228,6 @@ def run_ray_actor(ray_driver, change=("", "")):
     )
 
 
-@pytest.mark.nightly
 def test_ray_actor(ray_driver):
     done, errors = run_ray_actor(ray_driver)
     assert done.returncode == 0, done.stderr + errors

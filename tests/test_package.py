@@ -38,7 +38,7 @@ arguments refusals
 packing
 tables
 function
-module compiler dask wrapping
+module compiler wrapping
 run
 report
 __init__ __main__
@@ -396,7 +396,7 @@ def test_the_page_on_the_design_shows_code_that_is_there():
 def test_the_page_on_the_api_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text()
     shown = re.findall(r"^\.\. auto\w+:: bridge\.(\w+)$", page, re.MULTILINE)
-    assert {*shown} == {*bridge.__all__, "autoinit", "dask", "streams"}
+    assert {*shown} == {*bridge.__all__, "autoinit", "streams"}
     assert len(shown) == len({*shown})
 
 
