@@ -21,7 +21,6 @@ SHARE = 0.55  # of the GPU's memory, for each library in turn
 def allocations(report: Report) -> None:
     """Compare the ways to allocate and to let go, of a small block and of a large one."""
     theirs = DeviceMemoryPool()
-    for_cupy = bridge.cupy_allocator(theirs)
     for nbytes in (4 << 10, 4 << 20):
         for larger in (0, 64 << 20):  # CuPy's pool then cuts it and joins it again each time
             cupy.cuda.set_allocator(cupy.cuda.MemoryPool().malloc)
@@ -32,7 +31,6 @@ def allocations(report: Report) -> None:
                     "pycuda_allocator()(n)": lambda n=nbytes, ours=ours: ours(n),
                     "cupy.cuda.alloc(n)": lambda n=nbytes: cupy.cuda.alloc(n),
                     "DeviceMemoryPool.allocate(n)": lambda n=nbytes: theirs.allocate(n),
-                    "cupy_allocator(pool)(n)": lambda n=nbytes: for_cupy(n),
                 }
             )
             # On its own: it makes the host wait, and disturbs what is measured beside it.
@@ -68,7 +66,7 @@ def alternate(allocator: Any, rounds: int = 3) -> str:
 
 
 def alternating(report: Report) -> None:
-    """Compare one pool with two, and two that empty each other."""
+    """Compare one pool with two."""
 
     def clean() -> None:
         cupy.get_default_memory_pool().free_all_blocks()
@@ -78,12 +76,6 @@ def alternating(report: Report) -> None:
     results["one pool: pycuda_allocator()"] = alternate(bridge.pycuda_allocator())
     clean()
     results["two pools: CuPy's and PyCUDA's"] = alternate(DeviceMemoryPool().allocate)
-    clean()
-    pool = DeviceMemoryPool()
-    with cupy.cuda.using_allocator(bridge.cupy_allocator()):
-        results["two pools: cupy_allocator(), pycuda_allocator(pool)"] = alternate(
-            bridge.pycuda_allocator(pool)
-        )
     clean()
     rows = "\n".join(f"| {name} | {result} |" for name, result in results.items())
     title = f"PyCUDA and CuPy in turn, each with {SHARE:.0%} of the GPU"

@@ -17,7 +17,7 @@ _NAMES = {
     "kernels.compiler": ("use_nvrtc",),
     "kernels.function": ("launch",),
     "kernels.module": ("SourceModule",),
-    "memory": ("cupy_allocator", "pycuda_allocator", "show_memory"),
+    "memory": ("pycuda_allocator", "show_memory"),
     "report": ("show_config",),
     "streams": ("as_cupy_stream", "use_stream", "wait_stream"),
     "wrapping": ("wrap_pycuda",),
@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from .kernels.compiler import use_nvrtc as use_nvrtc
     from .kernels.function import launch as launch
     from .kernels.module import SourceModule as SourceModule
-    from .memory import (
-        cupy_allocator as cupy_allocator,
-        pycuda_allocator as pycuda_allocator,
-        show_memory as show_memory,
-    )
+    from .memory import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .report import show_config as show_config
     from .streams import (
         as_cupy_stream as as_cupy_stream,

@@ -132,14 +132,6 @@ cdef View new_view(
     return view
 
 
-def keep_at_home(value, int device_id, Stream owner, Stream user, tuple kept):
-    """Return a view that frees `value` with its device's context current.
-
-    `value` may be a block of a PyCUDA pool.  First, the view orders `owner` after `user`.
-    """
-    return new_view(MEMORY, None, value, device_id, 0, owner, user, kept)
-
-
 cdef bint views_are_alive() noexcept:
     """Tell whether CuPy may use memory of PyCUDA's, or PyCUDA memory of CuPy's."""
     return alive[AS_CUPY] or alive[AS_PYCUDA]

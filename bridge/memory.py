@@ -1,14 +1,13 @@
-"""One pool for both libraries: allocators for each library, and a report of all pools.
+"""One pool for both libraries: an allocator for PyCUDA, and a report of CuPy's pools.
 
-CuPy pools reuse a block in the order of the stream that it was allocated on.  PyCUDA pools do not
-track streams.  So memory that PyCUDA allocates belongs to the default stream, which waits for all
-of PyCUDA's streams when the memory is freed.
+CuPy pools reuse a block in the order of the stream that it was allocated on.  Memory that PyCUDA
+allocates belongs to the default stream, which waits for all of PyCUDA's streams when the memory is
+freed.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 from collections.abc import Callable
 from operator import index
@@ -17,28 +16,24 @@ from weakref import WeakKeyDictionary
 
 import cupy
 import pycuda.driver as drv
-from cupy.cuda import MemoryAsyncPool, MemoryPointer, MemoryPool, UnownedMemory
+from cupy.cuda import MemoryAsyncPool, MemoryPool
 
-from ._core import allocate as take, keep_at_home, views_alive
-from ._driver import cuda_device, current_device, pointer_home
-from .context import ContextError, failure, primary_context, start_cuda
+from ._core import allocate as take, views_alive
+from ._driver import cuda_device
+from .context import ContextError, failure, start_cuda
 from .errors import named
 from .interface import FAR
-from .streams import PYCUDA, count_waiting, end_waiting, order
+from .streams import count_waiting, end_waiting
 
-_current_stream = cupy.cuda.get_current_stream
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
 )(("PyMemoryView_FromMemory", ctypes.pythonapi))
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_CUPY_POOLS = (MemoryPool, MemoryAsyncPool)
 
 Malloc = Callable[[int], Any]
 
-# The pools that allocators use.  CuPy pools have no weak references, so they are kept as long as
-# their allocators.  A PyCUDA pool is on one device, which is known once the pool is used.
-_cupy_pools: WeakKeyDictionary[Malloc, Any] = WeakKeyDictionary()
-_pycuda_pools: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+# The pools that allocators use, by allocator: CuPy pools have no weak references.
+_pools_in_use: WeakKeyDictionary[Malloc, Any] = WeakKeyDictionary()
 _lock = threading.RLock()  # iterating fails if another thread adds a pool
 
 
@@ -79,16 +74,16 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
 
     Parameters
     ----------
-    pool : cupy.cuda.MemoryPool, MemoryAsyncPool or pycuda.tools.DeviceMemoryPool, optional
+    pool : cupy.cuda.MemoryPool or MemoryAsyncPool, optional
         CuPy's current allocator if omitted.
 
     Returns
     -------
     callable
         Accepts a number of bytes and returns ``gpudata``.  If memory runs out, it frees the unused
-        memory of both libraries' pools and tries again.  If that fails, it raises an error that
-        reports what each pool holds, and that either library's ``except`` catches.  It raises
-        TypeError or ValueError for an impossible size, and ContextError as in `as_pycuda`.
+        memory of CuPy's pools and tries again.  If that fails, it raises an error that reports what
+        each pool holds, and that either library's ``except`` catches.  It raises TypeError or
+        ValueError for an impossible size, and ContextError as in `as_pycuda`.
 
     Raises
     ------
@@ -110,114 +105,43 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     *Ordering:* a block is reused after the work queued on PyCUDA's streams (rule:
     `bridge.streams`). *Cost:* 1.5 times that of the pool.
     """
-    malloc = _malloc_of(pool, "pycuda_allocator")
-    return _trying_again(functools.partial(take, malloc, Allocation), malloc, "pycuda_allocator")
-
-
-def cupy_allocator(pool: Any = None, /) -> Malloc:
-    """Return an allocator for CuPy that takes memory from PyCUDA's pool.
-
-    Pass it to ``cupy.cuda.using_allocator`` or ``cupy.cuda.set_allocator``.  `pool` is the same as
-    for `pycuda_allocator`.
-
-    Returns
-    -------
-    callable
-        Accepts a number of bytes and returns a ``cupy.cuda.MemoryPointer``.  It tries twice and
-        raises as the allocator of `pycuda_allocator` does.  It also raises ContextError if a PyCUDA
-        pool is on another device.
-
-    Raises
-    ------
-    TypeError
-        If `pool` has another type.
-
-    Examples
-    --------
-    >>> import cupy, bridge, bridge.autoinit
-    >>> from pycuda.tools import DeviceMemoryPool
-    >>> pool = DeviceMemoryPool()
-    >>> with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-    ...     x = cupy.zeros(1000)
-    >>> pool.active_bytes
-    8000
-
-    Notes
-    -----
-    *Ownership:* a block returns to the pool when the last array on it is freed, on any thread.
-    *Ordering:* blocks of a PyCUDA pool belong to the default stream.  If another stream is current,
-    it waits for the default stream at the allocation, unless it is being captured.  At the release,
-    the default stream waits for that stream.
-    *Cost:* four times that of the pool, and a fence if another stream is current.
-    """
-    malloc = _malloc_of(pool, "cupy_allocator")
-    return _trying_again(malloc, malloc, "cupy_allocator")
-
-
-def _malloc_of(pool: Any, caller: str) -> Malloc:
-    """Return a function that allocates from the pool for CuPy's current stream."""
-    if isinstance(pool, drv.DeviceMemoryPool):
-        return lambda size: _allocate_from_pycuda(pool, size, caller)
-    if pool is not None and not isinstance(pool, _CUPY_POOLS):
+    if pool is not None and not isinstance(pool, MemoryPool | MemoryAsyncPool):
         raise TypeError(
-            f"{caller}: pool is {named(pool)}; a cupy.cuda.MemoryPool or "
-            "MemoryAsyncPool, a pycuda.tools.DeviceMemoryPool or None is accepted"
+            f"pycuda_allocator: pool is {named(pool)}; a cupy.cuda.MemoryPool, a MemoryAsyncPool "
+            "or None is accepted"
         )
     malloc: Malloc = cupy.cuda.get_allocator() if pool is None else pool.malloc
-    return malloc
-
-
-def _allocate_from_pycuda(pool: Any, size: int, caller: str) -> Any:
-    device_id = current_device()
-    block = pool.allocate(size)
-    pointer = int(block)
-    found, _ = pointer_home(pointer)
-    if found != device_id:
-        del block  # or the error's traceback would keep it
-        raise ContextError(
-            f"{caller}: the pool is on device {found}, but device {device_id} is current; make "
-            f"a pool for each device, under `with bridge.primary_context({device_id}):`"
-        )
-    with _lock:
-        _pycuda_pools[pool] = device_id
-    current = _current_stream(device_id)
-    stream = current.ptr
-    order(stream, PYCUDA)  # one of them may be the block's last user
-    owner = keep_at_home(block, device_id, PYCUDA, stream, (current,))
-    return MemoryPointer(UnownedMemory(pointer, size, owner, device_id), 0)
-
-
-def _trying_again(allocate: Malloc, malloc: Malloc, caller: str) -> Malloc:
-    """Return an allocator that frees unused memory if memory runs out, and tries again."""
 
     def allocator(size: Any) -> Any:
         try:
             if type(size) is int and 0 <= size < FAR:  # CuPy's pools read larger sizes as 0
-                return allocate(size)
+                return take(malloc, Allocation, size)
         except Exception:  # it is raised again below, and explained
             pass
-        size = _bytes(size, caller)
+        size = _bytes(size)
         for is_last in (False, True):
             try:
-                return allocate(size)
+                return take(malloc, Allocation, size)
             except Exception as error:
-                _raise_unless_out_of_memory(error, caller)
+                _raise_unless_out_of_memory(error)
                 if is_last:
                     raise OutOfMemoryError(
-                        f"{caller}: {size:,} bytes cannot be allocated, even after all unused "
-                        f"memory was freed.\n{_report()}\n"
+                        f"pycuda_allocator: {size:,} bytes cannot be allocated, even after all "
+                        f"unused memory was freed.\n{_report()}\n"
                         "Drop arrays, or work in smaller pieces."
                     ) from error
-            _release_unused()
+            end_waiting()
+            for one in _pools():
+                one.free_all_blocks()
 
     pool = getattr(malloc, "__self__", None)
-    if isinstance(pool, _CUPY_POOLS):
+    if isinstance(pool, MemoryPool | MemoryAsyncPool):
         with _lock:
-            _cupy_pools[allocator] = pool
+            _pools_in_use[allocator] = pool
     return allocator
 
 
-def _bytes(size: Any, caller: str) -> int:
+def _bytes(size: Any) -> int:
     """Return a valid size as an int."""
     try:
         if isinstance(size, bool):
@@ -225,40 +149,28 @@ def _bytes(size: Any, caller: str) -> int:
         number = index(size)
     except TypeError:
         raise TypeError(
-            f"{caller}: size is {named(size)}; a number of bytes is accepted, an int"
+            f"pycuda_allocator: size is {named(size)}; a number of bytes is accepted, an int"
         ) from None
     if not 0 <= number < FAR:
-        raise ValueError(f"{caller}: size is {number}; 0 to 2**63 - 1 bytes are accepted")
+        raise ValueError(f"pycuda_allocator: size is {number}; 0 to 2**63 - 1 bytes are accepted")
     return number
 
 
-def _raise_unless_out_of_memory(error: Any, caller: str) -> None:
+def _raise_unless_out_of_memory(error: Any) -> None:
     if isinstance(error, MemoryError | drv.MemoryError):
         return
     if getattr(error, "status", 0) == _OUT_OF_MEMORY:  # from CuPy without a pool
         return
     start_cuda()  # raises in a forked child process
     if reason := failure():
-        raise ContextError(f"{caller}: {reason}") from error
+        raise ContextError(f"pycuda_allocator: {reason}") from error
     raise error
 
 
-def _release_unused() -> None:
-    end_waiting()
-    with primary_context():  # CuPy also allocates on threads without it
-        for pool in _pools():
-            if isinstance(pool, drv.DeviceMemoryPool):
-                pool.free_held()
-            else:
-                pool.free_all_blocks()
-
-
 def _pools() -> list[Any]:
-    """Return CuPy's default pool, and the pools that allocators use on CuPy's current device."""
-    device_id = cupy.cuda.runtime.getDevice()
+    """Return CuPy's default pool, and the pools that allocators use."""
     with _lock:
-        found = [cupy.get_default_memory_pool(), *_cupy_pools.values()]
-        found += [pool for pool, home in _pycuda_pools.items() if home == device_id]
+        found = [cupy.get_default_memory_pool(), *_pools_in_use.values()]
     return list(dict.fromkeys(found))
 
 
@@ -272,8 +184,8 @@ def show_memory() -> None:
 
     Notes
     -----
-    The pools are CuPy's default pool, PyCUDA pools that an allocator has used, and other CuPy pools
-    whose allocators still exist. *Ownership:* none. *Ordering:* none. *Cost:* 0.1 ms.
+    The pools are CuPy's default pool and those whose allocators still exist.
+    *Ownership:* none. *Ordering:* none. *Cost:* 0.1 ms.
     """
     cuda_device()  # raises if the current context is not primary
     if reason := failure():
@@ -303,11 +215,8 @@ def _report() -> str:
 
 def _row(pool: Any) -> tuple[str, str, str, str]:
     """Return a pool's name, and what it holds: used, unused, and in all."""
-    if isinstance(pool, drv.DeviceMemoryPool):
-        library, used, held = "PyCUDA", pool.active_bytes, pool.managed_bytes
-    else:
-        library, used, held = "CuPy", pool.used_bytes(), pool.total_bytes()
-    name = f"{library}'s {type(pool).__name__} 0x{id(pool):x}"
+    used, held = pool.used_bytes(), pool.total_bytes()
+    name = f"CuPy's {type(pool).__name__} 0x{id(pool):x}"
     if pool is cupy.get_default_memory_pool():
         name = "CuPy's default MemoryPool"
     return name, _text(used), _text(held - used), _text(held)

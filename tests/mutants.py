@@ -91,10 +91,6 @@ MUTANTS = {
             ("array.nbytes, here, waiter,", "array.nbytes, UNORDERED, UNORDERED,"),
             ("nbytes, awaited, waiter, kept)\n    return", "nbytes, -1, -1, kept)\n    return"),
             ('"], awaited, waiter, kept', '"], UNORDERED, UNORDERED, kept'),
-            (
-                "keep_at_home(block, device_id, PYCUDA, stream,",
-                "keep_at_home(block, device_id, -1, -1,",
-            ),
             ("device_id, 0, 0, PYCUDA, None)", "device_id, 0, UNORDERED, UNORDERED, None)"),
         )
     },

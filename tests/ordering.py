@@ -92,9 +92,7 @@ EVERY = Place("pycuda", None, -2)  # all of PyCUDA's streams
 class Buffer:
     """Memory, the array through which it is used, and where work on it may be pending."""
 
-    def __init__(
-        self, kind: str, array: Any, place: Place, home: Place, user: Place | None = None
-    ) -> None:
+    def __init__(self, kind: str, array: Any, place: Place, home: Place) -> None:
         self.number = 0
         self.kind = kind
         self.place = place
@@ -103,7 +101,7 @@ class Buffer:
         self.older: list[Any] = []
         self.graphs: list[tuple[Any, list[Any]]] = []
         self.met: dict[int, Any] = {}
-        self.set_view(array, user)
+        self.set_view(array, None)
 
     def set_view(self, array: Any, user: Place | None, *covers: Place) -> None:
         """Note an array: when it goes, `covers` and the default stream wait for `user`."""
@@ -242,7 +240,7 @@ class Schedule:
         "get": 1,
     }
     HOST_WAITS = ("mix_with_host", "read_to_host", "get")
-    ALLOCATIONS = ("cupy", "pool", "from cupy's", "from pool")
+    ALLOCATIONS = ("cupy", "pool", "from cupy's")
 
     def __init__(self, seed: int, kernels: Kernels, threads: Threads, pauses: list[int]) -> None:
         self.random = random.Random(seed)
@@ -250,7 +248,6 @@ class Schedule:
         self.threads = threads
         self.pauses = pauses
         self.pool = DeviceMemoryPool()
-        self.from_pool = bridge.cupy_allocator(self.pool)
         self.cupys = cupy.cuda.MemoryPool()
         self.from_cupys = bridge.pycuda_allocator(self.cupys)
         self.buffers: list[Buffer] = []
@@ -377,19 +374,14 @@ class Schedule:
 
     def allocate(self, kind: str, place: Place | None = None) -> None:
         """Make an array and write to it."""
-        if kind in ("cupy", "from pool"):
+        if kind == "cupy":
             place = place or self.place("cupy")
-            malloc = self.cupys.malloc if kind == "cupy" else self.from_pool
 
             def make() -> Any:
-                with cupy.cuda.using_allocator(malloc):
+                with cupy.cuda.using_allocator(self.cupys.malloc):
                     return cupy.empty(N, np.int32)
 
-            array = self.run_on(place, action=make)
-            if kind == "cupy":
-                buffer = Buffer(kind, array, place, place)
-            else:
-                buffer = Buffer(kind, array, place, DEFAULT, place if place.handle else None)
+            buffer = Buffer(kind, self.run_on(place, action=make), place, place)
         else:
             allocator = self.pool.allocate if kind == "pool" else self.from_cupys
             array = self.run_on(
@@ -415,8 +407,6 @@ class Schedule:
             return
         self.run_on(place, action=self._tie(views) if self.random.random() < 0.2 else views.clear)
         if self.random.random() < 0.8:
-            if kind in ("pool", "from pool"):
-                kind = self.random.choice(["pool", "from pool"])
             self.allocate(kind, home if kind == "cupy" else None)
 
     def _forget(self, buffer: Buffer) -> list[Any] | None:

@@ -92,13 +92,7 @@ class Soak:
         self.stream = self.streams[0]
         # Not `Stream.use`: CuPy 14.2 forgets it when it copies a strided array to the host.
         self.current = contextlib.ExitStack()
-        self.for_cupy = [cupy.get_default_memory_pool().malloc, bridge.cupy_allocator(self.pool)]
-        self.for_pycuda = [
-            drv.mem_alloc,
-            self.pool.allocate,
-            bridge.pycuda_allocator(),
-            bridge.pycuda_allocator(self.pool),
-        ]
+        self.for_pycuda = [drv.mem_alloc, self.pool.allocate, bridge.pycuda_allocator()]
         self.operations = {
             self.allocate: 10,
             self.convert: 25,
@@ -146,8 +140,7 @@ class Soak:
         """Make an array of either library, out of any pool."""
         n = self.random.randint(1, LONGEST)
         if self.random.random() < 0.5:
-            with cupy.cuda.using_allocator(self.random.choice(self.for_cupy)):
-                self._add_buffer(cupy.zeros(n, np.int32))
+            self._add_buffer(cupy.zeros(n, np.int32))
         else:
             allocator = self.random.choice(self.for_pycuda)
             self._add_buffer(*self._zeros_of_pycuda(n, allocator))
@@ -230,14 +223,13 @@ class Soak:
         n = self.random.randint(1, LONGEST)
         if self.random.random() < 0.5:
             stream = self.random.choice(self.pycuda_streams)
-            with cupy.cuda.using_allocator(self.random.choice(self.for_cupy)):
-                array = cupy.zeros(n, np.int32)
-                if self.random.random() < 0.5:
-                    self.ours(array, *arguments(array, 1), block=32)
-                else:
-                    self._queue(bridge.as_pycuda(array, stream=stream), 1, stream)
-                del array
-                self._add_buffer(cupy.zeros(n, np.int32))
+            array = cupy.zeros(n, np.int32)
+            if self.random.random() < 0.5:
+                self.ours(array, *arguments(array, 1), block=32)
+            else:
+                self._queue(bridge.as_pycuda(array, stream=stream), 1, stream)
+            del array
+            self._add_buffer(cupy.zeros(n, np.int32))
         else:
             allocator = self.random.choice(self.for_pycuda)
             array, stream = self._zeros_of_pycuda(n, allocator)

@@ -349,15 +349,13 @@ def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
     out = run(
         """
         import threading
-        from pycuda.tools import DeviceMemoryPool
 
         twice = bridge.wrap_pycuda(lambda a: 2 * a)
         handed, failed = [[], []], []
 
         def work(device):
             with bridge.primary_context(device):
-                pool = DeviceMemoryPool()
-                allocate = bridge.pycuda_allocator(pool)
+                allocate = bridge.pycuda_allocator()
                 for k in range(50):
                     stream = cupy.cuda.Stream(non_blocking=True)
                     with stream:
@@ -436,14 +434,13 @@ def test_cupys_device_is_afterwards_what_it_was(run, move):
 def test_memory_that_is_released_first_is_of_the_same_device(run):
     out = run(
         """
-        of_other = bridge.cupy_allocator(cupy.cuda.MemoryPool())
-        cupy.cuda.set_allocator(bridge.cupy_allocator())
-        with cupy.cuda.Device(1):
+        allocate, of_other = bridge.pycuda_allocator(), cupy.cuda.MemoryPool()
+        kept = bridge.pycuda_allocator(of_other)
+        with bridge.primary_context(1):
             free = cupy.cuda.runtime.memGetInfo()[0]
-            with cupy.cuda.using_allocator(of_other):
-                cupy.empty(free // 10 * 6, np.uint8)
-            x = cupy.empty(free // 10 * 7, np.uint8)  # fits when the other pool has let go
-            print(cupy.cuda.runtime.pointerGetAttributes(x.data.ptr).device)
+            of_other.malloc(free // 10 * 6)
+            block = allocate(free // 10 * 7)  # fits when the other pool has let go
+            print(cupy.cuda.runtime.pointerGetAttributes(int(block)).device)
             print(cupy.cuda.runtime.getDevice())
         """
     )

@@ -20,7 +20,6 @@ import gc, threading
 import cupy, numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit
 from pycuda import gpuarray
-from pycuda.tools import DeviceMemoryPool
 
 module = bridge.SourceModule('''
 #include <assert.h>
@@ -33,8 +32,7 @@ image = cupy.cuda.compiler.compile_using_nvrtc('extern "C" __global__ void f(int
 fail.prepare("P")
 f = drv.module_from_buffer(image).get_function("f")
 stream, other = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-pool = DeviceMemoryPool()
-ours, theirs = bridge.pycuda_allocator(), bridge.cupy_allocator(pool)
+ours = bridge.pycuda_allocator()
 x = cupy.zeros(8, np.int32)  # CuPy says of each module of its own that it cannot unload it
 a = gpuarray.GPUArray(8, np.int32, allocator=ours)
 views = [
@@ -65,7 +63,6 @@ ACTIONS = {  # code, the error's type, who it says was called
     "bridge.wait_stream(stream, other)": (OF_BRIDGE, ""),
     "under(other, lambda: bridge.wrap_pycuda(lambda x: x)(x))": (OF_BRIDGE, ""),
     "ours(1 << 24)": (OF_BRIDGE, "pycuda_allocator: "),
-    "theirs(1 << 24)": (OF_BRIDGE, "cupy_allocator: "),
     "bridge.show_memory()": (OF_BRIDGE, "show_memory: "),
     "bridge.SourceModule('__global__ void g() {}').get_function('g')": (
         OF_PYCUDA,

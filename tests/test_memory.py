@@ -238,93 +238,41 @@ def test_an_error_of_the_users_allocator_comes_through():
         raise MineError(size)
 
     with cupy.cuda.using_allocator(refuse):
-        allocators = bridge.pycuda_allocator(), bridge.cupy_allocator()
-    for allocate in allocators:
-        with pytest.raises(MineError, match="100"):
-            allocate(100)
-
-
-# ---- CuPy out of PyCUDA's pool -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", CUPY_STREAMS)
-def test_what_cupy_computes_stays_in_pycudas_pool(kind):
-    pool = DeviceMemoryPool()
-    host = np.arange(N, dtype=np.float32)
-    ours = cupy.get_default_memory_pool().used_bytes()
-    with CUPY_STREAMS[kind](), cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-        x = cupy.asarray(host)
-        y = (x * 2 + 1)[::2].copy()
-        z = cupy.concatenate([x, x]).reshape(2, N).sum(axis=0)
-        empty = cupy.empty((0, 3))
-        np.testing.assert_array_equal(y.get(), (host * 2 + 1)[::2])
-        np.testing.assert_array_equal(z.get(), host * 2)
-        assert pool.active_bytes >= x.nbytes + y.nbytes + z.nbytes
-        assert cupy.get_default_memory_pool().used_bytes() == ours
-        del x, y, z, empty
-    assert pool.active_bytes == 0
-    pool.free_held()
-    assert pool.managed_bytes == 0
-
-
-def test_a_round_trip_of_pycudas_memory():
-    pool = DeviceMemoryPool()
-    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-        x = cupy.arange(N)
-    a = bridge.as_pycuda(x)
-    assert bridge.as_cupy(a) is x
-    del x
-    assert pool.active_bytes == 8 * N
-    np.testing.assert_array_equal(a.get(), np.arange(N))
-    del a
-    assert pool.active_bytes == 0
+        allocate = bridge.pycuda_allocator()
+    with pytest.raises(MineError, match="100"):
+        allocate(100)
 
 
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-ALLOCATORS = {
-    "pycuda_allocator": lambda pool: bridge.pycuda_allocator(),
-    "pycuda_allocator, PyCUDA's pool": lambda pool: bridge.pycuda_allocator(pool),
-    "cupy_allocator": lambda pool: bridge.cupy_allocator(pool),
-    "cupy_allocator, CuPy's pool": lambda pool: bridge.cupy_allocator(),
-}
-every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
-
-
-@every_allocator
 @pytest.mark.parametrize("size", [-1, -(1 << 63), 1 << 63, (1 << 64) - 1, (1 << 64) - 80, 1 << 70])
-def test_impossible_sizes(name, size):
+def test_impossible_sizes(size):
     before = used_by(None)
-    with pytest.raises(
-        ValueError, match=rf"{name.split(',')[0]}: size is {size}; 0 to 2\*\*63 - 1 by"
-    ):
-        ALLOCATORS[name](DeviceMemoryPool())(size)
+    with pytest.raises(ValueError, match=rf"pycuda_allocator: size is {size}; 0 to 2\*\*63 - 1 by"):
+        bridge.pycuda_allocator()(size)
     assert used_by(None) == before
 
 
-@every_allocator
 @pytest.mark.parametrize("size", [None, "4", [4]])
-def test_sizes_that_are_none(name, size):
+def test_sizes_that_are_none(size):
     with pytest.raises(TypeError, match=r"size is (None|'4'|\[4\]); a number of bytes is accepted"):
-        ALLOCATORS[name](DeviceMemoryPool())(size)
+        bridge.pycuda_allocator()(size)
 
 
-@every_allocator
-def test_integers_of_numpy(name):
-    pool = DeviceMemoryPool()
-    block = ALLOCATORS[name](pool)(np.int64(100))
-    assert max(pool.active_bytes, used_by(None)) >= 100
+def test_integers_of_numpy():
+    pool = cupy.cuda.MemoryPool()
+    block = bridge.pycuda_allocator(pool)(np.int64(100))
+    assert pool.used_bytes() >= 100
     del block
 
 
-@pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
 @pytest.mark.parametrize("pool", ["pool", cupy.cuda.alloc, cupy.cuda.PinnedMemoryPool()])
-def test_what_is_no_pool(make, pool):
+def test_what_is_no_pool(pool):
     with pytest.raises(
-        TypeError, match=r"pool is (a .*|'pool'); a cupy.cuda.MemoryPool or MemoryAsyncPool"
+        TypeError, match=r"pool is (a .*|'pool'); a cupy.cuda.MemoryPool, a MemoryAsyncPool or None"
     ):
-        make(pool)
+        bridge.pycuda_allocator(pool)
 
 
 @contextlib.contextmanager
@@ -344,9 +292,8 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("current", "said"), ELSEWHERE.values(), ids=ELSEWHERE)
-@pytest.mark.parametrize("name", list(ALLOCATORS)[:3])
-def test_where_the_libraries_share_no_context_the_error_says_what_to_do(name, current, said):
-    allocate = ALLOCATORS[name](DeviceMemoryPool())
+def test_where_the_libraries_share_no_context_the_error_says_what_to_do(current, said):
+    allocate = bridge.pycuda_allocator()
     before = used_by(None)
 
     def work():
@@ -358,26 +305,11 @@ def test_where_the_libraries_share_no_context_the_error_says_what_to_do(name, cu
     assert used_by(None) == before
 
 
-def test_a_pool_of_another_device(python):
+def test_the_pool_of_the_current_device_is_used(python):
     done = python(
         """
         import cupy, bridge, bridge.autoinit
-        from pycuda.tools import DeviceMemoryPool
 
-        with bridge.primary_context(1):
-            theirs = DeviceMemoryPool()
-        for make in (bridge.cupy_allocator, bridge.pycuda_allocator):
-            try:
-                make(theirs)(100)
-            except bridge.ContextError as error:
-                assert "is on device 1, but device 0 is current" in str(error), error
-            else:
-                raise SystemExit("not refused")
-            assert theirs.active_bytes == 0
-        with bridge.primary_context(1), cupy.cuda.Device(1):
-            block = bridge.pycuda_allocator()(100)
-            assert block.memory.memory.device_id == 1
-            assert bridge.cupy_allocator(theirs)(100).device_id == 1
         allocate = bridge.pycuda_allocator()
         for device_id in (0, 1, 0, 1):
             with bridge.primary_context(device_id), cupy.cuda.Device(device_id):
@@ -403,26 +335,15 @@ def large():
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-@every_allocator
-def test_what_the_other_librarys_pool_does_not_use_is_released(name, large):
-    pool = DeviceMemoryPool()
-    from_pycuda = name in ("pycuda_allocator, PyCUDA's pool", "cupy_allocator")
-    plain, hold = pool.allocate, cupy.cuda.alloc
-    if not from_pycuda:
-        plain, hold = hold, bridge.cupy_allocator(pool)
-    hold(large)
-    with pytest.raises((drv.MemoryError, cupy.cuda.memory.OutOfMemoryError)):
-        plain(large)
-    block = ALLOCATORS[name](pool)(large)
-    assert (pool.managed_bytes > 0, used_by(None) > 0) == (from_pycuda, not from_pycuda)
+def test_what_another_pool_does_not_use_is_released(large):
+    cupy.cuda.alloc(large)
+    pool = cupy.cuda.MemoryPool()
+    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        pool.malloc(large)
+    block = bridge.pycuda_allocator(pool)(large)
+    assert used_by(pool) >= large
     del block
-    pool.free_held()
-
-
-def test_cupy_is_helped_on_a_thread_without_a_context_of_pycudas(large):
-    bridge.cupy_allocator(DeviceMemoryPool())(large)
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(bridge.cupy_allocator(), large).result().ptr
+    pool.free_all_blocks()
 
 
 def test_one_pool_lasts_where_two_do_not(large):
@@ -445,21 +366,20 @@ def test_one_pool_lasts_where_two_do_not(large):
     pool.free_held()
 
 
-@every_allocator
-def test_the_final_error_says_who_holds_what(name, large):
-    theirs = DeviceMemoryPool()
-    allocate = ALLOCATORS[name](theirs)
+def test_the_final_error_says_who_holds_what(large):
+    pool = cupy.cuda.MemoryPool()
+    allocate = bridge.pycuda_allocator(pool)
     kept = cupy.cuda.alloc(large)
-    block = bridge.pycuda_allocator(theirs)(1000)
+    block = allocate(1000)
     with pytest.raises(MemoryError) as info:
         allocate(large)
     text = str(info.value)
-    assert text.startswith(f"{name.split(',')[0]}: {large:,} bytes cannot be allocated, even after")
+    assert text.startswith(f"pycuda_allocator: {large:,} bytes cannot be allocated, even after")
     used = f"{large / GIB:.1f} GiB" if large >= GIB else f"{large / (1 << 20):.1f} MiB"
     (row,) = [line for line in text.splitlines() if line.startswith("CuPy's default MemoryPool")]
     assert used in row
-    (row,) = [line for line in text.splitlines() if f"0x{id(theirs):x}" in line]
-    assert "1000 B" in row
+    (row,) = [line for line in text.splitlines() if f"0x{id(pool):x}" in line]
+    assert "1.0 KiB" in row
     assert isinstance(info.value, drv.MemoryError)
     assert isinstance(info.value, cupy.cuda.memory.OutOfMemoryError)
     again = pickle.loads(pickle.dumps(info.value))
@@ -467,8 +387,6 @@ def test_the_final_error_says_who_holds_what(name, large):
     del kept, block
     info.value.__traceback__ = info.value.__context__ = info.value.__cause__ = None
     assert allocate(large) is not None
-    del allocate
-    theirs.free_held()
 
 
 def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
@@ -489,10 +407,9 @@ def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
             make()
 
 
-@pytest.mark.parametrize("make", [bridge.pycuda_allocator, bridge.cupy_allocator])
-def test_cupy_without_a_pool_runs_out_of_memory_alike(make):
+def test_cupy_without_a_pool_runs_out_of_memory_alike():
     with cupy.cuda.using_allocator(None):
-        allocate = make()
+        allocate = bridge.pycuda_allocator()
     with pytest.raises(OutOfMemoryError, match="CuPy's default MemoryPool"):
         allocate(1 << 50)
 
@@ -502,18 +419,16 @@ def test_a_forked_child_is_told_so(python):
         """
         import os, bridge, bridge.autoinit
 
-        allocators = bridge.pycuda_allocator(), bridge.cupy_allocator()
-        for allocate in allocators:
-            allocate(100)
+        allocate = bridge.pycuda_allocator()
+        allocate(100)
         child = os.fork()
         if child == 0:
-            for allocate in allocators:
-                try:
-                    allocate(1 << 20)
-                except bridge.ContextError as error:
-                    assert "CUDA does not survive fork()" in str(error), error
-                else:
-                    os._exit(1)
+            try:
+                allocate(1 << 20)
+            except bridge.ContextError as error:
+                assert "CUDA does not survive fork()" in str(error), error
+            else:
+                os._exit(1)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         """
@@ -542,9 +457,9 @@ def shown(capsys):
 
 def test_show_memory(capsys):
     before = shown(capsys)
-    pool, theirs = cupy.cuda.MemoryPool(), DeviceMemoryPool()
-    ours, of_theirs = bridge.pycuda_allocator(pool), bridge.cupy_allocator(theirs)
-    blocks = [ours(1 << 20), ours(1 << 20), of_theirs(1 << 20)]
+    pool = cupy.cuda.MemoryPool()
+    allocate = bridge.pycuda_allocator(pool)
+    blocks = [allocate(1 << 20), allocate(1 << 20)]
     del blocks[0]
     a = gpuarray.GPUArray(256, np.uint8)
     views = [bridge.as_cupy(a), bridge.as_cupy(a), bridge.as_pycuda(cupy.zeros(64, np.uint8))]
@@ -556,7 +471,6 @@ def test_show_memory(capsys):
     rows = shown(capsys)
     name = f"CuPy's MemoryPool 0x{id(pool):x}"
     assert rows[name] == ["1.0", "MiB", "1.0", "MiB", "2.0", "MiB"]
-    assert rows[f"PyCUDA's DeviceMemoryPool 0x{id(theirs):x}"][:2] == ["1.0", "MiB"]
     for name, count, size in [
         ("as_cupy, of PyCUDA's arrays", 3, 768),
         ("as_pycuda, of CuPy's arrays", 2, 128),

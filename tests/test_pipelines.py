@@ -11,7 +11,6 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from pycuda.tools import DeviceMemoryPool
 
 import bridge
 
@@ -201,33 +200,6 @@ def test_a_capture_goes_through_a_view_on_another_stream_and_back(put):
         del a
         x += 1
     assert (x.get() == 8).all()
-
-
-def test_a_capture_allocates_from_a_pool_of_pycudas(ours):
-    """The block is there already: CUDA allocates nothing while it captures."""
-    pool = DeviceMemoryPool()
-    stream = cupy.cuda.Stream(non_blocking=True)
-    y = cupy.zeros(N, np.int32)
-    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)), stream:
-        x = cupy.zeros(N, np.int32)
-        ours("fill")(x, N, 1, **ONE)
-        ours("copy")(y, x, N, **ONE)
-        del x
-        stream.synchronize()
-        stream.begin_capture()
-        try:
-            x = cupy.empty(N, np.int32)
-            ours("fill")(x, N, 7, **ONE)
-            ours("copy")(y, x, N, **ONE)
-            del x
-        finally:
-            graph = stream.end_capture()
-        graph.launch()
-    stream.synchronize()
-    assert (y.get() == 7).all()
-    assert pool.active_bytes > 0  # of the graph, while it was being captured
-    convert_another(drv.Stream(1))
-    assert pool.active_bytes == 0
 
 
 @pytest.fixture
@@ -427,29 +399,6 @@ def test_work_from_before_the_capture_of_its_user_is_waited_for(latch, put, spoi
         assert (y.get() == 1).all()
 
 
-def test_a_block_of_pycudas_pool_goes_to_one_stream_of_a_capture_only(ours):
-    """It knows no streams, and nothing would order the two."""
-    one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    allocate = bridge.cupy_allocator(DeviceMemoryPool())
-    x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
-
-    def use(stream, value, out):
-        with stream:
-            temporary = cupy.empty(N, np.int32)
-            ours("fill")(temporary, N, value, **ONE)
-            used = stream.record(cupy.cuda.Event(disable_timing=True)) if stream is one else None
-            ours("copy")(out, temporary, N, **ONE)
-        return used
-
-    cupy.cuda.Device().synchronize()
-    with captured(one), cupy.cuda.using_allocator(allocate):
-        other.wait_event(use(one, 1, x))
-        use(other, 2, y)
-        one.wait_event(other.record(cupy.cuda.Event(disable_timing=True)))
-    assert (x.get() == 1).all()
-    assert (y.get() == 2).all()
-
-
 def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long():
     pool = cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
@@ -532,17 +481,17 @@ def drop_in_a_capture(size, times=1):
 
 
 def test_what_a_capture_held_back_is_let_go_and_shown(capsys):
-    pool = DeviceMemoryPool()
-    with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
         stream = drop_in_a_capture(1 << 20)
-    assert pool.active_bytes == 1 << 20
+    assert pool.used_bytes() == 1 << 20
     with captured(bridge.as_cupy_stream(stream)):
         bridge.show_memory()
     assert re.search(r"\ndropped, but kept until a capture ends +1\n", capsys.readouterr().out)
-    assert pool.active_bytes == 1 << 20
+    assert pool.used_bytes() == 1 << 20
     bridge.show_memory()
     assert "dropped, but kept" not in capsys.readouterr().out
-    assert pool.active_bytes == 0
+    assert pool.used_bytes() == 0
 
 
 @pytest.mark.alone
@@ -552,22 +501,18 @@ def test_what_a_capture_held_back_is_let_go_where_memory_runs_out():
     drop_in_a_capture(most)
     assert pool.used_bytes() >= most
     pool.free_all_blocks()
-    block = bridge.cupy_allocator(cupy.cuda.MemoryPool())(most)
+    block = bridge.pycuda_allocator(cupy.cuda.MemoryPool())(most)
     assert pool.used_bytes() < most
     del block
 
 
-@pytest.mark.parametrize("way", ["as_pycuda", "as_cupy", "cupy_allocator"])
+@pytest.mark.parametrize("way", ["as_pycuda", "as_cupy"])
 def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way):
     inside = drv.Stream(1)
-    pool = DeviceMemoryPool()
     allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
     sources = {}
     with bridge.use_stream(inside) as current:
-        if way == "cupy_allocator":
-            del_block = pool.allocate(4 * N)  # CUDA allocates nothing while it captures
-            del del_block
-        elif way == "as_cupy":
+        if way == "as_cupy":
             sources["a"] = gpuarray.GPUArray(N, np.int32, allocator=allocate)
         else:
             with cupy.cuda.Stream.null:
@@ -575,11 +520,7 @@ def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way
         cupy.cuda.Device().synchronize()
         current.begin_capture()
         try:
-            if way == "cupy_allocator":
-                with cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
-                    view = cupy.empty(N, np.int32)
-                pointer = view.data.ptr
-            elif way == "as_cupy":
+            if way == "as_cupy":
                 view = bridge.as_cupy(sources["a"])
                 pointer = view.data.ptr
             else:
@@ -592,9 +533,7 @@ def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way
             del view
             sources.clear()
             with cupy.cuda.Stream.null:
-                if way == "cupy_allocator":
-                    again = pool.allocate(4 * N)
-                elif way == "as_cupy":
+                if way == "as_cupy":
                     again = gpuarray.GPUArray(N, np.int32, allocator=allocate).gpudata
                 else:
                     array = cupy.empty(N, np.int32)

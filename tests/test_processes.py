@@ -458,7 +458,7 @@ def generate():
 with bridge.primary_context(), bridge.primary_context(0):
     pool = DeviceMemoryPool()
     views = make()
-    with bridge.use_stream(drv.Stream(1)), cupy.cuda.using_allocator(bridge.cupy_allocator(pool)):
+    with bridge.use_stream(drv.Stream(1)):
         views += make(), cupy.zeros(4)
         {leave}
 """
@@ -564,8 +564,7 @@ def work():
 interrupt(work, 1e-4)
 """,
     "conversions and launches": """
-one, two = bridge.pycuda_allocator(), bridge.pycuda_allocator(pool)
-three = bridge.cupy_allocator(pool)
+one = bridge.pycuda_allocator()
 add = bridge.SourceModule(ADD).get_function("add").prepare("Pf")
 def work():
     a = gpuarray.GPUArray(8, np.float32, allocator=one)
@@ -573,9 +572,9 @@ def work():
     b = bridge.as_pycuda(x[::2], stream=stream)
     with bridge.use_stream(stream), bridge.primary_context():
         bridge.as_cupy(b)
-        bridge.as_cupy(gpuarray.GPUArray(8, np.float32, allocator=two))
-    with other:  # CuPy's own `using_allocator` can be interrupted before it is left
-        bridge.as_pycuda(cupy.ndarray(8, np.float32, three(32)))
+        bridge.as_cupy(gpuarray.GPUArray(8, np.float32, allocator=pool.allocate))
+    with other:
+        bridge.as_pycuda(cupy.empty(8, np.float32))
     bridge.wait_stream(stream, other)
     add(x, 2, block=8)
     add(a, 3.0, block=(8, 1, 1), grid=(1, 1), stream=stream)
@@ -611,14 +610,13 @@ def test_an_interrupted_write_to_the_cache_leaves_no_file(tmp_path, monkeypatch)
 MANAGERS = """
 import contextlib, gc
 import bridge.autoinit
-pool, stream = DeviceMemoryPool(), drv.Stream(1)
+stream = drv.Stream(1)
 
 def state():
     return (
         drv.Context.get_current(),
         cupy.cuda.driver.ctxGetCurrent(),
         cupy.cuda.get_current_stream(),
-        cupy.cuda.get_allocator(),
         cupy.cuda.runtime.getDevice(),
     )
 
@@ -630,8 +628,6 @@ MANAGERS = [
     lambda: bridge.primary_context(0),
     lambda: bridge.use_stream(stream),
     lambda: bridge.use_stream(None),
-    lambda: cupy.cuda.using_allocator(bridge.cupy_allocator(pool)),
-    lambda: cupy.cuda.using_allocator(bridge.cupy_allocator()),
 ]
 before = state()
 """

@@ -13,7 +13,7 @@ from conftest import ON_GPU
 from pycuda import gpuarray
 
 import bridge
-from bridge import _core, streams
+from bridge import streams
 
 if not ON_GPU:
     import hostcuda
@@ -183,15 +183,16 @@ RELEASE_IS_ORDERED = {"0n", "b0", "bb", "bc", "bn", "n0", "nb", "nc", "nn"}  # i
 
 
 @pytest.fixture(scope="module")
-def handles():
-    kept = {"b": drv.Stream(), "c": drv.Stream(), "n": drv.Stream(1)}
-    return {"0": 0, "-": -1, **{name: stream.handle for name, stream in kept.items()}, "": kept}
+def kept():
+    blocking = {name: cupy.cuda.Stream() for name in "bc"}
+    return {"0": cupy.cuda.Stream.null, **blocking, "n": cupy.cuda.Stream(non_blocking=True)}
 
 
-@pytest.mark.parametrize("pair", [one + other for one in "0bn-" for other in "0bcn-"])
-def test_which_releases_order_streams(pair, handles):
-    user, owner = (handles[name] for name in pair)
-    view = _core.keep_at_home(cupy.zeros(3), 0, owner, user, ())
+@pytest.mark.parametrize("pair", [one + other for one in "0bn" for other in "0bcn"])
+def test_which_releases_order_streams(pair, kept):
+    user, owner = (kept[name] for name in pair)
+    with owner:
+        view = bridge.as_pycuda(cupy.zeros(3), stream=user).base
     assert ((view.owner, view.user) != (-1, -1)) == (pair in RELEASE_IS_ORDERED)
 
 
@@ -395,9 +396,9 @@ if not ON_GPU:  # whose driver does not count its calls
     @pytest.mark.parametrize(
         ("pair", "calls"), {"00": 0, "bb": 0, "-n": 0, "b0": 4, "n0": 4, "0b": 4, "bc": 3}.items()
     )
-    def test_what_an_order_asks_of_cuda(pair, calls, handles):
+    def test_what_an_order_asks_of_cuda(pair, calls, kept):
         """Events are used again, and nothing is queued where CUDA orders the two streams."""
-        waiter, awaited = (handles[name] for name in pair)
+        waiter, awaited = (kept[name].ptr if name in kept else -1 for name in pair)
         streams.order(waiter, awaited)
         before = hostcuda.calls()
         for _ in range(100):
