@@ -242,7 +242,7 @@ def graph(report: Report) -> None:
             cupy.multiply(y, args[0], out=y)
             cupy.add(x, z, out=x)
 
-    with bridge.use_stream(stream) as current:
+    with bridge.as_cupy_stream(stream) as current:
         work()
         current.begin_capture()
         work()

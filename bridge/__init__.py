@@ -19,7 +19,7 @@ _NAMES = {
     "kernels.module": ("SourceModule",),
     "memory": ("pycuda_allocator", "show_memory"),
     "report": ("show_config",),
-    "streams": ("as_cupy_stream", "use_stream", "wait_stream"),
+    "streams": ("as_cupy_stream", "wait_stream"),
     "wrapping": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from .kernels.module import SourceModule as SourceModule
     from .memory import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .report import show_config as show_config
-    from .streams import (
-        as_cupy_stream as as_cupy_stream,
-        use_stream as use_stream,
-        wait_stream as wait_stream,
-    )
+    from .streams import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream
     from .wrapping import wrap_pycuda as wrap_pycuda
 else:  # type checkers would take any name for one of the package's
 

@@ -648,6 +648,10 @@ def wait_stream(waiter, awaited, /):
 def as_cupy_stream(stream, /):
     """Return a CuPy stream over a stream of PyCUDA or of any other library.
 
+    To run CuPy on it, write ``with as_cupy_stream(s):``.  With a PyCUDA stream, CuPy's operations
+    and launches ``f(..., stream=s)`` then run in order without fences.  Both can be captured into
+    one CUDA graph.
+
     Parameters
     ----------
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
@@ -668,24 +672,12 @@ def as_cupy_stream(stream, /):
 
     Notes
     -----
-    *Ownership:* the result keeps `stream` alive. *Ordering:* none. *Cost:* one CuPy object.
+    *Ownership:* the result keeps `stream` alive.
+    *Ordering:* none, also on entering and leaving a block.  For earlier work on another stream,
+    call `wait_stream`. *Cost:* one CuPy object.
     """
-    return cupy_stream(stream, "as_cupy_stream")
-
-
-class External:
-    """A handle, as `cupy.cuda.Stream.from_external` accepts it."""
-
-    def __init__(self, handle):
-        self.handle = handle
-
-    def __cuda_stream__(self):
-        return 0, self.handle
-
-
-cdef cupy_stream(stream, caller):
     device_id = current_device()
-    handle = handle_of(stream, caller, may_be_unordered=False)
+    handle = handle_of(stream, "as_cupy_stream", may_be_unordered=False)
     if isinstance(stream, CUPY_STREAMS):
         return stream
     if handle == 0:
@@ -698,23 +690,17 @@ cdef cupy_stream(stream, caller):
     return result
 
 
+class External:
+    """A handle, as `cupy.cuda.Stream.from_external` accepts it."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+
 def pycuda_stream_of(stream):
     """Return the ``pycuda.driver.Stream`` that `stream` is or wraps; None if there is none."""
     found = getattr(stream, "foreign", stream)
     return found if isinstance(found, PYCUDA_STREAM) else None
-
-
-def use_stream(stream, /):
-    """Run CuPy on a given stream: ``with use_stream(s):``.
-
-    With a PyCUDA stream, CuPy's operations and launches ``f(..., stream=s)`` run in order without
-    fences.  Both can then be captured into one CUDA graph.  Parameters, result and errors are those
-    of `as_cupy_stream`.  The result is a CuPy stream, which is a context manager.
-
-    Notes
-    -----
-    *Ownership:* the result keeps `stream` alive.
-    *Ordering:* entering and leaving order nothing.  For earlier work on another stream, call
-    `wait_stream`. *Cost:* that of `as_cupy_stream`.
-    """
-    return cupy_stream(stream, "use_stream")

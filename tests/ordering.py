@@ -770,7 +770,7 @@ class Schedule:
         views = self._forget(self.random.choice(others)) if others else None
 
         def capture() -> Any:
-            with bridge.use_stream(inside) as stream:
+            with bridge.as_cupy_stream(inside) as stream:
                 stream.begin_capture()
                 try:
                     for work, value, form in steps:

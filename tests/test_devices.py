@@ -228,7 +228,6 @@ def test_a_capture_takes_no_event_of_another_devices_stream(run):
 USES = {
     "as_cupy": "bridge.as_cupy(a, stream=s)",
     "as_pycuda": "bridge.as_pycuda(x, stream=s)",
-    "use_stream": "bridge.use_stream(s)",
     "as_cupy_stream": "bridge.as_cupy_stream(s)",
     "put": "put(x, N, 1, 0, grid=1, block=32, stream=s)",
 }

@@ -326,12 +326,10 @@ as_cupy_stream(0.0)
     TypeError: as_cupy_stream: stream is 0.0; None, a pycuda.driver.Stream
 as_cupy_stream(cupy.cuda.Stream)
     TypeError: as_cupy_stream: stream is the class cupy.cuda.stream.Stream
-use_stream(-1)
-    TypeError: use_stream: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
-use_stream(x)
+as_cupy_stream(x)
     TypeError: a cupy.cuda.Stream or an object whose __cuda_stream__() returns (0, handle)
-use_stream(Stream("00"))
-    TypeError: use_stream: stream is a test_errors.Stream whose __cuda_stream__() returns '00'
+as_cupy_stream(Stream("00"))
+    TypeError: as_cupy_stream: stream is a test_errors.Stream whose __cuda_stream__() returns '00'
 
 # Contexts.
 primary_context("0")

@@ -152,7 +152,7 @@ def test_pytorch_under_the_per_thread_default_stream(torch, convert):
 def test_pytorch_reads_what_pycuda_writes_on_a_stream(torch, latch, put):
     a, stream = gpuarray.to_gpu(np.zeros(N, np.int32)), drv.Stream(1)
     reader = torch.cuda.Stream()
-    with latch.hold(stream), bridge.use_stream(reader):
+    with latch.hold(stream), bridge.as_cupy_stream(reader):
         put(a.gpudata, N, 7, stream)
         with torch.cuda.stream(reader):
             seen = torch.from_dlpack(bridge.as_cupy(a, stream=stream)).clone()
@@ -328,7 +328,7 @@ def test_cuda_cores_stream_is_taken(core, latch, put):
     stream = core.Device().create_stream()
     a, copied = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.zeros(N, np.int32)
     reader = drv.Stream(1)
-    with latch.hold(reader), bridge.use_stream(stream):
+    with latch.hold(reader), bridge.as_cupy_stream(stream):
         put(a.gpudata, N, 7, reader)
         x = bridge.as_cupy(a, stream=reader)
         copied.data.copy_from_device_async(x.data, x.nbytes, cupy.cuda.get_current_stream())

@@ -911,7 +911,7 @@ def test_a_launch_is_on_the_stream_that_is_given_or_current(how, copy, latch):
         if how == "given":
             copy(y, x, stream)
         else:
-            with bridge.use_stream(stream):
+            with bridge.as_cupy_stream(stream):
                 copy(y, x)
         assert not stream.is_done()
 
@@ -931,7 +931,7 @@ def test_pycudas_memory_is_ordered_with_its_default_stream(copy, latch, put, mak
     copy(y, a)
     with latch.hold(None):
         put(a.gpudata, N, 7)
-        with bridge.use_stream(drv.Stream(1)):
+        with bridge.as_cupy_stream(drv.Stream(1)):
             copy(y, make(a))
         put(a.gpudata, N, 8)
     assert (y.get() == 7).all()

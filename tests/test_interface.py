@@ -196,7 +196,7 @@ def test_dlpack_is_ordered_after_the_exporters_work(kind, latch, put):
 
     class Ordered(DLPackExporter):
         def __dlpack__(self, **keywords):
-            with bridge.use_stream(own):  # the exporter's current stream
+            with bridge.as_cupy_stream(own):  # the exporter's current stream
                 return super().__dlpack__(**keywords)
 
     reader = {

@@ -677,7 +677,7 @@ def test_a_capture_leaves_other_captures_alone(put):
     inside = drv.Stream(1)
     a = zeros()
     drv.Context.synchronize()
-    with bridge.use_stream(inside) as third:
+    with bridge.as_cupy_stream(inside) as third:
         third.begin_capture()
     with one:
         one.begin_capture()

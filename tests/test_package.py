@@ -409,7 +409,7 @@ def scale(array: Any, stream: Any = None) -> Any:
     module = bridge.SourceModule("__global__ void f(float *x) {}", options=["-O3"])
     function = module.get_function("f")
     seconds: float | None = function(array, block=(32, 1, 1), grid=4, time_kernel=True)
-    with bridge.primary_context(), bridge.use_stream(stream):
+    with bridge.primary_context(), bridge.as_cupy_stream(stream):
         return bridge.as_cupy(array, stream=stream)
 
 total = bridge.wrap_pycuda(lambda a: a)(scale(0))

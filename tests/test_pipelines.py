@@ -149,7 +149,7 @@ def test_a_pipeline_is_captured_and_replayed_with_other_data(ours, theirs):
         theirs.prepared_async_call((1, 1), (32, 1, 1), stream, int(a.gpudata), z.data.ptr, n)
 
     theirs.prepare("PPi")
-    with bridge.use_stream(stream) as current:
+    with bridge.as_cupy_stream(stream) as current:
         work()  # loads and compiles
         current.synchronize()
         current.begin_capture()
@@ -277,7 +277,7 @@ def test_a_wait_for_what_is_outside_of_a_capture_is_refused():
             bridge.wait_stream(inside, outside)
         with pytest.raises(ValueError, match=refused):
             bridge.as_cupy(a, stream=outside)
-        with pytest.raises(ValueError, match=refused), bridge.use_stream(outside):
+        with pytest.raises(ValueError, match=refused), bridge.as_cupy_stream(outside):
             bridge.as_pycuda(x, stream=inside)
         with pytest.raises(ValueError, match=refused):
             bridge.wait_stream(inside, None)
@@ -511,7 +511,7 @@ def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way
     inside = drv.Stream(1)
     allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
     sources = {}
-    with bridge.use_stream(inside) as current:
+    with bridge.as_cupy_stream(inside) as current:
         if way == "as_cupy":
             sources["a"] = gpuarray.GPUArray(N, np.int32, allocator=allocate)
         else:

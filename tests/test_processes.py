@@ -458,7 +458,7 @@ def generate():
 with bridge.primary_context(), bridge.primary_context(0):
     pool = DeviceMemoryPool()
     views = make()
-    with bridge.use_stream(drv.Stream(1)):
+    with bridge.as_cupy_stream(drv.Stream(1)):
         views += make(), cupy.zeros(4)
         {leave}
 """
@@ -570,7 +570,7 @@ def work():
     a = gpuarray.GPUArray(8, np.float32, allocator=one)
     x = bridge.as_cupy(a, stream=stream)
     b = bridge.as_pycuda(x[::2], stream=stream)
-    with bridge.use_stream(stream), bridge.primary_context():
+    with bridge.as_cupy_stream(stream), bridge.primary_context():
         bridge.as_cupy(b)
         bridge.as_cupy(gpuarray.GPUArray(8, np.float32, allocator=pool.allocate))
     with other:
@@ -626,8 +626,8 @@ class Mine(Exception):
 MANAGERS = [
     bridge.primary_context,
     lambda: bridge.primary_context(0),
-    lambda: bridge.use_stream(stream),
-    lambda: bridge.use_stream(None),
+    lambda: bridge.as_cupy_stream(stream),
+    lambda: bridge.as_cupy_stream(None),
 ]
 before = state()
 """

@@ -80,7 +80,7 @@ def test_a_block_of_the_default_stream_used_on_another_is_not_reused_early(latch
         x = cupy.empty(N, np.int32)
         pointer = x.data.ptr
         with latch.hold(stream):
-            with bridge.use_stream(stream):
+            with bridge.as_cupy_stream(stream):
                 a = bridge.as_pycuda(x, stream=stream)
                 put(a.gpudata, N, 7, stream)
                 del a, x

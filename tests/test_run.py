@@ -641,7 +641,7 @@ def test_a_capture_is_not_spoilt_by_what_is_dropped(run):
         streams = [drv.Stream(1), drv.Stream()]
         a, x = gpuarray.zeros(8, np.float32), cupy.zeros(8, np.float32)
         used = cupy.get_default_memory_pool().used_bytes()
-        with bridge.use_stream(streams[1]) as stream:
+        with bridge.as_cupy_stream(streams[1]) as stream:
             x += 1
             stream.synchronize()
             stream.begin_capture()

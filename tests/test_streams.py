@@ -206,11 +206,11 @@ def test_wait_stream_orders_any_two_streams(latch, put, pycudas_export):
     assert read_through_cupy(convert, waiter, awaited, latch, put) == {7}
 
 
-def test_use_stream_runs_cupy_on_the_stream_of_pycuda(latch, put, pycudas_export):
+def test_as_cupy_stream_runs_cupy_on_the_stream_of_pycuda(latch, put, pycudas_export):
     stream = drv.Stream(1)
     a = gpuarray.to_gpu(np.zeros(N, np.int32))
     copy = cupy.zeros(N, np.int32)
-    with latch.hold(stream), bridge.use_stream(stream):
+    with latch.hold(stream), bridge.as_cupy_stream(stream):
         assert cupy.cuda.get_current_stream().ptr == stream.handle
         put(a.gpudata, N, 7, stream)
         copy[...] = cupy.asarray(a)
@@ -272,9 +272,8 @@ def test_handle_1_is_the_legacy_default_stream():
         lambda s: bridge.wait_stream(s, None),
         lambda s: bridge.wait_stream(None, s),
         bridge.as_cupy_stream,
-        bridge.use_stream,
     ],
-    ids=["as_cupy", "as_pycuda", "waiter", "awaited", "as_cupy_stream", "use_stream"],
+    ids=["as_cupy", "as_pycuda", "waiter", "awaited", "as_cupy_stream"],
 )
 def test_what_is_no_stream_is_refused(call, stream):
     with pytest.raises(
@@ -301,8 +300,8 @@ def test_a_broken_cuda_stream_protocol_is_refused(answer):
 
 
 def test_minus_one_is_no_stream_to_use():
-    with pytest.raises(TypeError, match="use_stream: stream is -1; .* -1 means 'do not order'"):
-        bridge.use_stream(-1)
+    with pytest.raises(TypeError, match="as_cupy_stream: stream is -1; .* -1 means 'do not order'"):
+        bridge.as_cupy_stream(-1)
 
 
 def test_minus_one_cannot_wait():

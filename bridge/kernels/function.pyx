@@ -378,8 +378,8 @@ def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=
     shared : int
         Dynamic shared memory per block, in bytes.
     stream : pycuda.driver.Stream, or a CuPy stream over one, optional
-        The stream to launch on.  If omitted, the PyCUDA stream given to `use_stream`, or else
-        PyCUDA's default stream.
+        The stream to launch on.  If omitted, the PyCUDA stream of ``with as_cupy_stream(s):``, or
+        else PyCUDA's default stream.
     strided : bool
         Accept arrays that are not contiguous, and arrays in C and in Fortran order together, for
         kernels that use the strides.

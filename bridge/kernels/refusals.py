@@ -51,7 +51,7 @@ def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
         raise ValueError(
             f"{caller}: CuPy's current stream is being captured into a graph, but the launch would "
             "go to the default stream, which cannot be captured; capture a "
-            "pycuda.driver.Stream under `with bridge.use_stream(stream):`, and launch on it"
+            "pycuda.driver.Stream under `with bridge.as_cupy_stream(stream):`, and launch on it"
         )
     if waits and (is_capturing(there) or is_capturing(here)):
         raise ValueError(
