@@ -117,15 +117,37 @@ def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
 
 
 def _check(parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str, Any]) -> None:
+    """Raise if a PyCUDA kernel object would misread an argument."""
+    declared = [where for where in parameters if type(where) is int]
+    if len(args) != len(declared) and len(declared) == len(parameters):  # a scan's have names
+        names = [text.partition(": ") for text, _ in parameters.values()]
+        raise TypeError(
+            f"wrap_pycuda: {names[0][0]}: {len(args)} arguments for {len(declared)} parameters: "
+            + ", ".join(name[2] for name in names)
+        )
+    orders: dict[bool, str] = {}
     for where, value in (*enumerate(args), *keywords.items()):
         if where not in parameters:
             continue
         caller, wanted = f"wrap_pycuda: {parameters[where][0]}", parameters[where][1]
+        is_array = isinstance(value, GPUArray | cupy.ndarray)
         if wanted is None:
-            if isinstance(value, GPUArray | cupy.ndarray):
+            if is_array:
                 raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")
-        elif hasattr(value, "dtype"):
-            if problem := mismatch(value.dtype, wanted, caller):
-                raise problem
-        elif value is not None:
+            continue
+        if not is_array:
             raise TypeError(f"{caller} is {named(value)}; the kernel takes an array of {wanted}")
+        if problem := mismatch(value.dtype, wanted, caller):
+            raise problem
+        if value.dtype.itemsize != wanted.itemsize:  # complex numbers for floats
+            raise TypeError(
+                f"{caller} is an array of {value.dtype}, but the kernel takes {wanted}, one for "
+                f"each item; pass a.view({wanted})"
+            )
+        if value.flags.c_contiguous != value.flags.f_contiguous:
+            orders[bool(value.flags.c_contiguous)] = caller
+    if len(orders) == 2:
+        raise ValueError(
+            f"{orders[False]} is in Fortran order, and others are in C order; the kernel would "
+            "pair their elements as they lie in memory: pass a copy, e.g. cupy.ascontiguousarray(a)"
+        )

@@ -75,7 +75,7 @@ ACTIONS = {  # code, the error's type, who it says was called
     "fail(x, block=1, time_kernel=True)": (OF_PYCUDA, "fail: "),
     "fail.prepared_timed_call((1, 1), (1, 1, 1), a.gpudata)": (OF_BRIDGE, ""),
     "under(other, lambda: fail(x, block=1))": (OF_PYCUDA, "fail: "),
-    "fail.prepared_call((1, 1), (1, 1, 1), x.data.ptr)": (OF_PYCUDA, "fail: "),
+    "fail.prepared_call((1, 1), (1, 1, 1), x)": (OF_PYCUDA, "fail: "),
     "fail(x, block=1, stream=stream)": (OF_BRIDGE, ""),
     "under(other, lambda: fail(x, block=1, stream=stream))": (OF_BRIDGE, ""),
     "bridge.launch(f, x, grid=1, block=1)": (OF_PYCUDA, "launch: "),

@@ -18,6 +18,7 @@ DOCUMENTED = r"__\w*(ENDIAN|ORDER)(__)?|__WORDSIZE|_Bool|__bool_true_false_are_d
 LEFT_OUT = {  # what kernels do not have
     "types": r"LDBL_\w+|DECIMAL_DIG|M_\w+l|HUGE_VALL|SNANL|(M_|HUGE|SNANF)\w*(32|64|128)[xX]?",
     "types that CCCL makes smaller": r"PRI\wFAST(16|32)",
+    "formats that printf does not have there": r"PRI[bB]\w+",
     "files, scanf": r"(SEEK_|RENAME_|[LP]_|SCN|TMP_|FOPEN_|FILENAME_)\w+|std(in|out|err)|BUFSIZ",
     "processes, select": r"W[A-Z]*(STOP|EXIT|CONT|SIG|TERM|WAIT|HANG|TRACED)[A-Z]*|FD_\w+|NFDBITS",
     "limits of the system": r"(AIO|BC|CHARCLASS|COLL|DELAYTIMER|EXPR|HOST|IOV|LINE|LOGIN|MQ|NAME|NL"

@@ -37,6 +37,7 @@ __global__ void table(float **p) { if (p) p[1][0] = 9; }
 __global__ void rows(float (*p)[3]) { p[1][0] = 4; }
 __global__ void apply(operation f) { }
 __global__ void quads(float4 *p) { p->x = 1; }
+__global__ void complexes(float2 *p) { p->x = 1; }
 __global__ void pairs(__half2 *p) { }
 __global__ void wide(double *p) { }
 __global__ void add(float *out, const float *in) { out[threadIdx.x] += in[threadIdx.x]; }
@@ -73,6 +74,10 @@ ARRAYS = {
         ("f4", 0, 24): "24 bytes, which end within an item",
         ("f4", 4): "multiples of 16",
         "i4": "is an array of int32, but",
+    },
+    "complexes": {
+        "c16": "complex128, but the kernel takes complex64: pass a.astype(numpy.complex64)",
+        "c8": None,
     },
     "pairs": {**dict.fromkeys(["f2", "u2"]), "f4": "float32", ("f2", 2): "multiples of 4"},
     "wide": {("f8", 8): None, ("f8", 4): "multiples of 8"},
@@ -125,11 +130,12 @@ def test_addresses_and_allocations_pass(kernel):
         x.fill(0)
         kernel("table")(value, block=1)
         assert x[0] == 9
-    for name in "points", "table", "apply":
-        kernel(name)(None, block=1) if name == "table" else None
+    kernel("table")(None, block=1)
     memory = drv.mem_alloc(BYTES)
     kernel("points")(memory, block=1)
     kernel("apply")(np.uintp(0), block=1)
+    with pytest.raises(TypeError, match="is 5, but the kernel takes a function"):
+        kernel("apply")(5, block=1)
     with pytest.raises(ValueError, match="multiples of 4; pass a copy"):
         kernel("points")(np.uintp(int(memory) + 1), block=1)
 
@@ -169,6 +175,22 @@ def test_orders_of_prepared_calls_handlers_and_long_axes(kernel):
     with pytest.raises(ValueError, match="argument 1 is in Fortran order"):
         add(c, drv.In(np.asfortranarray(host)), block=4)
     add(c, cupy.ones((4, 1), "f4").T, block=4)  # in both orders
+    add.prepared_call((1, 1), (4, 1, 1), c, turned, strided=True)
+    with pytest.raises(ValueError, match="items of 16 bytes would lie across its rows"):
+        kernel("quads")(cupy.zeros((2, 4), "f4", order="F"), block=1)
+
+
+def test_arguments_that_are_passed_as_to_other_libraries(kernel):
+    x = cupy.zeros(4, "f4")
+    for arguments in ((1,), (4,), (x, 1.0, 1)), ((x,), 1.0, 1), ([x], 1.0, 1):
+        with pytest.raises(TypeError, match=r"argument 0 .* is a (tuple|list); pass the arg"):
+            kernel("set")(*arguments, block=1)
+    for copied in x, np.zeros((4, 4), "f4")[:, 0], [1.0]:
+        with pytest.raises(TypeError, match="argument 0 .* copies .*; a contiguous NumPy array"):
+            kernel("set")(drv.In(copied), 1.0, 1, block=1)
+    with pytest.raises(TypeError, match="but the kernel takes float32 by value; pass a number"):
+        kernel("set")(x, None, 1, block=1)
+    assert not x.any()
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -182,6 +204,8 @@ def test_vectors_and_numbers(kernel):
     match = r"\(`float3 v`\) is \(1, 2, 3\), .* pass pycuda.gpuarray.vec.make_float3\(...\)"
     with pytest.raises(TypeError, match=match):
         kernel("vectors")(out, (1, 2, 3), 1j, block=1)
+    with pytest.raises(TypeError, match=r"a CUDA vector by value; pass numpy.complex64\(...\)"):
+        kernel("vectors")(out, v, np.complex128(1j), block=1)
     kernel("set")(out, np.sqrt(2.0), 1, block=1)  # a numpy.float64 is a Python float
     assert out[0] == np.float32(np.sqrt(2.0))
     with pytest.raises(OverflowError, match="does not fit into float32"):
@@ -193,6 +217,7 @@ def test_vectors_and_numbers(kernel):
 
 
 def test_the_advice_on_structs_is_not_what_was_done(kernel):
+    kernel("by_value")(bytes(48), cupy.zeros(1, "f4"), block=1)
     packed, aligned = np.dtype([*P24.descr[:1], ("x", "f8")]), P24
     for dtype, advice in (packed, "align=True"), (aligned, "'offsets': ..., 'itemsize'"):
         with pytest.raises(TypeError) as info:
@@ -304,3 +329,5 @@ def test_a_mismatch_of_other_arrays_raises(lenient):
     with pytest.warns(UserWarning, match="argument 1 is in Fortran order") as seen:
         lenient("add")(a, b, block=4)
     assert seen[0].filename == __file__
+    with pytest.warns(UserWarning, match="is not contiguous"):
+        lenient("set")(a[:, 1], 1, 1, block=1)

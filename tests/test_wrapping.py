@@ -174,6 +174,26 @@ def test_an_array_and_a_number_in_each_others_place_are_refused():
     assert np.array_equal(x.get(), HOST)
 
 
+def test_arguments_that_a_kernel_object_would_misread_are_refused():
+    x, z = cupy.zeros((2, 3), np.float32), cupy.zeros((3, 2), np.float32).T
+    copy = bridge.wrap_pycuda(ElementwiseKernel("float *z, float *x", "z[i] = x[i] + 1"))
+    for arguments, message in (
+        ((z, x), r"argument 0 \(`float \*z`\) is in Fortran order, and others are in C order"),
+        (
+            (z,),
+            r"kernel: 1 arguments for 2 parameters: argument 0 \(`float \*z`\), argument 1",
+        ),
+        ((z, cupy.zeros((3, 2), "c8").T), r"complex64, but the kernel takes float32, one for each"),
+        ((z, HOST), r"argument 1 \(`float \*x`\) is a numpy.ndarray; the kernel takes an array of"),
+        ((None, z), r"argument 0 \(`float \*z`\) is None; the kernel takes an array of float32"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            copy(*arguments)
+    assert not z.get().any()
+    copy(z, z)
+    assert z.get().all()
+
+
 def test_cumath():
     assert np.allclose(bridge.wrap_pycuda(cumath.exp)(cupy.asarray(HOST)).get(), np.exp(HOST))
 

@@ -43,25 +43,45 @@ class Target(NamedTuple):
     """What an argument's pointer leads to."""
 
     pointer: int
-    dtype: np.dtype[Any] | None = None  # None if not known
-    nbytes: int = 0
-    is_c: bool = True  # in C order, or in none
-    is_fortran: bool = True
+    array: Any = None  # with dtype, shape, strides and flags; None if they are not known
+
+    @property
+    def is_c(self) -> bool:
+        """Tell whether the array is in C order, or in none."""
+        return self.array is None or self.array.flags.c_contiguous
+
+    @property
+    def is_fortran(self) -> bool:
+        """Tell whether the array is in Fortran order, or in none."""
+        return self.array is None or self.array.flags.f_contiguous
 
 
-def pointer_of(value: Any, caller: str, device_id: int, strided: bool) -> Target:
+def pointer_of(value: Any, caller: str, device_id: int) -> Target:
     """Return an argument's device pointer, and what is known of its data."""
     if value is None:
         return Target(0)
     if isinstance(value, drv.ArgumentHandler):
         array = getattr(value, "array", None)  # a user's subclass may have none
-        return _target(int(value.get_device_alloc()), array)
+        copies = isinstance(value, drv.In | drv.Out | drv.InOut)
+        if copies and not (isinstance(array, np.ndarray) and array.flags.forc):
+            raise TypeError(
+                f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, and "
+                "a device array without In, Out or InOut"
+            )
+        return Target(int(value.get_device_alloc()), array if hasattr(array, "flags") else None)
     if isinstance(value, TextureObject | SurfaceObject):
         return Target(int(value.ptr))
     if type(value) in _WIDTHS:
+        is_address = type(value) is int and value >> 31
+        advice = f"{_WIDTHS[type(value)]}(...), or the type that the kernel takes"
         raise TypeError(
             f"{caller} is the Python {type(value).__name__} {value!r}, which has no width; pass "
-            f"{_WIDTHS[type(value)]}(...), or the type that the kernel takes"
+            f"{'the array itself, or numpy.uintp(address)' if is_address else advice}"
+        )
+    if isinstance(value, tuple | list):
+        raise TypeError(
+            f"{caller} is a {type(value).__name__}; pass the arguments one by one, device arrays and "
+            "numbers: f(x, n, block=(128, 1, 1), grid=(8, 1))"
         )
     if isinstance(value, np.ndarray) and not is_reachable(value):
         raise TypeError(
@@ -71,7 +91,7 @@ def pointer_of(value: Any, caller: str, device_id: int, strided: bool) -> Target
     if not isinstance(value, (GPUArray, *HOLDERS)) and hasattr(value, "gpudata"):  # as PyCUDA does
         memory = value.gpudata
         memory = Allocation(memory) if isinstance(memory, int | np.integer) else memory
-        return Target(pointer_of(memory, caller, device_id, strided).pointer)
+        return Target(pointer_of(memory, caller, device_id).pointer)
     if isinstance(value, HOLDERS):
         check_device(int(value), caller, device_id)
         return Target(int(value))
@@ -86,19 +106,7 @@ def pointer_of(value: Any, caller: str, device_id: int, strided: bool) -> Target
         text = re.sub("^as_cupy: (the array|argument)?", f"{caller}: ", str(error))
         raise type(error)(text.replace(":  ", " ")) from None
     check_array(array, caller, device_id)
-    if not (array.flags.forc or strided):
-        raise ValueError(
-            f"{caller} is not contiguous (shape {array.shape}, strides {array.strides}); pass a "
-            "contiguous copy, or strided=True if the kernel takes the strides into account"
-        )
-    return _target(int(array.data.ptr), array)
-
-
-def _target(pointer: int, array: Any) -> Target:
-    if not hasattr(array, "flags"):
-        return Target(pointer)
-    flags = array.flags
-    return Target(pointer, array.dtype, array.nbytes, flags.c_contiguous, flags.f_contiguous)
+    return Target(int(array.data.ptr), array)
 
 
 def by_value(value: Any) -> Any:
@@ -126,16 +134,22 @@ def pack_argument(
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value = by_value(value)
-    if parameter.is_pointer:
-        target = _as_pointer(value, parameter, caller, device_id, strided, loose)
-        if problem := _problem(target, parameter, caller):
-            if not (lenient and isinstance(value, _OF_PYCUDA)):
-                raise problem
-            # 2: the line that calls the kernel, since compiled functions have no frames
-            warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=2)
-        return struct.pack("Q", target.pointer), target
+    packed = None if parameter.is_pointer else _value(value, parameter, caller, loose)
+    if packed is not None:
+        return packed, None
+    target = _as_pointer(value, parameter, caller, device_id, loose)
+    if problem := _problem(target, parameter, caller, strided):
+        if not (lenient and isinstance(value, _OF_PYCUDA)):
+            raise problem
+        # 2: the line that calls the kernel, since compiled functions have no frames
+        warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=2)
+    return struct.pack("Q", target.pointer), target
+
+
+def _value(value: Any, parameter: Parameter, caller: str, loose: bool) -> bytes | None:
+    """Return the bytes of an argument that is no pointer; None if it may be one."""
     if parameter.dtype is not None:
-        return _as_number(value, parameter, parameter.dtype, caller, loose), None
+        return _as_number(value, parameter, parameter.dtype, caller, loose)
     # Only the size is known, and perhaps that it is not a pointer: a struct or an enum.
     size, is_value = parameter.size, parameter.is_pointer is False
     if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
@@ -144,18 +158,19 @@ def pack_argument(
                 f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
                 f"has {size}{_layout_advice(value.dtype)}"
             )
-        return value.tobytes(), None
+        return value.tobytes()
+    if isinstance(value, bytes) and len(value) == size:
+        return value
     if isinstance(value, bool) and size == 1:
-        return bytes([value]), None
+        return bytes([value])
     if loose and type(value) is int and size == 8:
-        return value.to_bytes(8, "little", signed=value < 0), None
+        return value.to_bytes(8, "little", signed=value < 0)
     # An array by value, as in PyCUDA; not where a pointer may be meant.
     if type(value) is np.ndarray and value.nbytes == size and (is_value or size != 8):
-        return value.tobytes(), None
+        return value.tobytes()
     if is_value or size != 8:
         raise _no_bytes(value, size, caller)
-    target = pointer_of(value, caller, device_id, strided)
-    return struct.pack("Q", target.pointer), target
+    return None
 
 
 def _layout_advice(dtype: np.dtype[Any]) -> str:
@@ -180,8 +195,10 @@ def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
 
 
 def _as_pointer(
-    value: Any, parameter: Parameter, caller: str, device_id: int, strided: bool, loose: bool
+    value: Any, parameter: Parameter, caller: str, device_id: int, loose: bool
 ) -> Target:
+    if not parameter.is_pointer:
+        return pointer_of(value, caller, device_id)
     if (isinstance(value, np.integer) and value.nbytes == 8) or (loose and type(value) is int):
         if not 0 <= value < 1 << 64:
             raise ValueError(f"{caller} is {named(value)}, which is no address")
@@ -196,19 +213,31 @@ def _as_pointer(
             f"{caller} is {named(value)}, but the kernel takes a pointer; a device array is "
             "accepted, or an address as numpy.uintp(address)"
         )
-    return pointer_of(value, caller, device_id, strided)
+    return pointer_of(value, caller, device_id)
 
 
-def _problem(target: Target, parameter: Parameter, caller: str) -> TypeError | ValueError | None:
+def _problem(
+    target: Target, parameter: Parameter, caller: str, strided: bool
+) -> TypeError | ValueError | None:
     """Return the error for an array that the kernel would misread."""
-    wanted, found = parameter.dtype, target.dtype
-    if wanted is not None and found is not None:
-        if problem := mismatch(found, wanted, caller):
+    wanted, array = parameter.dtype, target.array
+    if array is not None and not (strided or target.is_c or target.is_fortran):
+        return ValueError(
+            f"{caller} is not contiguous (shape {array.shape}, strides {array.strides}); pass a "
+            "contiguous copy, or strided=True if the kernel takes the strides into account"
+        )
+    if array is not None and wanted is not None:
+        if problem := mismatch(array.dtype, wanted, caller):
             return problem
-        if target.nbytes % wanted.itemsize:
+        if array.nbytes % wanted.itemsize:
             return ValueError(
-                f"{caller} is an array of {target.nbytes} bytes, which end within an item: the "
+                f"{caller} is an array of {array.nbytes} bytes, which end within an item: the "
                 f"kernel's items have {wanted.itemsize}"
+            )
+        if array.dtype.itemsize < wanted.itemsize and not (strided or target.is_c):
+            return ValueError(
+                f"{caller} is in Fortran order, so that the kernel's items of {wanted.itemsize} "
+                "bytes would lie across its rows; pass a copy, e.g. cupy.ascontiguousarray(a)"
             )
     if target.pointer % parameter.alignment:
         return ValueError(
@@ -224,6 +253,8 @@ def mismatch(found: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> TypeEr
     if same_bits(found, wanted):
         return None
     numbers = wanted if wanted.fields is None else wanted[0]
+    if found.kind == "c" and numbers.kind == "f" and numbers.itemsize > 2:  # pairs of floats
+        numbers = np.dtype(f"c{2 * numbers.itemsize}")
     takes, name = str(numbers), _name(numbers)
     advice = (
         f"pass a.astype({name}), a copy, if the kernel only reads it, or an array of {numbers} if "
@@ -234,7 +265,7 @@ def mismatch(found: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> TypeEr
         advice = "give a.view(numpy.uint8) for raw bytes, or a structured dtype of that size"
         if found.fields is not None:
             advice = f"yours have {found.itemsize}{_layout_advice(found)}"
-    elif wanted == np.uintp and found.kind not in "iu":
+    elif wanted == np.uintp and found.itemsize != wanted.itemsize:
         advice = (
             "for pointers to pointers, pass an array of addresses, e.g. cupy.array([a.data.ptr, "
             "b.data.ptr], dtype=numpy.uintp)"
@@ -290,6 +321,12 @@ def _as_number(
         if isinstance(value, np.void):
             raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
         maker = f"make_{parameter.text.removeprefix('const ').partition(' ')[0]}"
+        if isinstance(value, np.complexfloating) and wanted in (_FLOAT2, _DOUBLE2):
+            pair = "numpy.complex64" if wanted == _FLOAT2 else "numpy.complex128"
+            raise TypeError(
+                f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
+                f"{pair}(...)"
+            )
         if hasattr(vec, maker):
             raise TypeError(
                 f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
@@ -303,6 +340,8 @@ def _as_number(
         advice = "pass an int; or the arguments are in another order than the parameters"
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
         advice = "pass its real part, or let the kernel take a complex number"
+    elif value is None:
+        advice = "pass a number"
     elif hasattr(value, "__cuda_array_interface__"):
         advice = "pass a.get().item(), for which the host waits, or make it a pointer parameter"
     what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)

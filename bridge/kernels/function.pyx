@@ -121,24 +121,26 @@ cdef class Function:
         wait = self.start(table, args, grid, block, shared, stream, strided, time_kernel)
         return wait() if time_kernel else None
 
-    def prepared_call(self, grid, block, *args, shared_size=0):
+    def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch as if on CuPy's current stream, with arguments of the prepared types.
 
-        `grid`, `block`, `shared_size` (bytes) and device arrays are as in `bridge.launch`.  An int
+        `grid`, `block`, `strided`, `shared_size` (bytes) and arrays are as in `bridge.launch`.  An int
         may also be an address.  Numbers are converted to the prepared type.
         """
         table = self.prepared_table or self.find_prepared()
-        self.start(table, args, grid, block, shared_size, None, False, False)
+        self.start(table, args, grid, block, shared_size, None, strided, False)
 
-    def prepared_async_call(self, grid, block, stream, *args, shared_size=0):
+    def prepared_async_call(
+        self, grid, block, stream, *args, shared_size=0, bint strided=False
+    ):
         """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
         table = self.prepared_table or self.find_prepared()
-        self.start(table, args, grid, block, shared_size, stream, False, False)
+        self.start(table, args, grid, block, shared_size, stream, strided, False)
 
-    def prepared_timed_call(self, grid, block, *args, shared_size=0):
+    def prepared_timed_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch like `prepared_call`; return a function that waits and returns the seconds."""
         table = self.prepared_table or self.find_prepared()
-        return self.start(table, args, grid, block, shared_size, None, False, True)
+        return self.start(table, args, grid, block, shared_size, None, strided, True)
 
     def prepare(self, arg_types, texrefs=()):
         """Fix the types of the arguments, for the ``prepared_`` calls; return this function.

@@ -117,7 +117,10 @@ class SourceModule:
             raise ValueError(
                 f"SourceModule: backend is {backend!r}; 'nvrtc' and 'nvcc' are accepted"
             )
-        if isinstance(source, bytes | bytearray | int | float | os.PathLike | None):
+        is_path = (
+            isinstance(source, str) and "\n" not in source and source.endswith((".cu", ".cuh"))
+        )
+        if is_path or isinstance(source, bytes | bytearray | int | float | os.PathLike | None):
             raise TypeError(
                 f"SourceModule: source is {named(source)}; CUDA C in a str is accepted; give the "
                 "file's text, e.g. path.read_text()"

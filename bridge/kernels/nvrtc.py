@@ -271,7 +271,8 @@ def _log(program: int) -> str:
 
 
 _WRONG = re.compile(r"#pragma nv_mangled_name (.*)")
-_IN_EXTERN_C = r"may not have extern \"C\" linkage"
+# In a header, C++ that may not stand inside of extern "C" can be an overload as well.
+_IN_EXTERN_C = r"(?m)may not have extern \"C\" linkage|^(?!kernel\.cu\().*has \"C\" linkage"
 _HINTS = {
     r"\b(texture|surface) is not a template|\btextureReference": (
         "texture references were removed in CUDA 12: declare a `cudaTextureObject_t` parameter "
@@ -281,8 +282,13 @@ _HINTS = {
         'the source is compiled inside of extern "C"; for templates and other C++ pass '
         'no_extern_c=True, and put extern "C" before the kernels'
     ),
-    r"overloaded function .* has \"C\" linkage": (
-        "CUDA has a function of that name: rename the kernel"
+    r"(?m)^kernel\.cu\(.*overloaded function .* has \"C\" linkage": (
+        "CUDA, or the source, has another function of that name: rename one"
+    ),
+    r"identifier \"u?int\d+_t\" is undefined": "write #include <cstdint>",
+    r"identifier \"cuda[A-Z]\w*\" is undefined|<<<": (
+        "NVRTC compiles device code only: leave host code, such as main, cudaMalloc and <<<...>>>, "
+        "out of the source"
     ),
     r"not open source file \"(cu|nv)[^\"]*\.": (
         "CUDA's headers come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: "

@@ -75,7 +75,7 @@ cdef class Table:
             code, dtype, python = parameter.code(), parameter.dtype, int
             is_address = parameter.is_pointer and not parameter.is_function
             slot.kind = POINTER if is_address and parameter.size == 8 else BYTES
-            if code in NUMBERS and slot.kind != POINTER:
+            if code in NUMBERS and slot.kind != POINTER and not parameter.is_function:
                 slot.kind, python = NUMBERS[code]
             slot.offset, slot.size = parameter.offset, parameter.size
             slot.remainder = parameter.alignment - 1
