@@ -1025,7 +1025,7 @@ def test_a_block_whose_stream_was_destroyed_is_freed_after_its_work(python):
         with cupy.cuda.using_allocator(pool.malloc):
             x = cupy.zeros(n, int)
             pointer = x.data.ptr
-            with latch.hold(held, 0.05):
+            with latch.hold(held, 0.5):  # longer than the steps below take
                 a = bridge.as_pycuda(x, stream=Stream())
                 bridge.wait_stream(Stream(), held)
                 stream = cupy.cuda.Stream.null
