@@ -387,6 +387,7 @@ def test_the_final_error_says_who_holds_what(large):
     del kept, block
     info.value.__traceback__ = info.value.__context__ = info.value.__cause__ = None
     assert allocate(large) is not None
+    pool.free_all_blocks()
 
 
 def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
