@@ -80,8 +80,8 @@ def pointer_of(value: Any, caller: str, device_id: int) -> Target:
         )
     if isinstance(value, tuple | list):
         raise TypeError(
-            f"{caller} is a {type(value).__name__}; pass the arguments one by one, device arrays and "
-            "numbers: f(x, n, block=(128, 1, 1), grid=(8, 1))"
+            f"{caller} is a {type(value).__name__}; pass the arguments one by one: "
+            "f(x, n, block=(128, 1, 1), grid=(8, 1))"
         )
     if isinstance(value, np.ndarray) and not is_reachable(value):
         raise TypeError(
