@@ -163,6 +163,7 @@ def test_modules_of_any_device_may_be_dropped_anywhere(run):
     assert out == "[]\n"
 
 
+@pytest.mark.alone  # measures free memory
 def test_a_module_that_goes_starts_no_other_device(python):
     """Nor does it leave its own device current."""
     done = python(
