@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -235,25 +238,62 @@ def install(devices: int = 1) -> str:
 WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"
 
 
+LATEST = 300  # seconds: most take a few, on a busy machine some a hundred
+
+
+def surroundings() -> dict[str, Any]:
+    """Return the folder and the environment of processes that tests start."""
+    path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    return {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": os.pathsep.join(path)}, "text": True}
+
+
 def run_python(script: str, devices: int = 1, **environment: str) -> Any:
     """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
     prelude = INSTALL.format(devices) if devices > GPUS else ""
-    path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    around = surroundings()
+    around["env"].update(environment)
+    command = [sys.executable, *WARNINGS, "-c", prelude + textwrap.dedent(script)]
     try:
-        return subprocess.run(
-            [sys.executable, *WARNINGS, "-c", prelude + textwrap.dedent(script)],
-            capture_output=True,
-            text=True,
-            timeout=300,  # most take a few seconds, on a busy machine some a hundred
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-        )
+        return subprocess.run(command, capture_output=True, timeout=LATEST, **around)
     except subprocess.TimeoutExpired as late:
         said = [(text or b"").decode() for text in (late.stdout, late.stderr)]
         pytest.fail(f"no end after {late.timeout} s; it had printed\n" + "\n".join(said))
 
 
+class Zygote:
+    """A process that has imported both libraries, and runs scripts in forks (`zygote.py`)."""
+
+    process: Any = None
+
+    def run(self, script: str, devices: int = 1, **environment: str) -> Any:
+        """Run a script as `run_python` does, in a fork where that is the same."""
+        if environment or devices == 0 or (ON_GPU and devices > GPUS):
+            return run_python(script, devices, **environment)
+        if self.process is None:
+            command = [sys.executable, *WARNINGS, "tests/zygote.py", *["host"] * (not ON_GPU)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.process = subprocess.Popen(command, **pipes, **surroundings())
+        with tempfile.TemporaryDirectory() as folder:
+            files = {name: Path(folder, name) for name in ("stdout", "stderr")}
+            for file in files.values():
+                file.touch()
+            request = {name: str(file) for name, file in files.items()}
+            request |= {"script": textwrap.dedent(script), "devices": devices}
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            pid = int(self.process.stdout.readline())
+            late = threading.Timer(LATEST, os.kill, [pid, signal.SIGKILL])
+            late.start()
+            status = int(self.process.stdout.readline())
+            late.cancel()
+            said = {name: file.read_text() for name, file in files.items()}
+        return subprocess.CompletedProcess(script, status, **said)
+
+
+_zygote = Zygote()
+
+
 @pytest.fixture
-def python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """See `run_python`."""
-    return run_python
+def python(request: pytest.FixtureRequest) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """See `run_python`.  A test whose subject is the start has the mark `starts`."""
+    return run_python if request.node.get_closest_marker("starts") else _zygote.run

@@ -36,6 +36,7 @@ RIGHT = {
 ENDINGS = {"normal exit": ("", 0), "sys.exit": ("import sys; sys.exit(3)", 3)}
 
 
+@pytest.mark.starts
 @pytest.mark.parametrize("cupy_first", [True, False], ids=["CuPy first", "CuPy last"])
 @pytest.mark.parametrize("setup", RIGHT.values(), ids=RIGHT)
 @pytest.mark.parametrize(("ending", "status"), ENDINGS.values(), ids=ENDINGS)
@@ -45,6 +46,7 @@ def test_the_primary_context_is_shared(python, setup, cupy_first, ending, status
     assert (done.returncode, done.stderr) == (status, "")
 
 
+@pytest.mark.starts
 @pytest.mark.parametrize("cupy_first", [True, False], ids=["CuPy first", "CuPy last"])
 @pytest.mark.parametrize("switch", ["", "with cupy.cuda.Device(0): pass"], ids=["", "switched"])
 def test_the_second_context_of_pycuda_autoinit_is_refused(python, cupy_first, switch):
@@ -63,6 +65,7 @@ def test_a_device_that_is_not_there_is_said(python):
     assert "CUDA_DEVICE is '99', and this process sees" in done.stderr
 
 
+@pytest.mark.starts
 def test_modules_that_import_pycuda_autoinit_later_get_the_shared_context(python):
     done = python(
         """
@@ -474,6 +477,7 @@ def test_cupy_on_another_device_than_pycuda_is_refused(python):
 FOUR = "cupy", "pycuda.autoinit", "pycuda.autoprimaryctx", "bridge.autoinit"
 
 
+@pytest.mark.starts
 @pytest.mark.parametrize("order", [*itertools.permutations(FOUR)], ids=", ".join)
 def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
     lines = [f"import {name}" for name in order]

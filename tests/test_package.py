@@ -256,6 +256,7 @@ def test_show_config_in_a_forked_child_says_so(python):
     assert "ContextError: CUDA does not survive fork()" in done.stdout
 
 
+@pytest.mark.starts
 def test_the_cache_can_do_without_a_home(monkeypatch, python):
     monkeypatch.setenv("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))  # the host driver's
     done = python(

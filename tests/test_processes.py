@@ -11,6 +11,8 @@ from conftest import install
 
 import bridge
 
+pytestmark = pytest.mark.starts
+
 USE = """
 import os, sys, threading, warnings
 import numpy as np, cupy, pycuda.driver as drv, bridge
