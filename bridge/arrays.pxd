@@ -1,6 +1,6 @@
 """What ``exporting.pyx`` uses of the conversions."""
 
-from bridge._core cimport View
+from bridge.views cimport View
 from bridge._driver cimport Stream
 
 cdef tuple kept_streams(Stream current, stream)

@@ -5,7 +5,7 @@ Compiled, like the core: in Python, each step would take a tenth of a conversion
 
 from libc.stdint cimport intptr_t
 
-from bridge._core cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new_view
+from bridge.views cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new_view
 from bridge._driver cimport (
     Handle, Stream, cuda_current, current_device, go_back, is_at_home, pycuda_current,
 )

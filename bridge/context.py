@@ -246,7 +246,7 @@ def refuse_late_body(function: Any, subject: str, advice: str) -> None:
 
 def keep(result: Any) -> None:
     """Let any thread free the memory of a GPUArray, or of those in a tuple, list or dict."""
-    from ._core import learn_memory  # which imports this module
+    from .views import learn_memory  # which imports this module
 
     items = result.values() if type(result) is dict else result
     for item in items if type(result) in (dict, tuple, list) else (result,):

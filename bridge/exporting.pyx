@@ -9,7 +9,7 @@ Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack_
 
 from cpython.ref cimport PyObject
 
-from bridge._core cimport AS_CUPY, View, new_view
+from bridge.views cimport AS_CUPY, View, new_view
 from bridge._driver cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
 from bridge.interface cimport mark_as_copied

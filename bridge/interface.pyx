@@ -8,7 +8,7 @@ Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport uint32_t, uint64_t
 
-from bridge._core cimport new_array
+from bridge.views cimport new_array
 from bridge._driver cimport (
     Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_at_home,
 )

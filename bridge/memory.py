@@ -18,7 +18,7 @@ import cupy
 import pycuda.driver as drv
 from cupy.cuda import MemoryAsyncPool, MemoryPool
 
-from ._core import allocate as take, views_alive
+from .views import allocate as take, views_alive
 from ._driver import cuda_device
 from .context import ContextError, failure, start_cuda
 from .errors import named

@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from cpython.ref cimport Py_TYPE, PyObject
 
-from bridge._core cimport (
+from bridge.views cimport (
     View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
 )
 from bridge._driver cimport Handle, current_device, find, is_at_home

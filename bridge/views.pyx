@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""The compiled core: views, and the release of their memory.
+"""Views of memory, and their release.
 
 It is compiled because views are released in ``__dealloc__``, which runs once, when the memory is
 really freed.  Python's ``__del__`` runs before the garbage collector clears a cycle.  Another

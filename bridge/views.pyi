@@ -1,4 +1,4 @@
-"""Types of the compiled core (``_core.pyx``)."""
+"""Types of ``views.pyx``."""
 
 from typing import Any
 
