@@ -34,7 +34,7 @@ cdef int (*cuModuleUnload)(intptr_t) noexcept nogil
 
 cdef Handle primaries[MOST_DEVICES]  # each device's primary context; NULL: not met yet
 cdef int device_count  # ids below this may have been met
-cdef list homes  # the Context object that PyCUDA allocates under, of each device
+cdef list primary_contexts  # the Context object that PyCUDA allocates under, of each device
 cdef bint abandoned  # the process ends, or was forked: memory is left to CUDA
 cdef bint forked
 cdef object pycuda_current
@@ -48,4 +48,4 @@ cpdef int device_of_any(intptr_t context) except -2
 cdef int enter(int device_id) except -1
 cdef int leave(intptr_t current, top) except -1
 cdef int go_back(intptr_t current, top) except -1
-cdef bint is_at_home(intptr_t pointer, int device_id) noexcept
+cdef bint is_in_primary_context(intptr_t pointer, int device_id) noexcept

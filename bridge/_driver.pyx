@@ -59,32 +59,32 @@ find("cuModuleUnload", &cuModuleUnload)
 
 # ---- contexts ------------------------------------------------------------------------------------
 
-homes = [None] * MOST_DEVICES  # for each device, the Context object that PyCUDA allocates under
+primary_contexts = [None] * MOST_DEVICES  # PyCUDA's Context objects, by device
 pycuda_current = drv.Context.get_current
 cdef object pycuda_push = drv.Context.push  # `bridge run` replaces both
 cdef object pycuda_pop = drv.Context.pop
 # Rare steps, in Python (`bridge.context`).  The first two accept a new context or raise, for both
 # libraries or for CUDA alone.  The third makes a primary context current for PyCUDA.
-cdef object meet_context, meet_cuda_context, push
+cdef object accept_context, accept_cuda_context, push
 
 
 def set_up(*functions):
     """Store the three functions above."""
-    global meet_context, meet_cuda_context, push
-    meet_context, meet_cuda_context, push = functions
+    global accept_context, accept_cuda_context, push
+    accept_context, accept_cuda_context, push = functions
 
 
-def set_home(int device_id, context):
+def set_primary_context(int device_id, context):
     """Store the Context object of a device's primary context."""
     global device_count
-    homes[device_id] = context
+    primary_contexts[device_id] = context
     primaries[device_id] = <Handle> <intptr_t> context.handle
     device_count = max(device_count, device_id + 1)
 
 
-def home_of(int device_id):
+def primary_context_of(int device_id):
     """Return the Context object of a device's primary context; None if there is none yet."""
-    return homes[device_id]
+    return primary_contexts[device_id]
 
 
 def abandon(bint in_forked_child=False):
@@ -122,23 +122,23 @@ cpdef int device_of_any(intptr_t context) except -2:
     return device_id
 
 
-def pointer_home(intptr_t pointer):
+def find_pointer(intptr_t pointer):
     """Return a pointer's device id, and whether it is outside of the primary context.
 
     The id is negative for a pointer that CUDA does not know.
     """
     cdef bint is_foreign = False
-    device = ask_home(pointer, &is_foreign)
+    device = device_of_pointer(pointer, &is_foreign)
     return device, is_foreign
 
 
-cdef bint is_at_home(intptr_t pointer, int device_id) noexcept:
+cdef bint is_in_primary_context(intptr_t pointer, int device_id) noexcept:
     """Tell whether a pointer is in a device's primary context; True for a null pointer."""
     cdef bint is_foreign = False
-    return not pointer or (ask_home(pointer, &is_foreign) == device_id and not is_foreign)
+    return not pointer or (device_of_pointer(pointer, &is_foreign) == device_id and not is_foreign)
 
 
-cdef int ask_home(intptr_t pointer, bint *is_foreign) noexcept:
+cdef int device_of_pointer(intptr_t pointer, bint *is_foreign) noexcept:
     cdef int attributes[2]
     cdef void *answers[2]
     cdef int device = -1
@@ -157,7 +157,7 @@ cpdef int cuda_device() except -1:
     PyCUDA's stack is not checked, and may be empty.  Raise ContextError for any other context.
     """
     cdef int device_id = device_of(cuda_current())
-    return device_id if device_id >= 0 else meet_cuda_context()
+    return device_id if device_id >= 0 else accept_cuda_context()
 
 
 cpdef int current_device() except -1:
@@ -171,12 +171,12 @@ cpdef int current_device() except -1:
         return device_id  # do not ask PyCUDA again, which takes 0.1 us
     if device_id >= 0:
         top = pycuda_current()
-        home = homes[device_id]
+        home = primary_contexts[device_id]
         # PyCUDA may have two equal objects for one context, e.g. from pycuda.autoprimaryctx.
         if top is not home and (top is None or top != home):
             device_id = -1
     known_device = -1
-    known_device = device_id if device_id >= 0 else meet_context()
+    known_device = device_id if device_id >= 0 else accept_context()
     return known_device
 
 
@@ -204,7 +204,7 @@ cdef int enter(int device_id) except -1:
     """
     global known_device
     known_device = -1
-    home = homes[device_id]
+    home = primary_contexts[device_id]
     if home is not None:
         pycuda_push(home)
     if home is None or pycuda_current() is not home:  # it was detached
@@ -248,10 +248,10 @@ cdef class Scope:
             wanted = self.device if is_id else -1
         top = context = pycuda_current()
         # Do not push a context that is current already.
-        cdef bint pushed = here < 0 or wanted != here or context is not homes[here]
+        cdef bint pushed = here < 0 or wanted != here or context is not primary_contexts[here]
         if pushed and 0 <= wanted < device_count:
             enter(wanted)
-            context = homes[wanted]
+            context = primary_contexts[wanted]
         elif pushed:
             context = push(self.device)
         scopes_here().append((context, pushed, top, <intptr_t> current))

@@ -7,7 +7,7 @@ from libc.stdint cimport intptr_t
 
 from bridge.views cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new_view
 from bridge._driver cimport (
-    Handle, Stream, cuda_current, current_device, go_back, is_at_home, pycuda_current,
+    Handle, Stream, cuda_current, current_device, go_back, is_in_primary_context, pycuda_current,
 )
 from bridge.interface cimport check_array, check_device, elsewhere, import_array
 from bridge.streams cimport (
@@ -233,7 +233,7 @@ cdef gpuarray_as_cupy(array, stream, bint is_ordered=False):
 cdef view_in_cupy(
     array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered
 ):
-    """Return a new CuPy array on a GPUArray's memory.  It keeps the array and the streams `kept`."""
+    """Return a new CuPy array on a GPUArray's memory; it keeps the array and the streams `kept`."""
     cdef dict attributes = array.__dict__
     cdef View memory = memory_of(array, attributes, device_id, "as_cupy")
     if not is_ordered:
@@ -258,7 +258,7 @@ cdef View memory_of(array, dict attributes, int device_id, caller):
         if caller == "as_cupy":
             check_dtype(dtype, caller)
         pointer = address_of(array, caller)
-        if not is_at_home(pointer, device_id):
+        if not is_in_primary_context(pointer, device_id):
             check_device(pointer, f"{caller}: the array", device_id)  # raises, with the reason
         memory = learn_memory(array, pointer, device_id, dtype if caller == "as_cupy" else None)
     elif memory.device_id != device_id:

@@ -15,7 +15,7 @@ from pycuda.gpuarray import GPUArray
 
 from ._driver import current_device
 from .errors import named
-from .interface import BARE, FAR, UNPROTECTED, check_device, check_dtype, no_array
+from .interface import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, check_dtype, no_array
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 
@@ -51,7 +51,7 @@ def array_on(
 
     The other arguments are as in `bridge.as_cupy`.
     """
-    if not isinstance(memory, BARE) or isinstance(memory, bool):
+    if not isinstance(memory, BARE_MEMORY) or isinstance(memory, bool):
         raise TypeError(
             f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
             "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
@@ -71,7 +71,7 @@ def array_on(
         strides = _ints(strides, "strides", caller)
         if len(strides) != len(shape):
             raise ValueError(f"{caller}: {len(strides)} strides for {len(shape)} axes are given")
-    if not all(0 <= n < FAR for n in shape) or order not in (None, "C", "F"):
+    if not all(0 <= n < ADDRESS_END for n in shape) or order not in (None, "C", "F"):
         raise ValueError(
             f"{caller}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
             "are accepted"
@@ -82,7 +82,7 @@ def array_on(
         start = held.get_device_pointer()
     else:
         start = int(held.ptr if isinstance(memory, MemoryPointer | PinnedMemoryPointer) else held)
-    if not 0 < start < FAR or getattr(memory, "memory", memory) is None:
+    if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
         raise ValueError(
             f"{caller}: the memory is at {start:#x}, or has been freed; memory that is allocated "
             "is accepted"

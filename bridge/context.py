@@ -7,7 +7,7 @@ context not current.  So bridge requires that the top of PyCUDA's stack and CUDA
 are the same primary context.
 
 PyCUDA frees memory only under the ``Context`` object that it was allocated under.  So the process
-has one ``Context`` object per device: `_driver.home_of`.
+has one ``Context`` object per device: `_driver.primary_context_of`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pycuda import tools
 from pycuda.gpuarray import GPUArray
 
 from . import _driver
-from ._driver import cuda_device, current_device, device_of_any, home_of, pointer_home
+from ._driver import cuda_device, current_device, device_of_any, find_pointer, primary_context_of
 from .errors import ContextError, named
 
 __all__ = ["ContextError", "cuda_device", "current_device", "primary_context"]
@@ -95,7 +95,7 @@ def start_cuda() -> None:
         raise
 
 
-def _meet_cuda_context() -> int:
+def _accept_cuda_context() -> int:
     """Accept CUDA's new current context and return its device; raise if it is not primary."""
     start_cuda()
     device_id: int = cupy.cuda.runtime.getDevice()
@@ -106,14 +106,14 @@ def _meet_cuda_context() -> int:
     return device_id
 
 
-def _meet_context() -> int:
+def _accept_context() -> int:
     """Accept a new context and return its device; raise if the libraries do not share it."""
     start_cuda()
     top = pycuda_current()
     if top is None:
         raise ContextError(f"PyCUDA has no context on this thread; {_ADVICE}")
-    device_id = _meet_cuda_context()
-    if top == home_of(device_id):
+    device_id = _accept_cuda_context()
+    if top == primary_context_of(device_id):
         return device_id
     of_pycuda = device_of_any(top.handle)
     if of_pycuda == device_id:
@@ -136,14 +136,14 @@ def _not_primary(context: int) -> ContextError:
 def _retain(device_id: int) -> Any:
     """Return the ``Context`` object of a device's primary context."""
     with _lock:
-        context = home_of(device_id)
+        context = primary_context_of(device_id)
         if context is None:
             device = drv.Device(device_id)
             automatic: Any = sys.modules.get("pycuda.autoprimaryctx")
             context = getattr(automatic, "context", None)  # PyCUDA may have allocated under it
             if context is None or automatic.device != device:
                 context = device.retain_primary_context()
-            _driver.set_home(device_id, context)
+            _driver.set_primary_context(device_id, context)
             _known.add(device_id)
     return context
 
@@ -168,12 +168,12 @@ def push(device: Any) -> Any:
     _pycuda_push(context)
     if pycuda_current() is not context:  # it was detached
         context = drv.Device(device).retain_primary_context()
-        _driver.set_home(device, context)
+        _driver.set_primary_context(device, context)
         _pycuda_push(context)
     return context
 
 
-_driver.set_up(_meet_context, _meet_cuda_context, push)
+_driver.set_up(_accept_context, _accept_cuda_context, push)
 
 
 class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
@@ -227,7 +227,7 @@ class primary_context(_driver.Scope):  # noqa: N801  (used like a function)
         def inner(*args: Any, **keywords: Any) -> Any:
             with self:
                 result = function(*args, **keywords)
-                keep(result)
+                let_any_thread_free(result)
                 return result
 
         return inner
@@ -244,7 +244,7 @@ def refuse_late_body(function: Any, subject: str, advice: str) -> None:
             )
 
 
-def keep(result: Any) -> None:
+def let_any_thread_free(result: Any) -> None:
     """Let any thread free the memory of a GPUArray, or of those in a tuple, list or dict."""
     from .views import learn_memory  # which imports this module
 
@@ -252,7 +252,7 @@ def keep(result: Any) -> None:
     for item in items if type(result) in (dict, tuple, list) else (result,):
         if issubclass(type(item), GPUArray) and item.gpudata is not None:  # not a lazy proxy
             pointer = int(item.gpudata)
-            device_id, is_foreign = pointer_home(pointer)
+            device_id, is_foreign = find_pointer(pointer)
             if device_id >= 0 and not is_foreign:
                 learn_memory(item, pointer, device_id)
 
@@ -281,7 +281,7 @@ def _finish() -> None:
                     if type(found) is drv.DeviceMemoryPool:
                         found.stop_holding()  # or a block that returns later aborts the process
     last = None
-    while (top := pycuda_current()) in map(home_of, _known):
+    while (top := pycuda_current()) in map(primary_context_of, _known):
         _pycuda_pop()
         last = top
     if last is not None and _PYCUDA_POPS_LAST:

@@ -21,7 +21,7 @@ import pycuda.driver
 from pycuda.gpuarray import GPUArray
 from pycuda.reduction import ReductionKernel
 
-from ._driver import pointer_home
+from ._driver import find_pointer
 from .arrays import address_of
 from .context import primary_context
 from .errors import named
@@ -42,7 +42,7 @@ def array_interface(self):
     is None if CuPy's current stream is being captured, since the host may not wait: then CuPy's
     stream waits for the other streams of its capture.
     """
-    if PyEval_GetGlobals() == <PyObject *> PYCUDAS_GLOBALS:  # PyCUDA's launches read the address here
+    if PyEval_GetGlobals() == <PyObject *> PYCUDAS_GLOBALS:  # PyCUDA's launches read it
         return replaced["__cuda_array_interface__"].fget(self)
     cdef int device_id = cuda_device()
     cdef dict attributes = self.__dict__
@@ -117,7 +117,7 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
 
 
 def dlpack_device(self):
-    """Return the device of a GPUArray as DLPack's type and id: (2, id), or 13 for managed memory."""
+    """Return a GPUArray's device as DLPack's type and id: (2, id), or 13 for managed memory."""
     with primary_context(device_of_array(self)):
         return device_of(self, cuda_device())
 
@@ -129,7 +129,7 @@ cdef device_of(array, int device_id):
 cdef device_of_array(array):
     """Return the id of the device that a GPUArray is on; None if it has no memory."""
     pointer = address_of(array, "GPUArray.__dlpack__")
-    return pointer_home(pointer)[0] if pointer else None
+    return find_pointer(pointer)[0] if pointer else None
 
 
 cdef in_cupy(array, Stream consumer, Stream here, int device_id):
@@ -176,7 +176,7 @@ def export_in_order():
 
 
 def restore_gpuarray():
-    """Give ``GPUArray`` the array interface of PyCUDA back, which names no stream, and no DLPack."""
+    """Give ``GPUArray`` PyCUDA's array interface back, which names no stream, and no DLPack."""
     for name in list(replaced):
         pycudas = replaced.pop(name)
         if pycudas is None:

@@ -6,8 +6,8 @@ import numpy as np
 
 PLAIN_DTYPES: frozenset[np.dtype[Any]]
 HOLDS_BFLOAT16: bool
-BARE: tuple[type, ...]
-FAR: int
+BARE_MEMORY: tuple[type, ...]
+ADDRESS_END: int
 UNPROTECTED: str
 
 def check_dtype(dtype: np.dtype[Any], caller: str) -> None: ...

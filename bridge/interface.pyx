@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from bridge.views cimport new_array
 from bridge._driver cimport (
-    Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_at_home,
+    Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_in_primary_context,
 )
 from bridge.streams cimport UNORDERED, handle_of, order
 
@@ -24,7 +24,7 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer
 from numpy.lib.stride_tricks import as_strided
 
-from ._driver import pointer_home
+from ._driver import find_pointer
 from .errors import ContextError, kind, named
 
 # The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.
@@ -34,11 +34,11 @@ HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
     np.lib.NumpyVersion(np.__version__) >= "2.1.2"
 )
 # Bare memory: `bridge.buffers` makes an array on it.
-BARE = (
+BARE_MEMORY = (
     drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
     drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer,
 )
-FAR = 1 << 63  # CuPy has signed sizes of 64 bits
+ADDRESS_END = 1 << 63  # CuPy has signed sizes of 64 bits
 UNPROTECTED = (
     "neither library can keep it from being written to, so a view is refused: hand over a copy"
 )
@@ -82,9 +82,9 @@ def contiguity(shape, strides, itemsize):
 
 cpdef int check_device(pointer, subject, int device_id) except -1:
     """Raise unless memory is in that device's primary context; a null pointer passes."""
-    if is_at_home(pointer, device_id):
+    if is_in_primary_context(pointer, device_id):
         return 0
-    found, is_foreign = pointer_home(pointer)
+    found, is_foreign = find_pointer(pointer)
     if found < 0:
         raise ValueError(
             f"{subject} has the pointer 0x{pointer:x}, which is unknown to CUDA; device memory "
@@ -154,7 +154,7 @@ cdef tuple HOST_TYPES = (
 
 cpdef no_array(array, caller, is_host=False):
     """Return the error for an argument that is not a device array."""
-    if isinstance(array, BARE) and not isinstance(array, bool):
+    if isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
         problem = (
             f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
             "640), dtype=numpy.float32"
@@ -214,10 +214,10 @@ cdef tuple read_entries(found):
     if dtype is None:
         dtype = read_dtype(found)
     nbytes = prod(shape) * dtype.itemsize
-    if nbytes >= FAR:
+    if nbytes >= ADDRESS_END:
         raise ValueError(f"has shape {shape} of {dtype}, more bytes than there are addresses")
     if strides is not None:
-        check_ints(found, "strides", strides, -FAR)
+        check_ints(found, "strides", strides, -ADDRESS_END)
         if len(strides) != len(shape):
             raise refusal(ValueError, found, "strides")
 
@@ -237,7 +237,7 @@ cdef tuple read_entries(found):
     return pointer, shape, strides, dtype, nbytes, stream
 
 
-cdef int check_ints(found, entry, values, low, high=FAR) except -1:
+cdef int check_ints(found, entry, values, low, high=ADDRESS_END) except -1:
     """Raise unless an entry's values are a tuple of ints in a range; bools are not accepted."""
     if not isinstance(values, tuple):
         raise refusal(TypeError, found, entry)

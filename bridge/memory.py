@@ -18,12 +18,12 @@ import cupy
 import pycuda.driver as drv
 from cupy.cuda import MemoryAsyncPool, MemoryPool
 
-from .views import allocate as take, views_alive
 from ._driver import cuda_device
 from .context import ContextError, failure, start_cuda
 from .errors import named
-from .interface import FAR
+from .interface import ADDRESS_END
 from .streams import count_waiting, end_waiting
+from .views import allocate as take, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
@@ -114,7 +114,7 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
 
     def allocator(size: Any) -> Any:
         try:
-            if type(size) is int and 0 <= size < FAR:  # CuPy's pools read larger sizes as 0
+            if type(size) is int and 0 <= size < ADDRESS_END:  # CuPy's pools read larger sizes as 0
                 return take(malloc, Allocation, size)
         except Exception:  # it is raised again below, and explained
             pass
@@ -151,7 +151,7 @@ def _bytes(size: Any) -> int:
         raise TypeError(
             f"pycuda_allocator: size is {named(size)}; a number of bytes is accepted, an int"
         ) from None
-    if not 0 <= number < FAR:
+    if not 0 <= number < ADDRESS_END:
         raise ValueError(f"pycuda_allocator: size is {number}; 0 to 2**63 - 1 bytes are accepted")
     return number
 

@@ -12,15 +12,15 @@ By default, a call is ordered with all of PyCUDA's streams.  ``stream=s`` makes 
 When the ``GPUArray`` is released, CuPy's stream waits for the work queued on PyCUDA's streams.
 
 A call orders one hand-over, at its moment.  Before the other library uses the memory again, call
-the other function: ``as_pycuda(x)`` before PyCUDA's next work, ``as_cupy(a)`` before CuPy's.  Or work
-on one stream, or use `wrap_pycuda`.
+the other function: ``as_pycuda(x)`` before PyCUDA's next work, ``as_cupy(a)`` before CuPy's.  Or
+work on one stream, or use `wrap_pycuda`.
 
 How
 ---
 An event recorded on the default stream comes after the work of all blocking streams, and their
 later work comes after a wait on it.  So one fence with the default stream covers PyCUDA's default
-stream and every ``pycuda.driver.Stream()``.  Non-blocking streams, ``Stream(1)``, need a fence each:
-`followed` has those that are alive.  If CuPy's current stream is the default stream, CUDA orders
+stream and every ``pycuda.driver.Stream()``.  Non-blocking streams, ``Stream(1)``, need a fence
+each: `followed` has those that are alive.  If CuPy's current stream is the default stream, CUDA orders
 the blocking streams itself.  When a stream ends, the default stream waits for it, and stands for it
 from then on.  The host never waits.
 

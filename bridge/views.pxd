@@ -22,14 +22,14 @@ cdef inline read(PyGetSetDef *attribute, value):
 cdef enum:
     MEMORY, AS_CUPY, AS_PYCUDA  # kinds of views; the first is no view of another library's
 
-cdef class Kept:
+cdef class KeptStreams:
     cdef tuple streams
 
 cdef class View:
     cdef readonly object source  # the array that is viewed
     cdef readonly object memory  # what else keeps its memory, since ``gpudata`` may be swapped
     cdef readonly Stream owner, user  # the owner's pool waits for the user at the release
-    cdef Kept kept
+    cdef KeptStreams kept
     cdef object gpudata  # the array's, as `learn_memory` saw it
     cdef object dtype  # that passed `check_dtype`
     cdef intptr_t pointer

@@ -40,7 +40,7 @@ cdef Py_ssize_t alive_bytes[3]
 
 @cython.final
 @cython.no_gc  # in a cycle, the collector would finalize a stream before the view's release
-cdef class Kept:
+cdef class KeptStreams:
     """Keeps the streams whose handles a view's release needs."""
 
 
@@ -83,8 +83,11 @@ cdef int release(View view) except -1:
     cdef Handle current = cuda_current()
     cdef int status = 0
     top = pycuda_current()
-    cdef bint away = primaries[view.device_id] != current or top is not homes[view.device_id]
-    if away:
+    cdef int device_id = view.device_id
+    cdef bint is_elsewhere = (
+        primaries[device_id] != current or top is not primary_contexts[device_id]
+    )
+    if is_elsewhere:
         try:
             enter(view.device_id)
         except (drv.Error, ContextError):
@@ -93,18 +96,18 @@ cdef int release(View view) except -1:
         if needs_order(view.owner, view.user):
             status = order_release(view.owner, view.user)
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
-                wait_for_end_of_capture(heir_of(view))
+                wait_for_end_of_capture(copied_view(view))
             elif status:  # e.g. the stream was destroyed
                 with nogil:
                     cuCtxSynchronize()
         view.kept = view.memory = view.source = None
     finally:
-        if away:
+        if is_elsewhere:
             leave(<intptr_t> current, top)
     return 0
 
 
-cdef View heir_of(View view):
+cdef View copied_view(View view):
     """Return a new view of the same memory, since an object cannot outlive its deallocator."""
     cdef View heir = new_view(
         MEMORY, view.source, view.memory, view.device_id, 0, UNORDERED, UNORDERED, None
@@ -127,7 +130,7 @@ cdef View new_view(
     if owner == PYCUDA or user == PYCUDA or needs_order(owner, user):
         view.owner, view.user = owner, user
         if kept is not None:
-            view.kept = Kept.__new__(Kept)
+            view.kept = KeptStreams.__new__(KeptStreams)
             view.kept.streams = kept
     return view
 

@@ -211,12 +211,12 @@ MUTANTS = {
         RELEASE + "the_release_in_a_reference_cycle_is_ordered",
     ),
     "memory is freed under whatever context is current": mutant(
-        "    if away:\n        try:\n            enter",
-        "    away = False\n    if away:\n        try:\n            enter",
+        "    if is_elsewhere:\n        try:\n            enter",
+        "    away = False\n    if is_elsewhere:\n        try:\n            enter",
         RELEASE + "the_release_is_ordered_wherever_it_happens",
     ),
     "the release leaves its context current": mutant(
-        "        if away:\n            leave(",
+        "        if is_elsewhere:\n            leave(",
         "        if False:\n            leave(",
         RELEASE + "letting_go_leaves_the_current_device_as_it_is",
     ),
@@ -231,7 +231,7 @@ MUTANTS = {
         CAPTURES + "a_block_dropped_in_a_capture_is_not_reused_early",
     ),
     "what waits for a capture is freed in it": mutant(
-        "wait_for_end_of_capture(heir_of(view))", "pass"
+        "wait_for_end_of_capture(copied_view(view))", "pass"
     ),
     "memory is freed before its streams are ordered": mutant(
         "    try:\n        if needs_order(view.owner, view.user):",

@@ -123,21 +123,21 @@ def pack_argument(
     caller: str,
     device_id: int,
     strided: bool,
-    loose: bool,
+    is_prepared: bool,
     lenient: bool,
 ) -> tuple[bytes, Target | None]:
     """Return the bytes of any argument that the parameter accepts, and the target of a pointer.
 
-    `caller` begins error messages: "kernel: argument 0".  Prepared calls are `loose`: an int may be
+    `caller` begins error messages: "kernel: argument 0".  In prepared calls, an int may be
     an address, and any number is converted.  Programs that were not written for `bridge` are
     `lenient`: PyCUDA's arrays may have another dtype, with a warning.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value = by_value(value)
-    packed = None if parameter.is_pointer else _value(value, parameter, caller, loose)
+    packed = None if parameter.is_pointer else _value(value, parameter, caller, is_prepared)
     if packed is not None:
         return packed, None
-    target = _as_pointer(value, parameter, caller, device_id, loose)
+    target = _as_pointer(value, parameter, caller, device_id, is_prepared)
     if problem := _problem(target, parameter, caller, strided):
         if not (lenient and isinstance(value, _OF_PYCUDA)):
             raise problem
@@ -146,10 +146,10 @@ def pack_argument(
     return struct.pack("Q", target.pointer), target
 
 
-def _value(value: Any, parameter: Parameter, caller: str, loose: bool) -> bytes | None:
+def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes | None:
     """Return the bytes of an argument that is no pointer; None if it may be one."""
     if parameter.dtype is not None:
-        return _as_number(value, parameter, parameter.dtype, caller, loose)
+        return _as_number(value, parameter, parameter.dtype, caller, is_prepared)
     # Only the size is known, and perhaps that it is not a pointer: a struct or an enum.
     size, is_value = parameter.size, parameter.is_pointer is False
     if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
@@ -163,7 +163,7 @@ def _value(value: Any, parameter: Parameter, caller: str, loose: bool) -> bytes 
         return value
     if isinstance(value, bool) and size == 1:
         return bytes([value])
-    if loose and type(value) is int and size == 8:
+    if is_prepared and type(value) is int and size == 8:
         return value.to_bytes(8, "little", signed=value < 0)
     # An array by value, as in PyCUDA; not where a pointer may be meant.
     if type(value) is np.ndarray and value.nbytes == size and (is_value or size != 8):
@@ -195,11 +195,13 @@ def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
 
 
 def _as_pointer(
-    value: Any, parameter: Parameter, caller: str, device_id: int, loose: bool
+    value: Any, parameter: Parameter, caller: str, device_id: int, is_prepared: bool
 ) -> Target:
     if not parameter.is_pointer:
         return pointer_of(value, caller, device_id)
-    if (isinstance(value, np.integer) and value.nbytes == 8) or (loose and type(value) is int):
+    if (isinstance(value, np.integer) and value.nbytes == 8) or (
+        is_prepared and type(value) is int
+    ):
         if not 0 <= value < 1 << 64:
             raise ValueError(f"{caller} is {named(value)}, which is no address")
         return Target(int(value))
@@ -305,7 +307,7 @@ def same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def _as_number(
-    value: Any, parameter: Parameter, wanted: np.dtype[Any], caller: str, loose: bool
+    value: Any, parameter: Parameter, wanted: np.dtype[Any], caller: str, is_prepared: bool
 ) -> bytes:
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
@@ -333,7 +335,7 @@ def _as_number(
                 f"pycuda.gpuarray.vec.{maker}(...)"
             )
         raise _no_bytes(value, wanted.itemsize, caller)
-    if number := _fitting(value, wanted, caller, loose):
+    if number := _fitting(value, wanted, caller, is_prepared):
         return number[0]
     advice = f"pass {_name(wanted)}(...)"
     if type(value) is float and wanted.kind in "biu":
@@ -348,10 +350,12 @@ def _as_number(
     raise TypeError(f"{caller} is {what}, but the kernel takes {wanted} by value; {advice}")
 
 
-def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tuple[bytes] | None:
+def _fitting(
+    value: Any, wanted: np.dtype[Any], caller: str, is_prepared: bool
+) -> tuple[bytes] | None:
     """Return the bytes of a number that fits; None for any other value."""
     is_float = isinstance(value, float | np.floating)
-    if isinstance(value, np.generic) and not loose:
+    if isinstance(value, np.generic) and not is_prepared:
         if value.dtype == wanted:
             return (value.tobytes(),)
         if wanted.kind == "b" and value.dtype.kind in "iu":
@@ -368,7 +372,7 @@ def _fitting(value: Any, wanted: np.dtype[Any], caller: str, loose: bool) -> tup
     numbers = {"c": complex | float | int | np.number, "V": float | int}.get(wanted.kind)
     if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
         return (wanted.type(value).tobytes(),)
-    is_number = isinstance(value, int) or is_float or (loose and hasattr(value, "__index__"))
+    is_number = isinstance(value, int) or is_float or (is_prepared and hasattr(value, "__index__"))
     if not is_number or (is_float and wanted.kind != "f"):
         return None
     try:

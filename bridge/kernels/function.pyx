@@ -102,8 +102,8 @@ cdef class Function:
         ValueError
             If an array is not contiguous, or in another order than the others, or its address or
             size does not suit the kernel's items.  If an extent is less than 1, or `shared` is
-            negative.  If CUDA does not know the stream, or if the launch cannot be part of a capture
-            in progress.
+            negative.  If CUDA does not know the stream, or the launch cannot be part of a capture
+            that is in progress.
         pycuda.driver.Error
             If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
         ContextError
@@ -124,8 +124,8 @@ cdef class Function:
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch as if on CuPy's current stream, with arguments of the prepared types.
 
-        `grid`, `block`, `strided`, `shared_size` (bytes) and arrays are as in `bridge.launch`.  An int
-        may also be an address.  Numbers are converted to the prepared type.
+        `grid`, `block`, `strided`, `shared_size` (bytes) and arrays are as in `bridge.launch`.  An
+        int may also be an address.  Numbers are converted to the prepared type.
         """
         table = self.prepared_table or self.find_prepared()
         self.start(table, args, grid, block, shared_size, None, strided, False)
@@ -252,12 +252,12 @@ cdef class Function:
         call.device_id, call.strided, call.lenient = device_id, strided, self.lenient
         table.pack(args, &call)
         streams.are_pycudas = self.overlaps and not (
-            call.of_others or call.handlers or views_are_alive()
+            call.has_other_arrays or call.handlers or views_are_alive()
         )
         if streams.are_pycudas and stream is None:
             streams.there = 0
         elif self.overlaps:
-            call.of_pycuda = True  # PyCUDA's own kernels get bare addresses
+            call.has_pycuda_memory = True  # PyCUDA's own kernels get bare addresses
         handlers = begin(&call, &streams, args, timed, self.name)
         if timed:
             if reason := failure():
@@ -328,7 +328,7 @@ cdef begin(Call *call, Order *streams, tuple args, bint timed, name):
         handler.pre_call(None)
     if not streams.are_pycudas:
         order(there, here)
-        if call.of_pycuda and not streams.is_named:
+        if call.has_pycuda_memory and not streams.is_named:
             order(there, PYCUDA)
         elif handlers:  # which copy on the default stream
             order(there, 0)
@@ -339,7 +339,7 @@ cdef int end(Call *call, Order *streams, handlers) except -1:
     """Order later work after a launch, and let arguments copy back."""
     if not streams.are_pycudas:
         order(streams.here, streams.there)
-        if call.of_pycuda and not streams.is_named:
+        if call.has_pycuda_memory and not streams.is_named:
             order(PYCUDA, streams.there)
         elif handlers:
             order(0, streams.there)

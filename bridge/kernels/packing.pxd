@@ -24,8 +24,8 @@ cdef struct Call:
     int device_id
     Stream stream
     bint strided
-    bint of_pycuda  # the arguments include PyCUDA's memory
-    bint of_others  # and other libraries' arrays
+    bint has_pycuda_memory  # the arguments include PyCUDA's memory
+    bint has_other_arrays  # and other libraries' arrays
     bint handlers  # and pycuda.driver.In, Out or InOut
     bint lenient  # a mismatch of PyCUDA's own arrays is a warning
     Py_ssize_t index  # of the argument, from 1
@@ -37,7 +37,7 @@ cdef struct Call:
 cdef class Table:
     cdef readonly str name
     cdef readonly tuple parameters
-    cdef bint loose
+    cdef bint is_prepared
     cdef Slot *slots
     cdef Py_ssize_t size
 

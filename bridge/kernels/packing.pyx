@@ -15,7 +15,7 @@ from cpython.ref cimport Py_TYPE, PyObject
 from bridge.views cimport (
     View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
 )
-from bridge._driver cimport Handle, current_device, find, is_at_home
+from bridge._driver cimport Handle, current_device, find, is_in_primary_context
 
 import cupy
 import numpy as np
@@ -61,12 +61,12 @@ def parameter_slots(intptr_t function):
 cdef class Table:
     """The types and offsets of a kernel's parameters.
 
-    `parameters` come from `bridge.kernels.signature`.  In `loose` calls, an int may be an address.
+    `parameters` come from `bridge.kernels.signature`.  In prepared calls, an int may be an address.
     """
 
-    def __cinit__(self, name, parameters, bint loose=False):
+    def __cinit__(self, name, parameters, bint is_prepared=False):
         cdef Slot *slot
-        self.name, self.parameters, self.loose = name, tuple(parameters), loose
+        self.name, self.parameters, self.is_prepared = name, tuple(parameters), is_prepared
         self.slots = <Slot *> calloc(len(parameters) + 1, sizeof(Slot))
         if self.slots is NULL:
             raise MemoryError
@@ -86,7 +86,7 @@ cdef class Table:
             ):
                 number = getattr(dtype, "type", None)
                 slot.type = <PyObject *> number
-            if loose or slot.kind != POINTER:
+            if is_prepared or slot.kind != POINTER:
                 slot.python = <PyObject *> python
             self.size = slot.offset + slot.size
         if self.size > MOST_BYTES:
@@ -103,21 +103,21 @@ cdef class Table:
             given = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
             raise TypeError(f"{self.name}: {given} for {len(self.parameters)} parameters: {self}")
         call.size = self.size
-        call.of_pycuda = call.of_others = call.handlers = False
+        call.has_pycuda_memory = call.has_other_arrays = call.handlers = False
         call.in_c_order = call.in_fortran_order = 0
         for index in range(len(args)):
             slot = &self.slots[index]
             value = args[index]
             call.index = index + 1
-            if put(slot, value, call):
+            if pack_usual(slot, value, call):
                 continue
             if is_of_pycuda(value):
                 note_pycuda(call)
                 call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
-            call.of_others = call.of_others or not isinstance(value, PLAIN)
+            call.has_other_arrays = call.has_other_arrays or not isinstance(value, PLAIN)
             packed, target = pack_argument(
                 value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
-                call.strided, self.loose, call.lenient
+                call.strided, self.is_prepared, call.lenient
             )
             if target is not None:
                 note_order(target.is_c, target.is_fortran, call)
@@ -125,7 +125,7 @@ cdef class Table:
         if call.in_c_order and call.in_fortran_order and not call.strided:
             check_order(
                 self, call.in_c_order - 1, call.in_fortran_order - 1,
-                call.lenient and not call.of_others
+                call.lenient and not call.has_other_arrays
             )
         return 0
 
@@ -140,9 +140,9 @@ cdef class Table:
 
 
 cdef int note_pycuda(Call *call) except -1:
-    if not call.of_pycuda:
+    if not call.has_pycuda_memory:
         current_device()  # raises if PyCUDA works in another context
-        call.of_pycuda = True
+        call.has_pycuda_memory = True
     return 0
 
 
@@ -156,7 +156,7 @@ cdef bint note_order(bint is_c, bint is_fortran, Call *call) noexcept:
     return is_c or is_fortran
 
 
-cdef bint put(Slot *slot, value, Call *call) except -1:
+cdef bint pack_usual(Slot *slot, value, Call *call) except -1:
     """Pack a usual argument; return False for any other."""
     cdef PyObject *kind = <PyObject *> Py_TYPE(value)
     cdef char *at = call.packed + slot.offset
@@ -187,7 +187,7 @@ cdef bint put(Slot *slot, value, Call *call) except -1:
     if overflow or (number < 0 and slot.kind != SIGNED):
         return False
     if slot.kind == POINTER:  # a GPUArray's ``gpudata``, in a prepared call
-        call.of_pycuda = True
+        call.has_pycuda_memory = True
     memcpy(at, &number, slot.size)  # its low bytes: NVIDIA's hosts are little-endian
     return True
 
@@ -206,7 +206,7 @@ cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
         if read(data_device, data) != call.device_id:
             return False
         pointer = read(data_pointer, data)
-        call.of_others = True
+        call.has_other_arrays = True
     elif kind is GPUArray:
         attributes = value.__dict__
         if not is_of_dtype(slot.dtype, attributes["dtype"]):
@@ -244,7 +244,7 @@ cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
     if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
         return False
     pointer[0] = address
-    return is_at_home(<intptr_t> pointer[0], call.device_id)
+    return is_in_primary_context(<intptr_t> pointer[0], call.device_id)
 
 
 cdef bint is_contiguous(tuple shape, tuple strides, dtype, Call *call) except -1:

@@ -104,7 +104,7 @@ def prepared(name: str, codes: Sequence[str], table: Table) -> Table:
         if not is_address and own.itemsize == given.size and fits:
             given = given._replace(is_pointer=False, dtype=own)
         merged.append(given)
-    return Table(name, merged, loose=True)
+    return Table(name, merged, is_prepared=True)
 
 
 def _dtype_of(code: str) -> Any:
