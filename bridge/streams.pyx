@@ -267,17 +267,17 @@ cdef object stream_init = drv.Stream.__init__
 
 cdef Followed *follow(stream) except? NULL:
     """Let the rule include a PyCUDA stream."""
-    follow_to_its_end(type(stream))
     global followed, followed_count, followed_room, non_blocking_count
     cdef Followed *found
     cdef Handle context = NULL
     cdef Stream handle = stream.handle
+    cdef Py_ssize_t room = 2 * followed_room + 8
     if followed_count == followed_room:
-        followed_room = 2 * followed_room + 8
-        found = <Followed *> realloc(followed, followed_room * sizeof(Followed))
+        found = <Followed *> realloc(followed, room * sizeof(Followed))
         if found is NULL:
             raise MemoryError
-        followed = found
+        followed, followed_room = found, room
+    follow_to_its_end(type(stream))
     found = &followed[followed_count]
     if cuStreamGetCtx(handle, &context):
         return NULL
@@ -295,8 +295,10 @@ cdef int follow_to_its_end(kind) except -1:
 
         @wraps(own)
         def end(self):
-            own(self)
-            unfollow(self)
+            try:
+                own(self)
+            finally:
+                unfollow(self)
 
         end.bridge_unfollows = True
         kind.__del__ = end
