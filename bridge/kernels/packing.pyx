@@ -218,6 +218,8 @@ cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
         if not pointer and not read_address(value, &pointer, call):
             return False
         note_pycuda(call)
+    elif kind is np.uintp:
+        pointer = int(value)
     elif kind in holders and read_address(value, &pointer, call):
         note_pycuda(call)
     else:
