@@ -12,7 +12,7 @@ from conftest import ROOT
 PAGE = (ROOT / "docs" / "versions.md").read_text().partition("## Private members")[2]
 MEMBERS = [
     name
-    for row in re.findall(r"^\| (`.*`) \|", PAGE, re.MULTILINE)
+    for row in re.findall(r"^\| (`[^|]*) \|", PAGE, re.MULTILINE)
     for name in re.findall(r"`([\w.]+)`", row)
 ]
 
