@@ -13,11 +13,12 @@ __version__ = "0.3.0"
 
 _NAMES = {
     "arrays": ("as_cupy", "as_pycuda"),
-    "context": ("ContextError", "primary_context"),
+    "errors": ("ContextError",),
     "kernels.compiler": ("use_nvrtc",),
     "kernels.function": ("launch",),
     "kernels.module": ("SourceModule",),
     "memory": ("pycuda_allocator", "show_memory"),
+    "primary": ("primary_context",),
     "report": ("show_config",),
     "streams": ("as_cupy_stream", "wait_stream"),
     "wrapping": ("wrap_pycuda",),
@@ -28,11 +29,12 @@ __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
-    from .context import ContextError as ContextError, primary_context as primary_context
+    from .errors import ContextError as ContextError
     from .kernels.compiler import use_nvrtc as use_nvrtc
     from .kernels.function import launch as launch
     from .kernels.module import SourceModule as SourceModule
     from .memory import pycuda_allocator as pycuda_allocator, show_memory as show_memory
+    from .primary import primary_context as primary_context
     from .report import show_config as show_config
     from .streams import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream
     from .wrapping import wrap_pycuda as wrap_pycuda

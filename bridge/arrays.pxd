@@ -1,7 +1,7 @@
 """What ``exporting.pyx`` uses of the conversions."""
 
 from bridge.views cimport View
-from bridge._driver cimport Stream
+from bridge.context cimport Stream
 
 cdef tuple kept_streams(Stream current, stream)
 cdef view_in_cupy(

@@ -6,7 +6,7 @@ Compiled, like the core: in Python, each step would take a tenth of a conversion
 from libc.stdint cimport intptr_t
 
 from bridge.views cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new_view
-from bridge._driver cimport (
+from bridge.context cimport (
     Handle, Stream, cuda_current, current_device, go_back, is_in_primary_context, pycuda_current,
 )
 from bridge.interface cimport check_array, check_device, elsewhere, import_array

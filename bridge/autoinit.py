@@ -30,7 +30,7 @@ import os
 import sys
 import threading
 
-from .errors import import_libraries
+from .errors import ContextError, import_libraries
 
 import_libraries()  # raises if one is missing
 
@@ -39,7 +39,7 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
-from .context import ContextError, explain_context, push, start_cuda
+from .context import explain_context, push, start_cuda
 from .exporting import export_in_order, keep_arguments, restore_gpuarray
 
 __all__ = ["context", "device", "restore_gpuarray"]

@@ -13,7 +13,7 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
 from pycuda.gpuarray import GPUArray
 
-from ._driver import current_device
+from .context import current_device
 from .errors import named
 from .interface import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, check_dtype, no_array
 

@@ -17,8 +17,8 @@ _ADVICE = {
         "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA toolkit; "
         "tools/build_pycuda.py, in the source of bridge, builds it without a toolkit"
     ),
-    "'_driver' from": (
-        "its compiled part, bridge._driver, is not built for this Python: `pip install "
+    "'context' from": (
+        "its compiled part, bridge.context, is not built for this Python: `pip install "
         "pycuda-cupy-bridge`, or in a checkout `pip install -e .`, builds it with a C compiler"
     ),
     "libcuda.so.1: cannot": (
@@ -61,7 +61,7 @@ def import_libraries() -> None:
         import cupy  # noqa: F401
         import pycuda.driver  # noqa: F401
 
-        from . import _driver  # noqa: F401
+        from . import context  # noqa: F401
     except ImportError as error:
         for sign, advice in _ADVICE.items():
             if sign in str(error):

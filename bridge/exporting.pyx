@@ -10,7 +10,7 @@ Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack_
 from cpython.ref cimport PyObject
 
 from bridge.views cimport AS_CUPY, View, new_view
-from bridge._driver cimport PER_THREAD, Stream, cuda_device
+from bridge.context cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
 from bridge.interface cimport mark_as_copied
 from bridge.streams cimport PYCUDA, UNORDERED, current_stream, may_wait, order
@@ -21,9 +21,9 @@ import pycuda.driver
 from pycuda.gpuarray import GPUArray
 from pycuda.reduction import ReductionKernel
 
-from ._driver import find_pointer
+from .context import find_pointer
 from .arrays import address_of
-from .context import primary_context
+from .primary import primary_context
 from .errors import named
 
 cdef extern from "Python.h":

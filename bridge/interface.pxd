@@ -1,6 +1,6 @@
 """What other compiled modules use of the protocols."""
 
-from bridge._driver cimport Stream
+from bridge.context cimport Stream
 
 cpdef int check_device(pointer, subject, int device_id) except -1
 cpdef int check_array(array, subject, int device_id) except -1

@@ -9,7 +9,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport uint32_t, uint64_t
 
 from bridge.views cimport new_array
-from bridge._driver cimport (
+from bridge.context cimport (
     Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_in_primary_context,
 )
 from bridge.streams cimport UNORDERED, handle_of, order
@@ -24,7 +24,7 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer
 from numpy.lib.stride_tricks import as_strided
 
-from ._driver import find_pointer
+from .context import find_pointer
 from .errors import ContextError, kind, named
 
 # The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.

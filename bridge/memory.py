@@ -18,9 +18,8 @@ import cupy
 import pycuda.driver as drv
 from cupy.cuda import MemoryAsyncPool, MemoryPool
 
-from ._driver import cuda_device
-from .context import ContextError, failure, start_cuda
-from .errors import named
+from .context import cuda_device, failure, start_cuda
+from .errors import ContextError, named
 from .interface import ADDRESS_END
 from .streams import count_waiting, end_waiting
 from .views import allocate as take, views_alive

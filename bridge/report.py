@@ -50,7 +50,8 @@ def _rows() -> Iterator[tuple[str, str]]:
 
     import pycuda.driver as drv
 
-    from .context import ContextError, current_device, start_cuda
+    from .context import current_device, start_cuda
+    from .errors import ContextError
 
     exporting = sys.modules.get("bridge.exporting")
     yield (

@@ -1,6 +1,6 @@
 """What other compiled modules use of the ordering rule."""
 
-from bridge._driver cimport Stream
+from bridge.context cimport Stream
 
 cpdef enum:  # in place of a handle
     UNORDERED = -1  # "do not order", as in DLPack

@@ -42,7 +42,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport intptr_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 
-from bridge._driver cimport *
+from bridge.context cimport *
 
 import gc
 from contextlib import suppress
@@ -54,7 +54,7 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 from cupy_backends.cuda import stream as cupy_backend
 
-from .context import failure, primary_context
+from .context import Scope, failure
 from .errors import ContextError, kind, named
 
 # ---- handles -------------------------------------------------------------------------------------
@@ -639,7 +639,7 @@ def wait_stream(waiter, awaited, /):
         order(first, second)
         return
     try:
-        with primary_context(there):  # an event can only be recorded on its own device
+        with Scope(there):  # an event can only be recorded on its own device
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)

@@ -1,6 +1,6 @@
 """What other compiled modules use of the core."""
 
-from bridge._driver cimport Stream
+from bridge.context cimport Stream
 from libc.stdint cimport intptr_t
 
 cdef extern from "Python.h":

@@ -9,7 +9,7 @@ finalizer can undo it, and a profiler can hold its frame (docs/design.md).
 cimport cython
 from cpython.ref cimport Py_INCREF, PyObject
 
-from bridge._driver cimport *
+from bridge.context cimport *
 from bridge.streams cimport (
     PYCUDA, UNORDERED, needs_order, order_release, order_reuse, wait_for_end_of_capture,
 )

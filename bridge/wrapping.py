@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import cupy
+import pycuda.driver as drv
 from pycuda.elementwise import ElementwiseKernel, VectorArg
 from pycuda.gpuarray import GPUArray
 from pycuda.tools import parse_c_arg
 from pytools.prefork import ExecError
 
-from . import context
 from .arrays import call
-from .context import primary_context, refuse_late_body
 from .errors import kind, named
 from .kernels.arguments import mismatch
+from .primary import primary_context, refuse_late_body
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         if parameters:
             _check(parameters, args, keywords)
         try:
-            if context.pycuda_current() is None:  # by its module: cloudpickle cannot pickle it
+            if drv.Context.get_current() is None:
                 with primary_context():
                     return call(func, args, keywords)
             return call(func, args, keywords)

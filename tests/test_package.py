@@ -25,10 +25,10 @@ ORDER = """
 errors signature
 alignment
 nvrtc
-_driver
 context
 streams
 views
+primary
 interface
 buffers
 arrays
@@ -63,9 +63,7 @@ def test_imports_go_one_way(path):
     name = path.name.partition(".")[0]
     later = {module for module in imported(path) if LINES[module] >= LINES[name]}
     if name == "errors":
-        later.remove("_driver")  # tried there, to say what is missing
-    if name == "context":
-        later.remove("views")  # imported by what a decorated function returns
+        later.remove("context")  # tried there, to say what is missing
     assert not later
 
 

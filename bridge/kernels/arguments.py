@@ -14,10 +14,9 @@ from cupy.cuda import MemoryPointer
 from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
-from .. import context
 from ..arrays import as_cupy
 from ..buffers import is_reachable
-from ..errors import kind, named
+from ..errors import ContextError, kind, named
 from ..interface import check_array, check_device
 from ..memory import Allocation
 from .signature import Parameter
@@ -102,7 +101,7 @@ def pointer_of(value: Any, caller: str, device_id: int) -> Target:
         # PyCUDA's memory is ordered at the launch.
         stream = -1 if isinstance(value, GPUArray | np.ndarray) else None
         array = value if type(value) is cupy.ndarray else as_cupy(value, stream=stream)
-    except (TypeError, ValueError, BufferError, context.ContextError) as error:
+    except (TypeError, ValueError, BufferError, ContextError) as error:
         text = re.sub("^as_cupy: (the array|argument)?", f"{caller}: ", str(error))
         raise type(error)(text.replace(":  ", " ")) from None
     check_array(array, caller, device_id)

@@ -7,7 +7,7 @@ A call packs the arguments (`packing`), orders the streams (`bridge.streams`), a
 from libc.stdint cimport intptr_t
 
 from bridge.views cimport views_are_alive
-from bridge._driver cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
+from bridge.context cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
 from bridge.kernels.packing cimport Call, Table
 from bridge.streams cimport PYCUDA, current_stream, handle_of, order
 

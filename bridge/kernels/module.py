@@ -13,7 +13,7 @@ from cupy.cuda import driver
 from pytools.prefork import ExecError
 
 from .. import context
-from .._driver import LoadedModule
+from ..context import LoadedModule
 from ..errors import named
 from .function import Function
 from .nvrtc import Compiled, Request, architecture, compile

@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 
 from cpython.ref cimport PyObject
 
-from bridge._driver cimport Stream
+from bridge.context cimport Stream
 
 cdef enum:
     MOST_BYTES = 32764  # of parameters: CUDA Programming Guide, "__global__ Function Parameters"

@@ -15,7 +15,7 @@ from cpython.ref cimport Py_TYPE, PyObject
 from bridge.views cimport (
     View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
 )
-from bridge._driver cimport Handle, current_device, find, is_in_primary_context
+from bridge.context cimport Handle, current_device, find, is_in_primary_context
 
 import cupy
 import numpy as np

@@ -1,18 +1,33 @@
 # cython: auto_pickle=False
-"""The driver's functions, and the context check at the beginning of every call of the package.
+"""The primary contexts that both libraries share, and the check at the beginning of every call.
 
-The compiled modules pass CUDA's status codes on as numbers.  `bridge.streams` and `bridge.context`
-turn them into errors that say what to do.
+CuPy works in a device's primary context.  PyCUDA works in the context on top of its stack, and each
+thread has its own stack.  ``pycuda.autoinit`` puts a second context there.  Pointers are valid in
+both contexts, but their default streams are not ordered, and each library can make the other's
+context not current.  So bridge requires that the top of PyCUDA's stack and CUDA's current context
+are the same primary context.
+
+PyCUDA frees memory only under the ``Context`` object that it was allocated under.  So the process
+has one ``Context`` object per device: `primary_contexts`.
+
+The driver's functions are looked up here, too.  The compiled modules pass CUDA's status codes on as
+numbers; `bridge.streams` turns them into errors that say what to do.
 """
 
 cimport cython
 
+import atexit
+import gc
+import os
+import sys
 import threading
+from contextlib import suppress
 from operator import index
 
 import cupy
 import pycuda.driver as drv
 from cupy.cuda import driver
+from pycuda import tools
 
 from .errors import ContextError, named
 
@@ -63,15 +78,8 @@ primary_contexts = [None] * MOST_DEVICES  # PyCUDA's Context objects, by device
 pycuda_current = drv.Context.get_current
 cdef object pycuda_push = drv.Context.push  # `bridge run` replaces both
 cdef object pycuda_pop = drv.Context.pop
-# Rare steps, in Python (`bridge.context`).  The first two accept a new context or raise, for both
-# libraries or for CUDA alone.  The third makes a primary context current for PyCUDA.
-cdef object accept_context, accept_cuda_context, push
-
-
-def set_up(*functions):
-    """Store the three functions above."""
-    global accept_context, accept_cuda_context, push
-    accept_context, accept_cuda_context, push = functions
+cdef bint PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at exit
+cdef object lock = threading.RLock()
 
 
 def set_primary_context(int device_id, context):
@@ -80,11 +88,6 @@ def set_primary_context(int device_id, context):
     primary_contexts[device_id] = context
     primaries[device_id] = <Handle> <intptr_t> context.handle
     device_count = max(device_count, device_id + 1)
-
-
-def primary_context_of(int device_id):
-    """Return the Context object of a device's primary context; None if there is none yet."""
-    return primary_contexts[device_id]
 
 
 def abandon(bint in_forked_child=False):
@@ -195,6 +198,142 @@ drv.Context.push = forgetting(drv.Context.push)
 drv.Context.pop = staticmethod(forgetting(drv.Context.pop))
 drv.Context.detach = forgetting(drv.Context.detach)
 drv.Device.make_context = forgetting(drv.Device.make_context)
+
+
+# ---- new contexts --------------------------------------------------------------------------------
+
+# CUDA's errors after a kernel has failed.  (CUDA Driver API, CUresult: "the process must be
+# terminated".)
+FATAL = frozenset((700, 702, 710, *range(714, 720)))
+
+ADVICE = (
+    "on the main thread, `import bridge.autoinit` in place of pycuda.autoinit; on any thread, work "
+    "under `with bridge.primary_context():`"
+)
+
+
+def failure():
+    """Return a message with advice if an earlier kernel has failed, and '' otherwise."""
+    try:
+        cupy.cuda.runtime.memGetInfo()  # allowed in a stream capture
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status in FATAL:
+            return (
+                f"an earlier kernel has failed ({error}), and this process cannot use the GPU any "
+                "more. Start a new one, with CUDA_LAUNCH_BLOCKING=1 in its environment to see "
+                "which call fails, or under compute-sanitizer, which names kernel and line"
+            )
+    return ""
+
+
+def explain_context(error):
+    """Return the text of PyCUDA's error; say what to do on a thread that has no context."""
+    text = Exception.__str__(error)
+    if "invalid device context" in text:
+        text += "; a thread needs a context: work under `with bridge.primary_context():`"
+    return text
+
+
+def start_cuda():
+    """Initialize CUDA; raise ContextError if there is no GPU, or in a forked child process."""
+    try:
+        drv.init()
+    except drv.Error as error:
+        if "no CUDA-capable device" in str(error):
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+            raise ContextError(
+                f"CUDA finds no GPU ({error}): `nvidia-smi` lists the machine's GPUs; "
+                f"CUDA_VISIBLE_DEVICES hides some ({hidden!r} here), and a container has only "
+                "the GPUs that it was started with (`docker run --gpus all`)"
+            ) from error
+        if "initialization error" in str(error):
+            raise ContextError(
+                "CUDA does not survive fork(): this process was forked from one that had already "
+                "used the GPU. Start worker processes with the 'spawn' or 'forkserver' method, "
+                "e.g. multiprocessing.get_context('spawn')"
+            ) from error
+        raise
+
+
+def accept_cuda_context():
+    """Accept CUDA's new current context and return its device; raise if it is not primary."""
+    start_cuda()
+    device_id = cupy.cuda.runtime.getDevice()
+    if not driver.ctxGetCurrent():
+        cupy.cuda.Device(device_id).use()  # as CuPy's first allocation would
+    if retain(device_id).handle != driver.ctxGetCurrent():
+        raise not_primary(driver.ctxGetCurrent())
+    return device_id
+
+
+def accept_context():
+    """Accept a new context and return its device; raise if the libraries do not share it."""
+    start_cuda()
+    top = pycuda_current()
+    if top is None:
+        raise ContextError(f"PyCUDA has no context on this thread; {ADVICE}")
+    device_id = accept_cuda_context()
+    if top == primary_contexts[device_id]:
+        return device_id
+    of_pycuda = device_of_any(top.handle)
+    if of_pycuda == device_id:
+        raise not_primary(top.handle)
+    raise ContextError(
+        f"PyCUDA's current context is on device {of_pycuda}, CuPy's current one is on device "
+        f"{device_id}. Work with both on one device, e.g. under `with bridge.primary_context("
+        f"{device_id}):`, or go back with `cupy.cuda.Device({of_pycuda}).use()` if it was another "
+        "library that switched (JAX does when it starts)"
+    )
+
+
+def not_primary(context):
+    return ContextError(
+        f"the current context (0x{context:x}) is not the primary context that CuPy uses, so work "
+        f"of the two libraries would not be ordered; {ADVICE}"
+    )
+
+
+def retain(device_id):
+    """Return the ``Context`` object of a device's primary context."""
+    with lock:
+        context = primary_contexts[device_id]
+        if context is None:
+            device = drv.Device(device_id)
+            automatic = sys.modules.get("pycuda.autoprimaryctx")
+            context = getattr(automatic, "context", None)  # PyCUDA may have allocated under it
+            if context is None or automatic.device != device:
+                context = device.retain_primary_context()
+            set_primary_context(device_id, context)
+    return context
+
+
+def push(device):
+    """Make a device's primary context PyCUDA's current one on this thread, and return it.
+
+    `device` is an id, a ``pycuda.driver.Device``, or None for CuPy's current device.
+    """
+    global known_device
+    known_device = -1
+    start_cuda()
+    count = drv.Device.count()
+    if device is None:
+        device = cupy.cuda.runtime.getDevice()
+    elif isinstance(device, drv.Device):
+        device = next(i for i in range(count) if drv.Device(i) == device)
+    if not 0 <= device < count:
+        raise ValueError(
+            f"primary_context: there is no device {device}; this process sees {count} "
+            f"device{'s' * (count != 1)}, numbered from 0"
+        )
+    context = retain(device)
+    pycuda_push(context)
+    if pycuda_current() is not context:  # it was detached
+        context = drv.Device(device).retain_primary_context()
+        set_primary_context(device, context)
+        pycuda_push(context)
+    return context
+
+# ---- entering and leaving ------------------------------------------------------------------------
 
 
 cdef int enter(int device_id) except -1:
@@ -338,3 +477,37 @@ cdef class LoadedModule:
                 cuCtxSetCurrent(self.context)
                 cuModuleUnload(self.ptr)  # its failure after a failed kernel does no harm
                 cuCtxSetCurrent(current)
+
+# ---- the end of the process ----------------------------------------------------------------------
+
+
+def forget_after_fork():
+    if device_count:  # a child of a process that has not used CUDA may use it
+        abandon(True)
+        atexit.unregister(finish)
+
+
+os.register_at_fork(after_in_child=forget_after_fork)
+
+
+@atexit.register
+def finish():
+    """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process."""
+    known = [device_id for device_id in range(device_count) if primary_contexts[device_id]]
+    abandon()
+    for device_id in known:
+        with suppress(drv.Error, ContextError), Scope(device_id) as primary:
+            for function in tools.context_dependent_memoized_functions:
+                # PyCUDA warns if its kernels are unloaded elsewhere.
+                with suppress(AttributeError):
+                    function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
+            if len(known) == 1:  # a pool does not report its device
+                for found in gc.get_objects():
+                    if type(found) is drv.DeviceMemoryPool:
+                        found.stop_holding()  # or a block that returns later aborts the process
+    last = None
+    while (top := pycuda_current()) in [primary_contexts[device_id] for device_id in known]:
+        pycuda_pop()
+        last = top
+    if last is not None and PYCUDA_POPS_LAST:
+        pycuda_push(last)
