@@ -20,8 +20,6 @@ context : pycuda.driver.Context
     The primary context.
 device : pycuda.driver.Device
     Its device.
-restore_gpuarray : collections.abc.Callable
-    Gives ``GPUArray`` PyCUDA's own array interface back, which names no stream, and no DLPack.
 """
 
 from __future__ import annotations
