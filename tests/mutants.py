@@ -212,7 +212,7 @@ MUTANTS = {
     ),
     "memory is freed under whatever context is current": mutant(
         "    if is_elsewhere:\n        try:\n            enter",
-        "    away = False\n    if is_elsewhere:\n        try:\n            enter",
+        "    is_elsewhere = False\n    if is_elsewhere:\n        try:\n            enter",
         RELEASE + "the_release_is_ordered_wherever_it_happens",
     ),
     "the release leaves its context current": mutant(
