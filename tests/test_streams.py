@@ -1,4 +1,4 @@
-"""The ordering rule, with a latch that holds one stream until the host lets go."""
+"""Streams that are named; `test_order` has the order of those that are not."""
 
 from __future__ import annotations
 
@@ -80,53 +80,37 @@ def copy_kernel(compile_kernel):
     return copy
 
 
-@every_pair
-def test_cupy_reads_what_pycuda_wrote(cupy_kind, pycuda_kind, latch, put):
-    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
-
-    def convert(a, stream):
-        return bridge.as_cupy(a, stream=stream)
-
-    for _ in range(20):
-        assert read_through_cupy(convert, cupy_stream, pycuda_stream, latch, put) == {7}
+def to_cupy(stream=None):
+    return lambda a, used: bridge.as_cupy(a, stream=stream or used)
 
 
-@every_pair
-def test_pycuda_reads_what_cupy_wrote(cupy_kind, pycuda_kind, latch, copy_kernel):
-    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
-
-    def convert(x, stream):
-        return bridge.as_pycuda(x, stream=stream)
-
-    for _ in range(20):
-        assert read_through_pycuda(convert, cupy_stream, pycuda_stream, latch, copy_kernel) == {7}
+def to_pycuda(stream=None):
+    return lambda x, used: bridge.as_pycuda(x, stream=stream or used)
 
 
-# The pairs that CUDA does not order by itself.  They are the control of the two tests above: a
-# reader on such a pair comes to its end while the writer is still held up, so it reads stale data.
+def test_a_named_stream_is_ordered(latch, put, copy_kernel):
+    current, stream = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    for _ in range(20):  # events are used again
+        assert read_through_cupy(to_cupy(), current, stream, latch, put) == {7}
+        assert read_through_pycuda(to_pycuda(), current, stream, latch, copy_kernel) == {7}
+
+
+def test_no_other_stream_is_ordered_then(latch, put, copy_kernel):
+    current, named, other = cupy.cuda.Stream(non_blocking=True), drv.Stream(1), drv.Stream(1)
+    finish = current.synchronize, other.synchronize
+    assert read_through_cupy(to_cupy(named), current, other, latch, put, finish[0]) == {0}
+    read = read_through_pycuda(to_pycuda(named), current, other, latch, copy_kernel, finish[1])
+    assert read == {0}
+
+
+# The pairs that CUDA does not order by itself.  On such a pair a reader comes to its end while the
+# writer is still held up, so it reads stale data.
 UNORDERED = {
     (c, p)
     for c in CUPY_STREAMS
     for p in PYCUDA_STREAMS
     if "on-blocking" in c or p == "Stream(1)" or (c != "null" and p != "None")
 }
-
-
-@every_pair
-def test_cupy_asarray_reads_stale_data_where_cuda_does_not_order(
-    cupy_kind, pycuda_kind, latch, put, pycudas_export
-):
-    cupy_stream, pycuda_stream = CUPY_STREAMS[cupy_kind](), PYCUDA_STREAMS[pycuda_kind]()
-    stale = (cupy_kind, pycuda_kind) in UNORDERED
-    read = read_through_cupy(
-        lambda a, _: cupy.asarray(a),
-        cupy_stream,
-        pycuda_stream,
-        latch,
-        put,
-        cupy_stream.synchronize if stale else None,
-    )
-    assert read == ({0} if stale else {7})
 
 
 @every_pair
@@ -218,6 +202,14 @@ def test_as_cupy_stream_runs_cupy_on_the_stream_of_pycuda(latch, put, pycudas_ex
     assert (copy.get() == 7).all()
 
 
+def test_as_cupy_stream_of_other_streams():
+    own, stream = cupy.cuda.Stream(), drv.Stream()
+    assert bridge.as_cupy_stream(own) is own
+    assert bridge.as_cupy_stream(Foreign(0, stream.handle)).ptr == stream.handle
+    for default in (None, Foreign(0, 1)):
+        assert bridge.as_cupy_stream(default) is cupy.cuda.Stream.null
+
+
 def test_as_cupy_stream_keeps_the_stream_of_pycuda_alive():
     import weakref
 
@@ -235,51 +227,12 @@ def test_as_cupy_stream_keeps_the_stream_of_pycuda_alive():
     assert alive() is None
 
 
-def test_as_cupy_stream_of_a_cupy_stream_is_that_stream():
-    stream = cupy.cuda.Stream()
-    assert bridge.as_cupy_stream(stream) is stream
-
-
-def test_as_cupy_stream_of_none_is_the_null_stream():
-    assert bridge.as_cupy_stream(None) is cupy.cuda.Stream.null
-
-
 class Foreign:
     def __init__(self, version, handle):
         self.answer = version, handle
 
     def __cuda_stream__(self):
         return self.answer
-
-
-def test_streams_of_the_cuda_stream_protocol_are_accepted():
-    stream = drv.Stream()
-    assert bridge.as_cupy_stream(Foreign(0, stream.handle)).ptr == stream.handle
-
-
-def test_handle_1_is_the_legacy_default_stream():
-    assert bridge.as_cupy_stream(Foreign(0, 1)) is cupy.cuda.Stream.null
-
-
-@pytest.mark.parametrize(
-    "stream", [1, 0, -2, 12345, "null", 1.0, ..., True, drv.Stream, cupy.cuda.Stream], ids=repr
-)
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda s: bridge.as_cupy(gpuarray.GPUArray(3, np.float32), stream=s),
-        lambda s: bridge.as_pycuda(cupy.zeros(3), stream=s),
-        lambda s: bridge.wait_stream(s, None),
-        lambda s: bridge.wait_stream(None, s),
-        bridge.as_cupy_stream,
-    ],
-    ids=["as_cupy", "as_pycuda", "waiter", "awaited", "as_cupy_stream"],
-)
-def test_what_is_no_stream_is_refused(call, stream):
-    with pytest.raises(
-        TypeError, match=r"is .*; None, .*a pycuda.driver.Stream, a cupy.cuda.Stream or"
-    ):
-        call(stream)
 
 
 @pytest.mark.parametrize("status", [1, 304, 401, 905])
@@ -304,11 +257,6 @@ def test_minus_one_is_no_stream_to_use():
         bridge.as_cupy_stream(-1)
 
 
-def test_minus_one_cannot_wait():
-    with pytest.raises(TypeError, match="wait_stream: awaited is -1; None, "):
-        bridge.wait_stream(None, -1)
-
-
 @pytest.mark.parametrize("stream", [None, "Stream()", "Stream(1)"])
 @pytest.mark.parametrize("kind", CUPY_STREAMS)
 def test_as_pycuda_of_a_gpuarray_is_ordered_after_cupys_stream_too(kind, stream, latch):
@@ -328,29 +276,30 @@ def test_as_pycuda_of_a_gpuarray_is_ordered_after_cupys_stream_too(kind, stream,
     assert (found == 7).all()
 
 
-def test_a_cupy_array_that_is_refused_orders_nothing():
-    x = cupy.broadcast_to(cupy.zeros(1), (4,))
-    here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    here.begin_capture()
-    try:
-        with here, pytest.raises(ValueError, match="repeats elements"):
-            bridge.as_pycuda(x, stream=there)
-        assert not there.is_capturing()
-    finally:
-        here.end_capture()
-
-
-def test_an_array_that_is_refused_orders_nothing():
+def without_memory():
     a = gpuarray.GPUArray(4, np.float32)
     a.gpudata = None
+    return a
+
+
+REFUSED = {
+    "as_cupy": (bridge.as_cupy, without_memory, "the array has no memory"),
+    "as_pycuda": (bridge.as_pycuda, lambda: cupy.broadcast_to(cupy.zeros(1), (4,)), "repeats"),
+}
+
+
+@pytest.mark.parametrize(("convert", "make", "said"), REFUSED.values(), ids=REFUSED)
+def test_an_array_that_is_refused_orders_nothing(convert, make, said):
+    array = make()
     here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    there.begin_capture()
+    captive, other = (there, here) if convert is bridge.as_cupy else (here, there)
+    captive.begin_capture()
     try:
-        with here, pytest.raises(ValueError, match="the array has no memory"):
-            bridge.as_cupy(a, stream=there)
-        assert not here.is_capturing()
+        with here, pytest.raises(ValueError, match=said):
+            convert(array, stream=there)
+        assert not other.is_capturing()
     finally:
-        there.end_capture()
+        captive.end_capture()
 
 
 def test_a_fence_waits_without_the_interpreters_lock(latch, monkeypatch):
