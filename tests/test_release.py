@@ -1,9 +1,11 @@
-"""A block goes back to its pool only after the other library's last queued use."""
+"""A block goes back to its pool only after the other library's last queued use.
+
+`test_order` has every pair of streams; here are the places where views end, and the controls.
+"""
 
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import cupy
@@ -12,7 +14,7 @@ import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from sampling import sampled
+from sampling import on_a_thread, sampled
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, UNORDERED, every_pair
 
 import bridge
@@ -42,18 +44,6 @@ def reuse_cupys_block(
             if before_release:
                 before_release()
         return set(y.get().tolist())
-
-
-@every_pair
-def test_cupys_block_is_not_reused_before_pycudas_work(cupy_kind, pycuda_kind, latch, put):
-    read = reuse_cupys_block(
-        lambda x, stream: bridge.as_pycuda(x, stream=stream),
-        CUPY_STREAMS[cupy_kind](),
-        PYCUDA_STREAMS[pycuda_kind](),
-        latch,
-        put,
-    )
-    assert read == {1}
 
 
 @every_pair
@@ -110,28 +100,23 @@ def test_work_on_the_per_thread_stream_is_waited_for(kind, latch):
         assert (y.get() == 1).all()
 
 
-def reuse_pycudas_block(convert, cupy_stream, latch, put, before_release=None):
+def reuse_pycudas_block(convert, cupy_stream, latch, put, before_release=None, allocate=None):
     """Write 7 with CuPy into a view of PyCUDA's block, drop it, let PyCUDA reuse the block."""
-    pool = DeviceMemoryPool()
+    allocate = allocate or DeviceMemoryPool().allocate
     sevens = cupy.asarray(np.full(N, 7, np.int32))
-    a = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
+    a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
     pointer = int(a.gpudata)
     with latch.hold(cupy_stream):
         with cupy_stream:
             x = convert(a)
             x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
         del a, x
-        b = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
+        b = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
         assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
         put(b.gpudata, N, 1)
         if before_release:
             before_release()
     return set(b.get().tolist())
-
-
-@pytest.mark.parametrize("kind", CUPY_STREAMS)
-def test_pycudas_block_is_not_reused_before_cupys_work(kind, latch, put):
-    assert reuse_pycudas_block(bridge.as_cupy, CUPY_STREAMS[kind](), latch, put) == {1}
 
 
 def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put, pycudas_export):
@@ -151,10 +136,9 @@ VIEWS_FOR_PYCUDA = {
 
 
 @pytest.mark.parametrize("convert", VIEWS_FOR_PYCUDA.values(), ids=VIEWS_FOR_PYCUDA)
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_views_of_views_hold_cupys_block(convert, cupy_kind, latch, put):
-    stream = drv.Stream(1)
-    assert reuse_cupys_block(convert, CUPY_STREAMS[cupy_kind](), stream, latch, put) == {1}
+def test_views_of_views_hold_cupys_block(convert, latch, put):
+    current, stream = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    assert reuse_cupys_block(convert, current, stream, latch, put) == {1}
 
 
 VIEWS_FOR_CUPY = {
@@ -168,9 +152,11 @@ VIEWS_FOR_CUPY = {
 
 
 @pytest.mark.parametrize("convert", VIEWS_FOR_CUPY.values(), ids=VIEWS_FOR_CUPY)
-@pytest.mark.parametrize("kind", CUPY_STREAMS)
-def test_views_of_views_hold_pycudas_block(convert, kind, latch, put):
-    assert reuse_pycudas_block(convert, CUPY_STREAMS[kind](), latch, put) == {1}
+@pytest.mark.parametrize("of_cupy", [False, True], ids=["PyCUDA's pool", "CuPy's pool"])
+def test_views_of_views_hold_pycudas_block(convert, of_cupy, latch, put):
+    current = cupy.cuda.Stream(non_blocking=True)
+    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool()) if of_cupy else None
+    assert reuse_pycudas_block(convert, current, latch, put, allocate=allocate) == {1}
 
 
 # ---- the allocators ------------------------------------------------------------------------------
@@ -241,32 +227,6 @@ def test_a_plain_allocator_lets_the_block_go_too_early(cupy_kind, pycuda_kind, l
         early=early,
     )
     assert read == ({1, 7} if early else {1})
-
-
-@pytest.mark.parametrize("pycuda_kind", PYCUDA_STREAMS)
-def test_work_on_any_stream_needs_no_view(pycuda_kind, latch, put):
-    pool, stream = cupy.cuda.MemoryPool(), PYCUDA_STREAMS[pycuda_kind]()
-    allocate = bridge.pycuda_allocator(pool)
-    found = reuse_of_cupys_pool(allocate, pool, cupy.cuda.Stream.null, stream, latch, put)
-    assert found == ({1}, True)
-
-
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_a_block_of_pycuda_allocator_given_to_cupy_is_not_reused_early(cupy_kind, latch, put):
-    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    stream = CUPY_STREAMS[cupy_kind]()
-    a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
-    pointer = int(a.gpudata)
-    with latch.hold(stream):
-        with stream:
-            x = bridge.as_cupy(a)
-            x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
-        del a, x
-        b = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
-        assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
-        put(b.gpudata, N, 1)
-    assert (b.get() == 1).all()
 
 
 def test_pycuda_allocator_leaves_cupys_stream_as_it_is():
@@ -549,42 +509,21 @@ def test_pycudas_stream_is_let_go_where_pycuda_can(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_arrays_of_the_allocators_are_let_go_anywhere(python):
-    done = python(
-        """
-        import threading, numpy as np, cupy, bridge, bridge.autoinit
-        from pycuda import gpuarray
-
-        pool = cupy.cuda.MemoryPool()
-        for allocate in (bridge.pycuda_allocator(), bridge.pycuda_allocator(pool)):
-            a = gpuarray.GPUArray(100, np.uint8, allocator=allocate)
-            arrays = [a[1:], a]
-            del a
-            thread = threading.Thread(target=arrays.clear)
-            thread.start()
-            thread.join()
-        print(pool.used_bytes(), cupy.get_default_memory_pool().used_bytes())
-        """
-    )
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0 0\n")
-
-
 @pytest.mark.parametrize("pooled", [False, True])
 def test_pycuda_itself_cannot_let_go_anywhere(pooled, python):
     """The control: what PyCUDA does without the bridge."""
     done = python(
         f"""
-        import threading, warnings, numpy as np, bridge, bridge.autoinit
+        import warnings, numpy as np, bridge, bridge.autoinit
         from pycuda import gpuarray
         from pycuda.tools import DeviceMemoryPool
+        from sampling import on_a_thread
 
         warnings.simplefilter("always")
         pool = DeviceMemoryPool()
         keywords = dict(allocator=pool.allocate) if {pooled} else {{}}
         arrays = [gpuarray.GPUArray(100, np.uint8, **keywords)]
-        thread = threading.Thread(target=arrays.clear)
-        thread.start()
-        thread.join()
+        on_a_thread(arrays.clear)
         """
     )
     if pooled:
@@ -594,77 +533,56 @@ def test_pycuda_itself_cannot_let_go_anywhere(pooled, python):
         assert "out-of-thread context could not be cleaned up" in done.stderr
 
 
-AT_EXIT = {
-    "an array of PyCUDA's": "a = gpuarray.GPUArray(9, np.uint8)",
-    "an array of a pool": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate)",
-    "two, and one gone": "a, b = pool.allocate(9), pool.allocate(9); del b",
-    "a view of it": "x = bridge.as_cupy(gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate))",
-    "a view of PyCUDA's": "x = bridge.as_cupy(gpuarray.GPUArray(9, np.uint8))",
-    "a view of CuPy's": "a = bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))",
-    "both, in this order": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate); "
-    "x = bridge.as_cupy(a); b = bridge.as_pycuda(x[1:], stream=stream)",
-    "both, in the other": "b = x = a = None; a = pool.allocate; "
-    "a = gpuarray.GPUArray(9, np.uint8, allocator=a); x = bridge.as_cupy(a); a = [x, a]",
-    "one pool": "a = gpuarray.GPUArray(9, np.uint8, allocator=bridge.pycuda_allocator())",
-    "a cycle": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate); a.itself = a, "
-    "bridge.as_cupy(a); del a",
-    "an exit in between": "a = gpuarray.GPUArray(9, np.uint8, allocator=pool.allocate); "
-    "x = bridge.as_cupy(a); sys.exit(0)",
+AT_EXIT = """
+import sys, numpy as np, cupy, pycuda.driver as drv, bridge
+from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
+
+def make(allocate=drv.mem_alloc):
+    return gpuarray.GPUArray(9, np.uint8, allocator=allocate)
+
+def alive():
+    global pool, stream, a, b, c, d, x, y, z, of_cupy
+    pool, stream = DeviceMemoryPool(), drv.Stream()
+    a, b, c = make(), make(pool.allocate), pool.allocate(9)
+    pool.allocate(1000)
+    x, y = bridge.as_cupy(make(pool.allocate)), bridge.as_cupy(make())
+    d = bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))
+    z = bridge.as_pycuda(bridge.as_cupy(b)[1:], stream=stream)
+    of_cupy = make(bridge.pycuda_allocator())
+    for cycle in make(pool.allocate), make():
+        cycle.itself = cycle, bridge.as_cupy(cycle)
+"""
+REVERSED = "of_cupy = z = d = y = x = c = b = a = stream = pool = None\n"  # the names' order
+STARTED = {
+    "bridge.autoinit": "import bridge.autoinit\nalive()",
+    "a primary_context": "with bridge.primary_context():\n    alive()",
 }
 
 
-@pytest.mark.parametrize("statements", AT_EXIT.values(), ids=AT_EXIT)
-@pytest.mark.parametrize("started", ["bridge.autoinit", "a primary_context"])
-def test_views_alive_at_exit(statements, started, python):
-    body = """
-        import sys, numpy as np, cupy, pycuda.driver as drv, bridge
-        from pycuda import gpuarray
-        from pycuda.tools import DeviceMemoryPool
-    """
-    if started == "bridge.autoinit":
-        body += f"""
-        import bridge.autoinit
-        pool, stream = DeviceMemoryPool(), drv.Stream()
-        {statements}
-    """
-    else:
-        body += f"""
-        with bridge.primary_context():
-            pool, stream = DeviceMemoryPool(), drv.Stream()
-            {statements}
-    """
-    done = python(body)
+@pytest.mark.parametrize("end", ["", "sys.exit(0)"], ids=["the end", "an exit"])
+@pytest.mark.parametrize("names", ["", REVERSED], ids=["in order", "reversed"])
+@pytest.mark.parametrize("started", STARTED.values(), ids=STARTED)
+def test_views_alive_at_exit(started, names, end, python):
+    done = python(f"{names}{AT_EXIT}    {end}\n{started}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-OF_A_THREAD = [
-    "a view of it",
-    "a view of PyCUDA's",
-    "one pool",
-    "a cycle",
-]
-
-
-@pytest.mark.parametrize("name", OF_A_THREAD)
-def test_views_alive_at_exit_of_a_context_that_another_thread_made(name, python):
+def test_views_alive_at_exit_of_a_context_that_another_thread_made(python):
     """There the main thread cannot free; plain arrays of PyCUDA's make PyCUDA warn."""
     done = python(
-        f"""
-        import threading, numpy as np, cupy, pycuda.driver as drv, bridge
-        from pycuda import gpuarray
-        from pycuda.tools import DeviceMemoryPool
-
-        def work():
-            global a, x, pool
-            with bridge.primary_context():
-                pool = DeviceMemoryPool()
-                {AT_EXIT[name]}
-                pool.allocate(1000)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        """
+        f"""{AT_EXIT}
+from sampling import on_a_thread
+def work():
+    global one, two, three, pool
+    with bridge.primary_context():
+        pool = DeviceMemoryPool()
+        one, two = bridge.as_cupy(make(pool.allocate)), bridge.as_cupy(make())
+        three, cycle = make(bridge.pycuda_allocator()), make(pool.allocate)
+        cycle.itself = cycle, bridge.as_cupy(cycle)
+        pool.allocate(1000)
+on_a_thread(work)
+"""
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -673,8 +591,9 @@ def test_a_forked_child_lets_go_of_nothing(python):
     """Nor may it: CUDA does not survive."""
     done = python(
         """
-        import os, threading, numpy as np, cupy, pycuda.driver as drv, bridge
+        import os, numpy as np, cupy, pycuda.driver as drv, bridge
         from pycuda import gpuarray
+        from sampling import on_a_thread
 
         def work():
             with bridge.primary_context():
@@ -684,9 +603,7 @@ def test_a_forked_child_lets_go_of_nothing(python):
                               bridge.as_pycuda(cupy.zeros(9), stream=stream)])
 
         views = []
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
+        on_a_thread(work)
         child = os.fork()
         if child == 0:
             views.clear()
@@ -701,7 +618,7 @@ def test_a_forked_child_lets_go_of_nothing(python):
 def test_letting_go_leaves_the_current_device_as_it_is(python):
     done = python(
         """
-        import threading, cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
+        import cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
         from pycuda import gpuarray
 
         stream = drv.Stream(1)
@@ -760,22 +677,6 @@ def test_work_on_a_view_is_seen_by_cupy_once_the_view_is_gone(latch, put):
     assert (copied.get() == 7).all()
 
 
-def test_a_slice_holds_the_release_back(latch, put):
-    stream = drv.Stream(1)
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        x = cupy.zeros(N, np.int32)
-        a = bridge.as_pycuda(x, stream=stream)
-        part = a[10:20]
-        pointer = x.data.ptr
-        del x, a
-        gc.collect()
-        assert pool.used_bytes() > 0
-        assert cupy.empty(N, np.int32).data.ptr != pointer
-        del part
-        assert pool.used_bytes() == 0
-
-
 @pytest.fixture(scope="module")
 def second_context():
     context = drv.Device(0).make_context()
@@ -827,9 +728,7 @@ def drop(request, second_context):
     """Clear a list of views in a place where the primary context may not be current."""
 
     def on_another_thread(views):
-        thread = threading.Thread(target=views.clear)
-        thread.start()
-        thread.join()
+        on_a_thread(views.clear)
 
     def under_another_context(views):
         second_context.push()
@@ -935,9 +834,7 @@ def recycle(request, monkeypatch):
         if request.param == "here":
             gc.collect()
         else:
-            thread = threading.Thread(target=gc.collect)
-            thread.start()
-            thread.join()
+            on_a_thread(gc.collect)
         return Recycled.saved.pop()
 
     gc.collect()
@@ -959,9 +856,7 @@ def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(make, r
     assert pool.active_blocks == 1
     arrays = [array]
     del array
-    thread = threading.Thread(target=arrays.clear)  # PyCUDA would warn, or abort
-    thread.start()
-    thread.join()
+    on_a_thread(arrays.clear)  # PyCUDA would warn, or abort
     assert pool.active_blocks == 0
 
 
