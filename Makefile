@@ -130,7 +130,7 @@ docs: $(tools)
 	rm -rf build/docs
 	$(bin)/sphinx-build $(sphinx) . build/docs
 	$(bin)/python tools/links.py build/docs
-	$(bin)/python -m pytest -q tests/test_links.py \
+	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest -q tests/test_links.py \
 		tests/test_package.py::test_examples_in_docstrings_run
 
 links: $(ready)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def links(package, monkeypatch):

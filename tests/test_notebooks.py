@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from conftest import ROOT, install
 
+pytestmark = pytest.mark.nightly
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # What a cell tagged `parameters` sets is set anew behind it where the host's driver is to run it.
 SMALL = {

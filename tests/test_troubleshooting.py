@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ON_GPU, ROOT, run_python
 
+pytestmark = pytest.mark.nightly
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 ENTRIES = {
     found["message"]: found["source"]
