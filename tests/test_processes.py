@@ -80,14 +80,12 @@ def fork(child):
     return process.exitcode
 """,
 }
-every_way = pytest.mark.parametrize("way", WAYS_TO_FORK.values(), ids=WAYS_TO_FORK)
 
 
-@every_way
-def test_a_child_forked_before_cuda_is_used_works(way, python):
+def test_a_child_forked_before_cuda_is_used_works(python):
     done = python(
         USE
-        + way
+        + WAYS_TO_FORK["multiprocessing"]
         + """
 def child():
     with bridge.primary_context():
@@ -158,14 +156,16 @@ def child():
 """
 
 
-@every_way
-@pytest.mark.parametrize("before", BEFORE_THE_FORK.values(), ids=BEFORE_THE_FORK)
+FORKS = [("bridge.autoinit", "multiprocessing"), *((name, "os.fork") for name in BEFORE_THE_FORK)]
+
+
+@pytest.mark.parametrize(("before", "way"), FORKS)
 def test_a_child_forked_after_cuda_was_used_gets_an_error_and_ends(before, way, python):
     done = python(
         USE
-        + before
+        + BEFORE_THE_FORK[before]
         + INHERIT
-        + way
+        + WAYS_TO_FORK[way]
         + """
 print(fork(child))
 with bridge.primary_context():  # the parent goes on
@@ -202,7 +202,7 @@ def test_pycuda_aborts_a_forked_child_that_runs_to_the_end_of_the_script(python)
     assert "The context stack was not empty" in done.stderr
 
 
-# ---- spawn, forkserver, executors, pytest-xdist --------------------------------------------------
+# ---- spawn, forkserver, executors ----------------------------------------------------------------
 
 
 IN_THE_PARENT = {
@@ -210,8 +210,6 @@ IN_THE_PARENT = {
     "primary_context": "left.enter_context(bridge.primary_context())",
     "nothing": "pass",
 }
-in_parents = pytest.mark.parametrize("parent", IN_THE_PARENT.values(), ids=IN_THE_PARENT)
-
 WORK = """
 import contextlib, multiprocessing, concurrent.futures
 
@@ -231,15 +229,16 @@ EXPECTED = [[2.0 * (i + j + 2) + 1 for j in range(4)] for i in range(6)]
 """
 
 
-@in_parents
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("method", "parent"), [("spawn", "bridge.autoinit"), ("forkserver", "primary_context")]
+)
 def test_processes_that_are_started_anew_work(method, parent, script):
     done = script(
         WORK
         + f"""
 if __name__ == "__main__":
     with contextlib.ExitStack() as left:
-        {parent}
+        {IN_THE_PARENT[parent]}
         here = work(0)  # the parent's CUDA is in use
         context = multiprocessing.get_context({method!r})
         receiver, sender = context.Pipe(duplex=False)
@@ -250,7 +249,7 @@ if __name__ == "__main__":
         process.join()
         assert process.exitcode == 0
         receiver.close()
-        with context.Pool(2) as pool:
+        with context.Pool(1) as pool:
             assert pool.map(work, range(6)) == EXPECTED
             assert pool.apply(main) == EXPECTED[0]  # autoinit in the child
             pool.close()
@@ -263,7 +262,7 @@ if __name__ == "__main__":
     ends(done)
 
 
-@in_parents
+@pytest.mark.parametrize("parent", IN_THE_PARENT.values(), ids=IN_THE_PARENT)
 def test_a_thread_pool_of_futures_works(parent, python):
     done = python(
         USE
@@ -289,28 +288,6 @@ pending = [executor.submit(work, i) for i in range(6)]
     ends(done)
 
 
-def test_tests_run_under_xdist(package, python, tmp_path):
-    package("xdist")
-    (tmp_path / "test_small.py").write_text(
-        install()
-        + USE
-        + f"""
-import pytest, bridge.autoinit
-
-@pytest.mark.parametrize("i", range(6))
-def test_use(i):
-    assert use() == {RESULT}
-
-def test_worker():
-    assert os.environ["PYTEST_XDIST_WORKER"] in ("gw0", "gw1")
-"""
-    )
-    arguments = ["-q", "-n", "2", "-p", "no:cacheprovider", "-W", "error"]
-    arguments += ["-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = python(f"import sys, pytest; sys.exit(pytest.main({arguments!r}))")
-    assert "7 passed" in ends(done)
-
-
 # ---- the end of an interpreter -------------------------------------------------------------------
 
 
@@ -322,28 +299,6 @@ def make():
     b = bridge.as_pycuda(y, stream=drv.Stream(1))
     return [a, x, y, b, bridge.as_cupy(gpuarray.to_gpu(np.arange(4), allocator=pool.allocate))]
 """
-
-
-@pytest.mark.parametrize("order", ["made", "made[::-1]"])
-@pytest.mark.parametrize("started", ["import bridge.autoinit", "left.__enter__()"])
-def test_views_of_both_sides_at_exit_in_both_orders(started, order, python):
-    """The names are let go of in the order in which they were given."""
-    done = python(
-        USE
-        + MAKE
-        + f"""
-left = bridge.primary_context()
-{started}
-pool = DeviceMemoryPool()
-made = make()
-one, two, three, four, five = {order}
-del made
-sys.kept = [bridge.as_pycuda(cupy.zeros(3)), bridge.as_cupy(gpuarray.to_gpu(np.arange(3)))]
-if drv.Context.get_current() is not None and "autoinit" not in {started!r}:
-    left.__exit__(None, None, None)
-"""
-    )
-    ends(done)
 
 
 AROUND = """
@@ -445,9 +400,13 @@ LEAVING = {
 }
 
 
-@pytest.mark.parametrize(("leave", "status"), LEAVING.values(), ids=LEAVING)
-@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
-def test_a_process_ends_inside_of_a_primary_context(started, leave, status, python):
+AUTOINIT, NOTHING = "import bridge.autoinit", "pass"
+ENDS = [*((way, NOTHING) for way in LEAVING), ("sys.exit", AUTOINIT), ("the end", AUTOINIT)]
+
+
+@pytest.mark.parametrize(("way", "started"), ENDS)
+def test_a_process_ends_inside_of_a_primary_context(started, way, python):
+    leave, status = LEAVING[way]
     done = python(
         USE
         + MAKE
@@ -469,13 +428,12 @@ with bridge.primary_context(), bridge.primary_context(0):
 
 
 UNHANDLED = {
-    "an exception": ("raise ValueError('mine')", 1, "ValueError: mine"),
-    "Ctrl-C": ("signal.raise_signal(signal.SIGINT)", -2, "KeyboardInterrupt"),
+    "an exception": (AUTOINIT, "raise ValueError('mine')", 1, "ValueError: mine"),
+    "Ctrl-C": (NOTHING, "signal.raise_signal(signal.SIGINT)", -2, "KeyboardInterrupt"),
 }
 
 
-@pytest.mark.parametrize(("fails", "status", "said"), UNHANDLED.values(), ids=UNHANDLED)
-@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
+@pytest.mark.parametrize(("started", "fails", "status", "said"), UNHANDLED.values(), ids=UNHANDLED)
 def test_what_nobody_handles_ends_a_process_as_python_does(started, fails, status, said, python):
     done = python(
         USE
