@@ -1,7 +1,8 @@
 """The errors that users are promised: what they say, and that nothing has changed after them.
 
 Each message names the function and the argument, says what came and what is accepted, and what
-to do where there is something to do.  The tables hold a telling phrase of each.
+to do where there is something to do.  The tables hold a telling phrase of each.  `test_interface`
+has the array interfaces that are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, run_python
 from pycuda import gpuarray
-from pycuda.tools import DeviceMemoryPool, PageLockedMemoryPool  # noqa: F401
+from pycuda.tools import DeviceMemoryPool
 
 import bridge
 import bridge.__main__
@@ -176,13 +177,6 @@ def of_dtype(dtype):
     return array
 
 
-def freed():
-    exporter, block = Interface(), drv.mem_alloc(4 * N)
-    exporter.__cuda_array_interface__["data"] = int(block), False
-    block.free()  # nothing is allocated from here on
-    return exporter
-
-
 KINDS = {"LogicError": drv.LogicError, "CompileError": drv.CompileError}
 KINDS |= {kind.__name__: kind for kind in (bridge.ContextError, OutOfMemoryError)}
 
@@ -200,16 +194,12 @@ as_cupy("array")
     TypeError: as_cupy: argument is 'array'; a GPUArray, a cupy.ndarray or an object with
 as_cupy("x" * 10_000)
     TypeError: xxx... (a str); a GPUArray
-as_cupy(None)
-    TypeError: as_cupy: argument is None; a GPUArray, a cupy.ndarray or an object with
 as_cupy(gpuarray.GPUArray)
     TypeError: as_cupy: argument is the class pycuda.gpuarray.GPUArray
 as_cupy(x.data)
     TypeError: a cupy.cuda.memory.MemoryPointer; memory tells neither shape nor dtype: give both
 as_cupy(np.zeros(3))
     TypeError: as_cupy: argument is a host numpy.ndarray; move it to the device first
-as_cupy(4096)
-    TypeError: as_cupy: argument is 4096; memory tells neither shape nor dtype: give both
 as_cupy(x.data, shape=N)
     TypeError: neither shape nor dtype
 as_cupy(x.data, shape=N, dtype=object)
@@ -242,8 +232,6 @@ as_cupy(4096, shape=N, dtype="f4")
     ValueError: as_cupy: the memory has the pointer 0x1000, which is unknown to CUDA
 as_cupy(a, shape=N, dtype="f4")
     TypeError: a pycuda.gpuarray.GPUArray; shape, dtype and the like are for bare memory
-as_cupy([1, 2])
-    TypeError: as_cupy: argument is a host list; move it to the device first, e.g. cupy.asarray(a)
 as_cupy(of_dtype(">f4"))
     TypeError: is not in native byte order; convert it on the host first, e.g. a.astype('<f4')
 as_cupy(of_dtype("M8[s]"))
@@ -254,40 +242,16 @@ as_cupy(a, stream=7)
     TypeError: an object whose __cuda_stream__() returns (0, handle) is accepted; in conversions, -1
 as_cupy(a, stream=True)
     TypeError: as_cupy: stream is True; None, a pycuda.driver.Stream, a cupy.cuda.Stream
-as_cupy(a, stream=drv.Stream)
-    TypeError: as_cupy: stream is the class pycuda._driver.Stream
-as_cupy(x, stream=drv.Event())
-    TypeError: as_cupy: stream is a pycuda._driver.Event; None, a pycuda.driver.Stream
 as_cupy(a, stream=Stream((1, 5)))
     TypeError: is a test_errors.Stream whose __cuda_stream__() returns (1, 5); None, a pycuda.driver
 as_cupy(SimpleNamespace(__cuda_array_interface__=[1]))
     TypeError: as_cupy: the argument's __cuda_array_interface__ is a list; a dict is accepted
-as_cupy(Interface(typestr=...))
-    ValueError: __cuda_array_interface__ has no 'typestr' entry, which CAI requires
 as_cupy(Interface(version=9))
     ValueError: __cuda_array_interface__ has version 9; an int from 0 to 3 is accepted
 as_cupy(Interface(mask=x))
     BufferError: has a mask; neither library has masked arrays: hand over the data without it
-as_cupy(Interface(data=(x.data.ptr, True)))
-    BufferError: is marked read-only; neither library can keep it from being written to
 as_cupy(Interface(shape=[N]))
     TypeError: has shape [8]; a tuple of ints from 0 to 2**63 - 1 is accepted
-as_cupy(Interface(shape=(-N,)))
-    ValueError: has shape (-8,); a tuple of ints from 0 to 2**63 - 1 is accepted
-as_cupy(Interface(strides=[4]))
-    TypeError: has strides [4]; None, or a tuple of ints (bytes) of 64 bits
-as_cupy(Interface(strides=(4, 4)))
-    ValueError: has strides (4, 4); None, or a tuple of ints (bytes) of 64 bits, one for each axis
-as_cupy(Interface(typestr="<q9"))
-    ValueError: has typestr '<q9', descr None:
-as_cupy(Interface(typestr=np.dtype("f4")))
-    TypeError: has typestr dtype('float32'); a str that numpy.dtype accepts, e.g. '<f4', is accepted
-as_cupy(Interface(data=None))
-    TypeError: has data None; a tuple (pointer, read-only), the pointer an address of 63 bits
-as_cupy(Interface(data=(0, False)))
-    ValueError: has data (0, False); a tuple (pointer, read-only), the pointer an address
-as_cupy(freed())
-    ValueError: which is unknown to CUDA; device memory that has not been freed is accepted
 as_cupy(Interface(stream=0))
     ValueError: has stream 0; None (no ordering needed), 1 (the legacy default stream), 2 (the
 as_cupy(DLPack((1, 0)))
@@ -296,8 +260,6 @@ as_cupy(DLPack((10, 0)))
     TypeError: is on DLPack device type 10; CUDA (2) and CUDA managed memory (13) are accepted
 as_pycuda(None)
     TypeError: an object with __cuda_array_interface__ or __dlpack__ is accepted
-as_pycuda(np.zeros(3))
-    TypeError: as_pycuda: argument is a host numpy.ndarray; move it to the device first
 as_pycuda(repeated)
     ValueError: as_pycuda: the array repeats elements (shape (8,), strides (0,))
 as_pycuda(Interface(strides=(0,)))
@@ -312,8 +274,6 @@ wait_stream(-1, None)
     TypeError: wait_stream: waiter is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 wait_stream(None, -1)
     TypeError: wait_stream: awaited is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
-wait_stream(stream, 5)
-    TypeError: wait_stream: awaited is 5; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 wait_stream(Stream((0, -5)), None)
     TypeError: waiter is a test_errors.Stream whose __cuda_stream__() returns (0, -5)
 wait_stream(None, Stream((0, 1 << 64)))
@@ -322,20 +282,12 @@ wait_stream(stream)
     TypeError: wait_stream() takes exactly 2 positional arguments (1 given)
 as_cupy_stream(-1)
     TypeError: as_cupy_stream: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
-as_cupy_stream(0.0)
-    TypeError: as_cupy_stream: stream is 0.0; None, a pycuda.driver.Stream
-as_cupy_stream(cupy.cuda.Stream)
-    TypeError: as_cupy_stream: stream is the class cupy.cuda.stream.Stream
 as_cupy_stream(x)
     TypeError: a cupy.cuda.Stream or an object whose __cuda_stream__() returns (0, handle)
-as_cupy_stream(Stream("00"))
-    TypeError: as_cupy_stream: stream is a test_errors.Stream whose __cuda_stream__() returns '00'
 
 # Contexts.
 primary_context("0")
     TypeError: device is '0'; an int, a cupy.cuda.Device, a pycuda.driver.Device or None is accepted
-primary_context(0.0)
-    TypeError: primary_context: device is 0.0; an int, a cupy.cuda.Device
 primary_context(True)
     TypeError: primary_context: device is True; an int, a cupy.cuda.Device
 primary_context(np.zeros(2, int))
@@ -344,8 +296,6 @@ primary_context(lambda: None)
     TypeError: as a decorator, write @bridge.primary_context()
 primary_context(99).__enter__()
     ValueError: primary_context: there is no device 99; this process sees
-primary_context(-1).__enter__()
-    ValueError: primary_context: there is no device -1; this process sees
 primary_context(cupy.cuda.Device(99)).__enter__()
     ValueError: primary_context: there is no device 99; this process sees
 primary_context().__exit__(None, None, None)
@@ -374,14 +324,8 @@ pycuda_allocator("pool")
     TypeError: pycuda_allocator: pool is 'pool'; a cupy.cuda.MemoryPool, a MemoryAsyncPool or
 pycuda_allocator(cupy.cuda.MemoryPool)
     TypeError: pycuda_allocator: pool is the class cupy.cuda.memory.MemoryPool
-pycuda_allocator(PageLockedMemoryPool())
-    TypeError: pycuda_allocator: pool is a pycuda._driver.PageLockedMemoryPool
-pycuda_allocator(pool)
-    TypeError: pycuda_allocator: pool is a pycuda._driver.DeviceMemoryPool
 pycuda_allocator()(None)
     TypeError: pycuda_allocator: size is None; a number of bytes is accepted, an int
-pycuda_allocator()(1.5)
-    TypeError: pycuda_allocator: size is 1.5; a number of bytes is accepted, an int
 pycuda_allocator()(True)
     TypeError: pycuda_allocator: size is True; a number of bytes is accepted, an int
 pycuda_allocator()(np.zeros(2, int))
@@ -398,8 +342,6 @@ gpuarray.empty(1 << 50, np.uint8, allocator=pycuda_allocator())
 # Modules and functions.
 SourceModule(None)
     TypeError: SourceModule: source is None; CUDA C in a str is accepted
-SourceModule(b"__global__ void f() {}")
-    TypeError: SourceModule: source is b'__global__ void f() {}'; CUDA C in a str is accepted
 SourceModule(Path("kernels.cu"))
     TypeError: in a str is accepted; give the file's text, e.g. path.read_text()
 SourceModule("__global__ void f() { nonsense; }")
@@ -410,8 +352,6 @@ SourceModule(SOURCE, nvcc="/nowhere/nvcc", backend="nvcc")
     FileNotFoundError: nvcc is '/nowhere/nvcc', which cannot be run
 SourceModule(SOURCE, options="-O3 -G")
     TypeError: SourceModule: options is '-O3 -G'; a list of str, e.g. ['-lineinfo'], is accepted
-SourceModule(SOURCE, options=3)
-    TypeError: SourceModule: options is 3; a list of str, e.g. ['-lineinfo'], is accepted
 SourceModule(SOURCE, options=["-O", 3])
     TypeError: options[1] is 3; a list of str, e.g. ['-lineinfo'], is accepted
 SourceModule(SOURCE, options=["-rdc=true"])
@@ -422,24 +362,16 @@ SourceModule(SOURCE, options=["-arch=sm_80", "-arch=sm_90"])
     ValueError: NVRTC compiles for one architecture: name one, or none for the current device's
 SourceModule(SOURCE, arch=90)
     TypeError: SourceModule: arch is 90; a str such as 'sm_90', or None for the current device's
-SourceModule(SOURCE, code=90)
-    TypeError: SourceModule: code is 90; a str such as 'sm_90', or None for the current device's
 SourceModule(SOURCE, include_dirs="include")
     TypeError: SourceModule: include_dirs is 'include'; a list of str, e.g. ['include'], is accepted
-SourceModule(SOURCE, include_dirs=Path("include"))
-    TypeError: Path; a list of str, e.g. ['include'], is accepted
 SourceModule(SOURCE, cache_dir=True)
     TypeError: a folder's path, None for CuPy's cache or False for none is accepted
 module.get_function("fil")
     LogicError: there is no kernel 'fil' in the module (
 module.get_function(None)
     TypeError: SourceModule.get_function: name is None; the kernel's name, a str, is accepted
-module.get_function(b"fill")
-    TypeError: SourceModule.get_function: name is b'fill'; the kernel's name, a str, is accepted
 module.get_global("weight")
     LogicError: SourceModule.get_global: there is no variable 'weight' in the module
-module.get_global(3)
-    TypeError: SourceModule.get_global: name is 3; the variable's name, a str, is accepted
 module.get_texref("image")
     NotImplementedError: SourceModule: 'image': texture and surface references were removed in
 module.get_surfref("image")
@@ -472,8 +404,6 @@ f(without_memory(), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) has no memory
 f(4096, n, v, block=32)
     TypeError: but the kernel takes a pointer; a device array is accepted, or an address as numpy.
-f(1.5, n, v, block=32)
-    TypeError: is 1.5, but the kernel takes a pointer; a device array is accepted
 f(object(), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a object; a GPUArray, a cupy.ndarray
 f(Interface(data=(x.data.ptr, True)), n, v, block=32)
@@ -494,14 +424,8 @@ f(Interface(typestr="<f8", shape=(4,)), 1, 1, block=32)
     TypeError: is an array of float64, but the kernel takes float32
 f(as_pycuda(cupy.zeros(N)), 1, 1, block=32)
     TypeError: is an array of float64, but the kernel takes float32
-f(x.astype("q"), 1, 1, block=32)
-    TypeError: is an array of int64, but the kernel takes float32
-f(x, np.float32(3), 1, block=32)
-    TypeError: but the kernel takes int32 by value; pass numpy.int32(...)
 f(x, 1j, 1, block=32)
     TypeError: is 1j, but the kernel takes int32
-f(x, "x", 1, block=32)
-    TypeError: is 'x', but the kernel takes int32
 f(x, None, 1, block=32)
     TypeError: is None, but the kernel takes int32
 f(np.int32(5), 1, 1, block=32)
@@ -524,10 +448,6 @@ f(x, n, v, block=(32, 0, 1))
     ValueError: fill: block is (32, 0, 1); each extent is 1 or more
 f(x, n, v, block=(N / 2, 1, 1))
     TypeError: fill: block is (4.0, 1, 1); an int or 1 to 3 of them (a tuple or list) are accepted
-f(x, n, v, block=True)
-    TypeError: fill: block is True; an int or 1 to 3 of them (a tuple or list) are accepted
-f(x, n, v, block=np.array([32, 1, 1]))
-    TypeError: fill: block is a numpy.ndarray; an int or 1 to 3 of them
 f(x, n, v, block=(1, 1, 1, 1))
     TypeError: fill: block is (1, 1, 1, 1); an int or 1 to 3 of them
 f(x, n, v, block=(64, 64, 1))
@@ -538,12 +458,8 @@ f(x, n, v, block=32, grid=(1, 1 << 20))
     LogicError: block is (32, 1, 1); this device allows up to (2147483647, 65535, 65535) and (1024
 f(x, n, v, block=32, grid=(1 << 40, 1))
     LogicError: fill: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device allows up to
-f(x, n, v, block=32, grid=None)
-    TypeError: fill: grid is None; an int or 1 to 3 of them (a tuple or list) are accepted
 f(x, n, v, block=32, shared=0.5)
     TypeError: fill: shared is 0.5; bytes, an int of 0 or more
-f(x, n, v, block=32, shared=True)
-    TypeError: fill: shared is True; bytes, an int of 0 or more
 f(x, n, v, block=32, shared=-1)
     ValueError: fill: shared is -1; bytes, an int of 0 or more
 f(x, n, v, block=32, shared=1 << 20)
@@ -554,10 +470,6 @@ f(x, n, v, block=(1, 1, 65))
     LogicError: block is (1, 1, 65); this device
 f(x, n, v, block=32, grid=(-1, 1, 1))
     ValueError: fill: grid is (-1, 1, 1); each extent is 1 or more
-f(x, n, v, block=32, shared=None)
-    TypeError: fill: shared is None; bytes, an int of 0 or more
-f(x, n, v, block=32, stream=7)
-    TypeError: fill: stream is 7; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, stream=-1)
     TypeError: fill: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, texrefs=[object()])
@@ -580,8 +492,6 @@ prepared.prepared_call(1, 32, x, 8)
     TypeError: fill: 2 arguments for 3 parameters: fill(float *x, int n, float v)
 prepared.prepared_call(1, 32, x, [1], 1.0)
     TypeError: fill: argument 1 (`int n`) is [1], but the kernel takes int32 by value
-prepared.prepared_call(1, 32, x, np.zeros(3), 1.0)
-    TypeError: fill: argument 1 (`int n`) is a numpy.ndarray, but the kernel takes int32 by value
 prepared.prepared_call(1, 32, x, x, 1.0)
     TypeError: fill: argument 1 (`int n`) is a cupy.ndarray, but the kernel takes int32 by value
 prepared.prepared_call(1, 32, x, 1 << 40, 1.0)
@@ -590,20 +500,14 @@ prepared.prepared_call(1, 32, np.zeros(N, np.float32), 8, 1.0)
     TypeError: fill: argument 0 (`float *x`) is a host numpy.ndarray; move it to the device first
 prepared.prepared_call(1, 32, cupy.zeros(N), 8, 1.0)
     TypeError: fill: argument 0 (`float *x`) is an array of float64, but the kernel takes float32
-prepared.prepared_call(1, 32, x, 8, 1.0, 3)
-    TypeError: fill: 4 arguments for 3 parameters: fill(float *x, int n, float v)
 prepared.prepared_call(1, 32, x, 1.5, 1.0)
     TypeError: fill: argument 1 (`int n`) is 1.5, but the kernel takes int32 by value; pass an int
 prepared.prepared_call(1, 32, cupy.zeros((N, 2), "f")[:, 0], 8, 1.0)
     ValueError: is not contiguous
-prepared.prepared_async_call(1, 32, stream, x, 1.5, 1.0)
-    TypeError: fill: argument 1 (`int n`) is 1.5, but the kernel takes int32 by value; pass an int
 prepared.prepared_async_call(1, 32, stream, cupy.zeros(N), 8, 1.0)
     TypeError: is an array of float64, but the kernel takes float32
 prepared.prepared_call(1.0, 32, x, 8, 1.0)
     TypeError: fill: grid is 1.0; an int or 1 to 3 of them (a tuple or list) are accepted
-prepared.prepared_call(1, 32, x, 8, 1.0, shared_size=0.5)
-    TypeError: fill: shared is 0.5; bytes, an int of 0 or more
 prepared.prepared_async_call(1, 32, x, 8, 1.0)
     TypeError: fill: stream is a cupy.ndarray; None, a pycuda.driver.Stream
 prepared.prepared_timed_call(0, 32, x, 8, 1.0)
@@ -612,8 +516,6 @@ prepared.prepared_timed_call(0, 32, x, 8, 1.0)
 # launch, wrap_pycuda and the rest.
 launch("fill", x, grid=1, block=32)
     TypeError: a pycuda.driver.Function is accepted, e.g. from SourceModule(...).get_function(name)
-launch(module, x, grid=1, block=32)
-    TypeError: SourceModule; a pycuda.driver.Function is accepted
 launch(plain, np.zeros(3), n, v, grid=1, block=32)
     TypeError: launch: argument 0 is a host numpy.ndarray; move it to the device first
 launch(plain, x, 8, v, grid=1, block=32)
@@ -624,12 +526,8 @@ launch(plain, x, n, np.longdouble(1), grid=1, block=32)
     TypeError: no type of CUDA C; bool, integers, float16/32/64 and complex64/128 are accepted
 launch(plain, strided, n, v, grid=1, block=32)
     ValueError: launch: argument 0 is not contiguous (shape (8,), strides (8,))
-launch(plain, without_memory(), n, v, grid=1, block=32)
-    ValueError: launch: argument 0 has no memory: its gpudata is None, its shape (8,)
 launch(plain, Interface(mask=x), n, v, grid=1, block=32)
     BufferError: launch: argument 0: the argument's __cuda_array_interface__ has a mask
-launch(plain, x, n, v, grid=(True, 1), block=32)
-    TypeError: launch: grid is (True, 1); an int or 1 to 3 of them (a tuple or list) are accepted
 launch(plain, x, n, v, grid=N / 4, block=32)
     TypeError: launch: grid is 2.0; an int or 1 to 3 of them (a tuple or list) are accepted
 launch(plain, x, n, v, grid=1 << 40, block=32)
@@ -638,10 +536,6 @@ launch(plain, x, n, v, grid=1, block=0)
     ValueError: launch: block is 0; each extent is 1 or more
 launch(plain, x, n, v, block=32)
     TypeError: launch() needs keyword-only argument grid
-launch(plain, x, n, v, grid=1, block=32, shared=None)
-    TypeError: launch: shared is None; bytes, an int of 0 or more
-launch(plain, x, n, v, grid=1, block=32, shared=0.5)
-    TypeError: launch: shared is 0.5; bytes, an int of 0 or more
 launch(plain, x, n, v, grid=1, block=32, shared=-1)
     ValueError: launch: shared is -1; bytes, an int of 0 or more
 launch(plain, x, n, v, grid=1, block=32, shared=1 << 70)
@@ -650,16 +544,12 @@ launch(plain, x, n, v, grid=1, block=32, stream=-1)
     TypeError: launch: stream is -1, but PyCUDA can launch on its own streams only
 launch(plain, x, n, v, grid=1, block=32, stream=cupy.cuda.Stream.null)
     TypeError: launch on its own streams only: give a pycuda.driver.Stream, or none
-wrap_pycuda(None)
-    TypeError: a callable is accepted: wrap the function, then call it with the arrays
 wrap_pycuda(x)
     TypeError: wrap_pycuda: func is a cupy.ndarray; a callable is accepted
 wrap_pycuda(lambda array: array)(repeated)
     ValueError: as_pycuda: the array repeats elements (shape (8,), strides (0,))
 show_memory(pool)
     TypeError: show_memory() takes 0 positional arguments but 1 was given
-show_config("all")
-    TypeError: show_config() takes 0 positional arguments but 1 was given
 bridge.as_numpy
     AttributeError: module 'bridge' has no attribute 'as_numpy'
 """
