@@ -26,24 +26,32 @@ def use():
 """
 
 CUPY = "import cupy; cupy.zeros(3)"
-RIGHT = {
-    "bridge.autoinit": "import bridge.autoinit",
-    "pycuda.autoprimaryctx": "import pycuda.autoprimaryctx",
-    "bridge.autoinit, then pycuda.autoinit": "import bridge.autoinit\nimport pycuda.autoinit",
-    "bridge.autoinit, then autoprimaryctx": "import bridge.autoinit\nimport pycuda.autoprimaryctx",
-    "autoprimaryctx, then bridge.autoinit": "import pycuda.autoprimaryctx\nimport bridge.autoinit",
-}
-ENDINGS = {"normal exit": ("", 0), "sys.exit": ("import sys; sys.exit(3)", 3)}
+FOUR = "cupy", "pycuda.autoinit", "pycuda.autoprimaryctx", "bridge.autoinit"
+# Of each three of them, every order is in one of these.
+FEW = [(0, 1, 2, 3), (0, 3, 2, 1), (1, 3, 0, 2), (2, 1, 0, 3), (2, 3, 0, 1), (3, 1, 2, 0)]
 
 
 @pytest.mark.starts
-@pytest.mark.parametrize("cupy_first", [True, False], ids=["CuPy first", "CuPy last"])
-@pytest.mark.parametrize("setup", RIGHT.values(), ids=RIGHT)
-@pytest.mark.parametrize(("ending", "status"), ENDINGS.values(), ids=ENDINGS)
-def test_the_primary_context_is_shared(python, setup, cupy_first, ending, status):
-    order = [CUPY, setup] if cupy_first else [setup, CUPY]
-    done = python("\n".join([*order, USE, "use()", ending]))
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(order, marks=() if order in FEW or len(order) < 3 else pytest.mark.nightly)
+        for order in [*itertools.permutations(range(4)), (2,), (3,), (0, 2), (0, 3)]
+    ],
+    ids=lambda order: ", ".join(FOUR[index] for index in order),
+)
+def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
+    lines = [*(f"import {FOUR[index]}" for index in order), *USE.splitlines(), "use()"]
+    status = 3 * (order[-1] == 0)  # or the normal exit
+    done = python(
+        "import bridge, sys\ntry:\n    "
+        + "\n    ".join(lines)
+        + "\nexcept bridge.ContextError as error:\n    print(error)\n"
+        + f"if {status}: sys.exit({status})"
+    )
     assert (done.returncode, done.stderr) == (status, "")
+    autoinit = [index for index in order if index in (1, 3)]
+    assert ("ran before" in done.stdout) == (autoinit == [1, 3])
 
 
 @pytest.mark.starts
@@ -80,33 +88,16 @@ def test_modules_that_import_pycuda_autoinit_later_get_the_shared_context(python
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("main", ["import bridge.autoinit", ""], ids=["autoinit", "no context"])
-def test_worker_threads_work_under_primary_context(main, python):
-    done = python(
-        f"""{main}
-{USE}
-import concurrent.futures
-
-def work(_):
-    with bridge.primary_context():
-        use()
-
-with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    list(pool.map(work, range(4)))
-"""
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_an_array_allocated_on_one_thread_is_freed_on_another(python):
     """PyCUDA frees only under the Context object it allocated under: there is one per device."""
     script = """
-    import threading, bridge.autoinit
+    import bridge.autoinit
+    from sampling import on_a_thread
     box = [gpuarray.to_gpu(np.arange(4.0))]
     def drop():
         with bridge.primary_context():
             box.clear()
-    thread = threading.Thread(target=drop); thread.start(); thread.join()
+    on_a_thread(drop)
     """
     done = python(USE + textwrap.dedent(script))
     assert (done.returncode, done.stderr) == (0, "")
@@ -195,31 +186,59 @@ def test_a_context_that_is_current_already_is_not_pushed_again(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("before", [0, 1])
-@pytest.mark.parametrize("entered", [0, 1])
-def test_a_device_that_is_used_within_is_left(before, entered, python):
+def test_a_device_that_is_used_within_is_left(python):
     """Also where the context that is entered was current already."""
     done = python(
-        f"""
-        import bridge, bridge.autoinit, cupy, pycuda.driver as drv
+        """
+        import bridge, bridge.autoinit, cupy, itertools, pycuda.driver as drv
 
-        def devices():
-            return drv.Context.get_device() == drv.Device({before}), cupy.cuda.runtime.getDevice()
-
-        with bridge.primary_context({before}):
-            with bridge.primary_context({entered}):
-                cupy.cuda.Device(1 - {entered}).use()
-            print(*devices())
-            try:
-                with bridge.primary_context({entered}):
-                    cupy.cuda.Device(1 - {entered}).use()
-                    raise KeyError
-            except KeyError:
-                print(*devices())
+        for before, entered in itertools.product((0, 1), (0, 1)):
+            here = drv.Device(before), before
+            with bridge.primary_context(before):
+                with bridge.primary_context(entered):
+                    cupy.cuda.Device(1 - entered).use()
+                assert (drv.Context.get_device(), cupy.cuda.runtime.getDevice()) == here
+                try:
+                    with bridge.primary_context(entered):
+                        cupy.cuda.Device(1 - entered).use()
+                        raise KeyError
+                except KeyError:
+                    assert (drv.Context.get_device(), cupy.cuda.runtime.getDevice()) == here
         """,
         devices=2,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"True {before}\n" * 2, "")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.alone
+def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python):
+    done = python(
+        """
+        import numpy as np, bridge, pycuda.driver as drv
+        from pycuda import gpuarray
+        from pycuda.tools import DeviceMemoryPool
+        from sampling import on_a_thread
+
+        @bridge.primary_context()
+        def make():
+            pool = DeviceMemoryPool() if pooled else None
+            allocator = pool.allocate if pooled else drv.mem_alloc
+            return result(gpuarray.to_gpu(np.ones(1 << 20), allocator=allocator))
+
+        @bridge.primary_context()
+        def free():
+            return drv.mem_get_info()[0]
+
+        before, held = free(), []
+        for pooled in (False, True):
+            for result in (lambda a: a, lambda a: a[1:], lambda a: (a, 1), lambda a: [a],
+                           lambda a: {"a": a}):
+                on_a_thread(lambda: held.append(make()))
+                on_a_thread(held.clear)
+                assert before - free() < 1 << 20
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -262,41 +281,6 @@ def test_leaving_another_context_than_was_entered_is_refused(start, within, afte
     assert "is not the one that was entered last on this thread" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "allocator", ["drv.mem_alloc", "DeviceMemoryPool().allocate"], ids=["mem_alloc", "pool"]
-)
-@pytest.mark.parametrize("result", ["a", "a[1:]", "(a, 1)", "[a]", "{'a': a}"])
-@pytest.mark.alone
-def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python, result, allocator):
-    done = python(
-        f"""
-        import threading, numpy as np, bridge, pycuda.driver as drv
-        from pycuda import gpuarray
-        from pycuda.tools import DeviceMemoryPool
-
-        @bridge.primary_context()
-        def make():
-            a = gpuarray.to_gpu(np.ones(1 << 20), allocator={allocator})
-            return {result}
-
-        @bridge.primary_context()
-        def free():
-            return drv.mem_get_info()[0]
-
-        before, held = free(), []
-        for _ in range(2):
-            thread = threading.Thread(target=lambda: held.append(make()))
-            thread.start()
-            thread.join()
-            thread = threading.Thread(target=held.clear)
-            thread.start()
-            thread.join()
-        print(before - free() < 1 << 20)
-        """
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
-
-
 @pytest.mark.parametrize("kind", [int, cupy.cuda.Device, drv.Device])
 def test_primary_context_takes_any_kind_of_device(kind):
     with bridge.primary_context(kind(0)) as context:
@@ -329,87 +313,75 @@ def test_the_device_is_taken_from_the_pointer(python):
     assert out == "1 1\n"
 
 
-@pytest.mark.parametrize("call", ["bridge.as_cupy(a)", "bridge.wrap_pycuda(lambda: a)()"])
-def test_a_view_of_an_array_on_another_device_is_refused(python, call):
+def test_an_array_of_another_device_is_refused(python):
+    """New or converted before, from either device; also by its DLPack device."""
     out = two_devices(
         python,
-        f"""
-        with bridge.primary_context(1):
-            a = bridge.as_pycuda(cupy.zeros(4))
-        try:
-            {call}
-        except bridge.ContextError as error:
-            print(error)
-        with bridge.primary_context(1):
-            del a
+        """
+        import itertools
+
+        class Exporter:
+            def __init__(self, device):
+                self.device = device
+            __dlpack_device__ = lambda self: (2, self.device)
+            __dlpack__ = lambda self, **_: None
+
+        for device, again in itertools.product((0, 1), (False, True)):
+            for convert in (bridge.as_cupy, bridge.as_pycuda):
+                with bridge.primary_context(device):
+                    arrays = [gpuarray.to_gpu(np.arange(4.0)), cupy.arange(4), Exporter(device)]
+                    arrays.append(bridge.as_pycuda(cupy.zeros(4)))
+                    if again:
+                        [convert(array) for array in arrays if not isinstance(array, Exporter)]
+                with bridge.primary_context(1 - device):
+                    for array in arrays:
+                        for call in convert, bridge.wrap_pycuda(lambda _: array):
+                            if call is convert or not isinstance(array, Exporter):
+                                try:
+                                    call(array)
+                                except bridge.ContextError as error:
+                                    print(device, error)
+                with bridge.primary_context(device):
+                    del arrays, array
         """,
     )
-    assert "is on device 1, but device 0 is current" in out
+    lines = [line for line in out.splitlines() if " is on device " in line]
+    assert len(lines) == 8 * 7
+    for line in lines:
+        device = int(line[0])
+        assert f"is on device {device}, but device {1 - device} is current" in line
+        assert f"`with bridge.primary_context({device}):`" in line
 
 
-@pytest.mark.parametrize("device", [0, 1])
-@pytest.mark.parametrize("converted", [False, True], ids=["new", "converted before"])
-@pytest.mark.parametrize("array", ["a", "x"])
-@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-def test_an_array_of_another_device_is_refused(python, convert, array, converted, device):
+def test_an_array_that_is_refused_orders_nothing(python):
     out = two_devices(
         python,
-        f"""
-        with bridge.primary_context({device}):
-            a = gpuarray.to_gpu(np.arange(4.0))
-            x = cupy.arange(4)
-            if {converted}:
-                bridge.{convert}({array})
-        with bridge.primary_context({1 - device}):
-            try:
-                bridge.{convert}({array})
-            except bridge.ContextError as error:
-                print(error)
-        with bridge.primary_context({device}):
-            del a
-        """,
-    )
-    assert f"is on device {device}, but device {1 - device} is current" in out
-    assert f"`with bridge.primary_context({device}):`" in out
-
-
-@pytest.mark.parametrize(
-    "array", ["gpuarray.zeros(4, np.float32)", "bridge.as_pycuda(cupy.zeros(4))"]
-)
-@pytest.mark.parametrize("converted", [False, True], ids=["new", "converted before"])
-def test_an_array_that_is_refused_orders_nothing(python, array, converted):
-    out = two_devices(
-        python,
-        f"""
-        with bridge.primary_context(1):
-            a = {array}
-            if {converted}:
-                bridge.as_cupy(a)
+        """
         here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        with bridge.primary_context(1):
+            arrays = [make() for make in 2 * [lambda: gpuarray.zeros(4, np.float32),
+                                              lambda: bridge.as_pycuda(cupy.zeros(4))]]
+            [bridge.as_cupy(array) for array in arrays[2:]]
         there.begin_capture()
-        try:
-            with here:
-                bridge.as_cupy(a, stream=there)
-        except bridge.ContextError as error:
-            print(error)
-        print(here.is_capturing())
+        for array in arrays:
+            try:
+                with here:
+                    bridge.as_cupy(array, stream=there)
+            except bridge.ContextError as error:
+                print("as_cupy: the array is on device 1, but device 0 is current" in str(error))
+            assert not here.is_capturing()
         there.end_capture()
         with bridge.primary_context(1):
-            del a
+            del arrays, array
         """,
     )
-    assert out.startswith("as_cupy: the array is on device 1, but device 0 is current")
-    assert out.endswith("\nFalse\n")
+    assert out == "True\n" * 4
 
 
-@pytest.mark.parametrize(
-    ("gpudata", "move"),
-    [("here", "a.gpudata = there"), ("Holder(here)", "a.gpudata.memory = there")],
-)
-def test_memory_that_has_moved_to_another_device_is_refused(python, gpudata, move):
+def test_memory_that_has_moved_to_another_device_is_refused(python):
     out = two_devices(
         python,
-        f"""
+        """
         import pycuda.driver as drv
 
         class Holder(drv.PointerHolderBase):
@@ -423,70 +395,22 @@ def test_memory_that_has_moved_to_another_device_is_refused(python, gpudata, mov
         here = drv.mem_alloc(16)
         with bridge.primary_context(1):
             there = drv.mem_alloc(16)
-        a = gpuarray.GPUArray(4, np.float32, gpudata={gpudata})
-        bridge.as_cupy(a)
-        {move}
-        try:
+        for gpudata in here, Holder(here):
+            a = gpuarray.GPUArray(4, np.float32, gpudata=gpudata)
             bridge.as_cupy(a)
-        except bridge.ContextError as error:
-            print(error)
+            if gpudata is here:
+                a.gpudata = there
+            else:
+                gpudata.memory = there
+            try:
+                bridge.as_cupy(a)
+            except bridge.ContextError as error:
+                print("is on device 1, but device 0 is current" in str(error))
         with bridge.primary_context(1):
             del a, there
         """,
     )
-    assert "is on device 1, but device 0 is current" in out
-
-
-@pytest.mark.parametrize("device", [0, 1])
-@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-def test_a_dlpack_export_of_another_device_is_refused(python, convert, device):
-    out = two_devices(
-        python,
-        f"""
-        class Exporter:
-            __dlpack_device__ = lambda self: (2, {device})
-            __dlpack__ = lambda self, **_: None
-        with bridge.primary_context({1 - device}):
-            try:
-                bridge.{convert}(Exporter())
-            except bridge.ContextError as error:
-                print(error)
-        """,
-    )
-    assert f"is on device {device}, but device {1 - device} is current" in out
-
-
-def test_cupy_on_another_device_than_pycuda_is_refused(python):
-    out = two_devices(
-        python,
-        """
-        a = gpuarray.to_gpu(np.arange(4.0))
-        with cupy.cuda.Device(1):
-            cupy.zeros(3)
-            try:
-                bridge.as_cupy(a)
-            except bridge.ContextError as error:
-                print(error)
-        print(bridge.as_cupy(a).device.id)
-        """,
-    )
-    assert "PyCUDA's current context is on device 0, CuPy's current one is on device 1" in out
-    assert out.endswith("0\n")
-
-
-FOUR = "cupy", "pycuda.autoinit", "pycuda.autoprimaryctx", "bridge.autoinit"
-
-
-@pytest.mark.starts
-@pytest.mark.parametrize("order", [*itertools.permutations(FOUR)], ids=", ".join)
-def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
-    lines = [f"import {name}" for name in order]
-    script = "import bridge\ntry:\n    " + "\n    ".join(lines)
-    script += "\nexcept bridge.ContextError as error:\n    print(error)\n"
-    done = python(script)
-    assert (done.returncode, done.stderr) == (0, "")
-    wrong = order.index("pycuda.autoinit") < order.index("bridge.autoinit")
-    assert ("ran before" in done.stdout) == wrong
+    assert out == "True\nTrue\n"
 
 
 def test_a_context_that_cupy_makes_current_again_is_noticed(python):
