@@ -141,7 +141,8 @@ def test_the_allocator_takes_memory_on_its_devices_default_stream(run):
 def test_modules_of_any_device_may_be_dropped_anywhere(run):
     out = run(
         """
-        import threading, warnings
+        import warnings
+        from sampling import on_a_thread
         warnings.simplefilter("always")
 
         def modules():
@@ -150,9 +151,7 @@ def test_modules_of_any_device_may_be_dropped_anywhere(run):
                     yield bridge.SourceModule("__global__ void f() { }").get_function("f")
 
         held = [*modules()]
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        thread.join()
+        on_a_thread(held.clear)
         held = [*modules()]
         with bridge.primary_context(1):
             held.clear()
@@ -168,8 +167,9 @@ def test_a_module_that_goes_starts_no_other_device(python):
     """Nor does it leave its own device current."""
     done = python(
         """
-        import bridge, cupy, ctypes, threading
+        import bridge, cupy, ctypes
         from cupy.cuda import driver
+        from sampling import on_a_thread
 
         found = []
 
@@ -186,9 +186,7 @@ def test_a_module_that_goes_starts_no_other_device(python):
             held.clear()
             found.append(driver.ctxGetCurrent())
 
-        thread = threading.Thread(target=drop)
-        thread.start()
-        thread.join()
+        on_a_thread(drop)
         flags, active = ctypes.c_uint(), ctypes.c_int()
         libcuda = ctypes.CDLL("libcuda.so.1")
         for device in (0, 1):
@@ -226,102 +224,82 @@ def test_a_capture_takes_no_event_of_another_devices_stream(run):
     assert out.endswith("\n3\n")
 
 
-USES = {
-    "as_cupy": "bridge.as_cupy(a, stream=s)",
-    "as_pycuda": "bridge.as_pycuda(x, stream=s)",
-    "as_cupy_stream": "bridge.as_cupy_stream(s)",
-    "put": "put(x, N, 1, 0, grid=1, block=32, stream=s)",
-}
-LAUNCH = "bridge.launch(function, x, np.int32(1), grid=1, block=32, stream=s)"
+OF_ONE = """
+from cupy.cuda.compiler import compile_using_nvrtc
+image, _ = compile_using_nvrtc('extern "C" __global__ void f(int *p) { p[0] = 1; }')
+function = drv.module_from_buffer(image).get_function("f")
+
+def said(call):
+    try:
+        call()
+    except bridge.ContextError as error:
+        print(error)
+"""
 
 
-REFUSED = [(name, use, stream) for name, use in USES.items() for stream in STREAMS.values()]
-
-
-@pytest.mark.parametrize(
-    ("name", "use", "stream"), [*REFUSED, ("launch", LAUNCH, STREAMS["PyCUDA's"])]
-)
-def test_another_devices_stream_is_refused_by_name(run, name, use, stream):
+def test_another_devices_stream_is_refused_by_name(run):
     out = run(
-        f"""
-        from cupy.cuda.compiler import compile_using_nvrtc
-
-        source = 'extern "C" __global__ void f(int *p, int v) {{ p[0] = v; }}'
-        image, _ = compile_using_nvrtc(source)
-        function = drv.module_from_buffer(image).get_function("f")
-        a, x = gpuarray.zeros(N, np.int32), cupy.zeros(N, np.int32)
-        with bridge.primary_context(1):
-            s = {stream}
-        try:
-            {use}
-        except bridge.ContextError as error:
-            print(error)
-        with bridge.primary_context(1):
-            del s
-        """
+        OF_ONE
+        + f"""
+a, x = gpuarray.zeros(N, np.int32), cupy.zeros(N, np.int32)
+with bridge.primary_context(1):
+    streams = {", ".join(STREAMS.values())}
+for s in streams:
+    said(lambda: bridge.as_cupy(a, stream=s))
+    said(lambda: bridge.as_pycuda(x, stream=s))
+    said(lambda: bridge.as_cupy_stream(s))
+    said(lambda: put(x, N, 1, 0, grid=1, block=32, stream=s))
+said(lambda: bridge.launch(function, x, grid=1, block=32, stream=streams[0]))
+with bridge.primary_context(1):
+    del s, streams
+"""
     )
-    assert out.startswith(f"{name}: stream is on device 1, but device 0 is current; work under")
-    assert "bridge.primary_context(1)" in out
-    assert "wait_stream" in out
+    lines = [line for line in out.splitlines() if ": stream is" in line]
+    names = [*["as_cupy", "as_pycuda", "as_cupy_stream", "put"] * 3, "launch"]
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith(f"{name}: stream is on device 1, but device 0 is current; work und")
+        assert "bridge.primary_context(1)" in line
+    assert out.count("wait_stream") == len(names)
 
 
-MEMORY = {
-    "a CuPy array": "x",
-    "a GPUArray": "a",
-    "a DeviceAllocation": "a.gpudata",
-    "a pool's": "pooled.gpudata",
-    "the bridge's": "ours.gpudata",
-    "a GPUArray that was converted": "converted",
-    "a view of a CuPy array": "view",
-    "a converted GPUArray with other memory": "swapped",
-    "a view with other memory": "swapped_view",
-}
-
-
-@pytest.mark.parametrize("memory", MEMORY.values(), ids=MEMORY)
-def test_another_devices_memory_is_refused_by_every_launch(run, memory):
+def test_another_devices_memory_is_refused_by_every_launch(run):
     out = run(
-        f"""
-        from cupy.cuda.compiler import compile_using_nvrtc
-        from pycuda.tools import DeviceMemoryPool
+        OF_ONE
+        + """
+from pycuda.tools import DeviceMemoryPool
 
-        source = 'extern "C" __global__ void f(int *p) {{ p[0] = 1; }}'
-        image, _ = compile_using_nvrtc(source)
-        function = drv.module_from_buffer(image).get_function("f")
-        put.prepare("Piii")
-        here, swapped = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
-        swapped_view = bridge.as_pycuda(here)
-        bridge.as_cupy(swapped)
-        with bridge.primary_context(1):
-            x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
-            converted, view = gpuarray.zeros(N, np.int32), bridge.as_pycuda(x)
-            bridge.as_cupy(converted)
-            swapped.gpudata, swapped_view.gpudata = a.gpudata, x.data.ptr
-            pool = DeviceMemoryPool()
-            pooled = gpuarray.zeros(N, np.int32, allocator=pool.allocate)
-            ours = gpuarray.zeros(N, np.int32, allocator=bridge.pycuda_allocator())
-            put({memory}, N, 1, 0, grid=1, block=32)
-            put.prepared_call((1, 1), (32, 1, 1), {memory}, N, 1, 0)
-        stream = cupy.cuda.Stream(non_blocking=True)
-        for launch in [
-            lambda: put({memory}, N, 1, 0, grid=1, block=32),
-            lambda: put({memory}, N, 1, 0, grid=1, block=32, stream=stream),
-            lambda: put.prepared_call((1, 1), (32, 1, 1), {memory}, N, 1, 0),
-            lambda: put.prepared_async_call((1, 1), (32, 1, 1), stream, {memory}, N, 1, 0),
-            lambda: put.prepared_timed_call((1, 1), (32, 1, 1), {memory}, N, 1, 0),
-            lambda: bridge.launch(function, {memory}, grid=1, block=1),
-        ]:
-            try:
-                launch()
-            except bridge.ContextError as error:
-                print(error)
-        with bridge.primary_context(1):
-            del x, a, pooled, ours, pool, converted, view, swapped, swapped_view
-        """
+put.prepare("Piii")
+grid, block, args = (1, 1), (32, 1, 1), (N, 1, 0)
+here, swapped = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+swapped_view = bridge.as_pycuda(here)
+bridge.as_cupy(swapped)
+stream = cupy.cuda.Stream(non_blocking=True)
+with bridge.primary_context(1):
+    x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+    converted, view = gpuarray.zeros(N, np.int32), bridge.as_pycuda(x)
+    bridge.as_cupy(converted)
+    swapped.gpudata, swapped_view.gpudata = a.gpudata, x.data.ptr
+    pool = DeviceMemoryPool()
+    pooled = gpuarray.zeros(N, np.int32, allocator=pool.allocate)
+    ours = gpuarray.zeros(N, np.int32, allocator=bridge.pycuda_allocator())
+    memory = [x, a, a.gpudata, pooled.gpudata, ours.gpudata, converted, view, swapped, swapped_view]
+    for one in memory:
+        put(one, *args, grid=grid, block=32)
+        put.prepared_call(grid, block, one, *args)
+for one in memory:
+    said(lambda: put(one, *args, grid=1, block=32))
+    said(lambda: put(one, *args, grid=1, block=32, stream=stream))
+    said(lambda: put.prepared_call(grid, block, one, *args))
+    said(lambda: put.prepared_async_call(grid, block, stream, one, *args))
+    said(lambda: put.prepared_timed_call(grid, block, one, *args))
+    said(lambda: bridge.launch(function, one, grid=1, block=1))
+with bridge.primary_context(1):
+    del x, a, pooled, ours, pool, converted, view, swapped, swapped_view, memory, one
+"""
     )
     refusal = "is on device 1, but device 0 is current; work under"
-    assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 5
-    assert out.count(f"launch: argument 0 {refusal}") == 1
+    assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 9 * 5
+    assert out.count(f"launch: argument 0 {refusal}") == 9
 
 
 def test_one_module_serves_every_device(run):
@@ -406,28 +384,42 @@ def test_each_device_has_its_memory_back(run):
     assert out == "[0, 0]\n"
 
 
-MOVES = {
-    "a block": "with bridge.primary_context(0): pass",
-    "a block of the same device": "with bridge.primary_context(1): pass",
-    "a decorated function": "bridge.primary_context(0)(int)()",
-    "a module that is pickled": "import pickle; pickle.dumps(module)",
-}
-
-
-@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_cupys_device_is_afterwards_what_it_was(run, move):
+def test_cupys_device_is_afterwards_what_it_was(run):
     out = run(
-        f"""
-        module = bridge.SourceModule("__device__ int n; __global__ void f() {{}}")
-        a = gpuarray.zeros(3, np.float32)
+        """
+        import pickle
+        module = bridge.SourceModule("__device__ int n; __global__ void f() {}")
         module.get_global("n")
+        for move in (
+            bridge.primary_context(0)(int),
+            bridge.primary_context(1)(int),
+            lambda: pickle.dumps(module),
+        ):
+            with cupy.cuda.Device(1):
+                move()
+                print(cupy.cuda.runtime.getDevice(), cupy.zeros(3).device.id)
+            print(cupy.cuda.runtime.getDevice(), drv.Context.get_current().handle)
         with cupy.cuda.Device(1):
-            {move}
+            with bridge.primary_context(0):
+                pass
             print(cupy.cuda.runtime.getDevice(), cupy.zeros(3).device.id)
-        print(cupy.cuda.runtime.getDevice(), drv.Context.get_current() is bridge.autoinit.context)
+        print(bridge.autoinit.context.handle)
         """
     )
-    assert out == "1 1\n0 True\n"
+    *lines, handle = out.splitlines()
+    assert lines == [*["1 1", f"0 {handle}"] * 3, "1 1"]
+
+
+def test_an_empty_array_is_of_any_device(run):
+    out = run(
+        """
+        with bridge.primary_context(1):
+            arrays = [make((0, 3), np.float32) for make in (cupy.empty, gpuarray.empty)]
+        for a in arrays:
+            print(bridge.as_cupy(a).shape, bridge.as_pycuda(a).shape)
+        """
+    )
+    assert out == "(0, 3) (0, 3)\n" * 2
 
 
 @pytest.mark.alone
@@ -445,19 +437,6 @@ def test_memory_that_is_released_first_is_of_the_same_device(run):
         """
     )
     assert out == "1\n1\n"
-
-
-@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
-@pytest.mark.parametrize("make", ["cupy.empty", "gpuarray.empty"])
-def test_an_empty_array_is_of_any_device(run, make, convert):
-    out = run(
-        f"""
-        with bridge.primary_context(1):
-            a = {make}((0, 3), np.float32)
-        print(bridge.{convert}(a).shape)
-        """
-    )
-    assert out == "(0, 3)\n"
 
 
 def test_a_peers_address_is_passed_on(run):
