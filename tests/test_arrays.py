@@ -1,4 +1,4 @@
-"""as_cupy and as_pycuda: the same elements in the same places, both ways."""
+"""as_cupy and as_pycuda: the same elements in the same places; `test_layouts` tries any layout."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import bridge
 
 RECORD = np.dtype([("position", "<f4", (3,)), ("id", "<i8"), ("flag", "?")])
 DTYPES = [*"?bhilqBHILQefdFD", "V6", RECORD]
-SHAPES = [(), (1,), (5,), (3, 4), (2, 3, 4), (1, 4), (4, 1), (2, 1, 3), (1, 1, 1)]
-EMPTY = [(0,), (0, 5), (5, 0), (2, 0, 3)]
 VIEWS = {
     "step": np.s_[::2],
     "reversed": np.s_[::-1],
@@ -53,101 +51,29 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_as_cupy_is_the_same_array(shape, dtype):
+@pytest.mark.parametrize("shape", [(), (2, 1, 3)], ids=str)
+def test_each_dtype_arrives(shape, dtype):
     host = numbers(shape, dtype)
-    a = gpuarray.to_gpu(host)
-    x = bridge.as_cupy(a)
-    assert type(x) is cupy.ndarray
-    assert (x.data.ptr, x.shape, x.strides, x.dtype) == (
-        int(a.gpudata),
-        a.shape,
-        a.strides,
-        a.dtype,
-    )
-    assert same(x.get(), host)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_as_pycuda_is_the_same_array(shape, dtype):
-    host = numbers(shape, dtype)
-    x = cupy.ndarray(shape, dtype)
+    a, x = gpuarray.to_gpu(host), cupy.ndarray(shape, dtype)
     x.data.copy_from_host(host.ctypes.data, host.nbytes)
-    a = bridge.as_pycuda(x)
-    assert type(a) is gpuarray.GPUArray
-    assert (int(a.gpudata), a.shape, a.strides, a.dtype) == (
-        x.data.ptr,
-        x.shape,
-        x.strides,
-        x.dtype,
-    )
-    assert same(a.get(), host)
+    view = bridge.as_cupy(a)
+    assert type(view) is cupy.ndarray
+    assert (view.data.ptr, view.strides) == (int(a.gpudata), a.strides)
+    assert same(view.get(), host)
+    view = bridge.as_pycuda(x)
+    assert type(view) is gpuarray.GPUArray
+    assert (int(view.gpudata), view.strides) == (x.data.ptr, x.strides)
+    assert same(view.get(), host)
 
 
-def test_a_write_through_cupy_is_read_through_pycuda():
-    a = gpuarray.to_gpu(np.zeros((3, 4), np.float32))
-    new = np.arange(12, dtype=np.float32).reshape(3, 4)
-    bridge.as_cupy(a).set(new)
-    assert same(a.get(), new)
-
-
-def test_a_write_through_pycuda_is_read_through_cupy():
-    x = cupy.zeros((3, 4), np.float32)
-    new = np.arange(12, dtype=np.float32).reshape(3, 4)
-    bridge.as_pycuda(x).set(new)
-    assert same(x.get(), new)
-
-
-@pytest.mark.parametrize("shape", EMPTY, ids=str)
+@pytest.mark.parametrize("shape", [(0,), (5, 0), (2, 0, 3)], ids=str)
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_as_cupy_of_nothing(shape, order):
-    a = gpuarray.GPUArray(shape, np.float32, order=order)
-    x = bridge.as_cupy(a)
-    assert (x.shape, x.dtype, x.size) == (shape, np.float32, 0)
-    assert x.get().shape == shape
-
-
-@pytest.mark.parametrize("shape", EMPTY, ids=str)
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_as_pycuda_of_nothing(shape, order):
+def test_nothing_arrives(shape, order):
+    x = bridge.as_cupy(gpuarray.GPUArray(shape, np.float32, order=order))
+    assert (x.shape, x.dtype, x.size, x.get().shape) == (shape, np.float32, 0, shape)
     a = bridge.as_pycuda(cupy.empty(shape, np.float32, order=order))
-    assert (a.shape, a.size, a.gpudata) == (shape, 0, None)
+    assert (a.shape, a.size, a.gpudata, a.get().shape) == (shape, 0, None, shape)
     assert a.strides == gpuarray.GPUArray(shape, np.float32).strides
-    assert a.get().shape == shape
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (1, 4), (4, 1, 2)], ids=str)
-def test_fortran_order_stays(shape):
-    host = np.asfortranarray(numbers(shape, np.float64))
-    x = bridge.as_cupy(gpuarray.to_gpu(host))
-    assert x.flags.f_contiguous
-    assert same(x.get(), host)
-    a = bridge.as_pycuda(cupy.ndarray(shape, np.float64, order="F"))
-    assert a.flags.f_contiguous
-    a.set(host)
-    assert same(a.get(), host)
-
-
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_a_view_of_pycuda_arrives_in_cupy(view):
-    host = numbers((5, 6), np.int32)
-    a = gpuarray.to_gpu(host)
-    x = bridge.as_cupy(a[view])
-    assert x.shape == host[view].shape
-    assert np.array_equal(x.get(), host[view])
-
-
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_a_view_of_cupy_arrives_in_pycuda(view):
-    host = numbers((5, 6), np.int32)
-    x = cupy.asarray(host)[view]
-    a = bridge.as_pycuda(x)
-    assert a.shape == x.shape
-    if x.size:
-        assert int(a.gpudata) == x.data.ptr
-        assert a.strides == x.strides
-    assert np.array_equal(bridge.as_cupy(a).get(), host[view])
 
 
 def test_strides_of_length_one_axes_are_canonical_for_pycuda():
@@ -306,15 +232,6 @@ def test_memory_of_any_owner_is_taken(owner):
     assert np.array_equal(a.get(), np.arange(4))
 
 
-@pytest.mark.parametrize("shape", [(2,), (4,), (3, 4)], ids=str)
-def test_an_array_that_repeats_elements_is_refused(shape):
-    x = cupy.broadcast_to(cupy.arange(8)[:1], shape)
-    with pytest.raises(
-        ValueError, match=r"repeats elements.*pass cupy.ascontiguousarray\(bridge.as_cupy\(a\)\)"
-    ):
-        bridge.as_pycuda(x)
-
-
 def test_a_step_of_no_bytes_along_one_element_repeats_nothing():
     x = cupy.ndarray((1, 3), np.float32, cupy.arange(3, dtype=np.float32).data, (0, 4))
     a = bridge.as_pycuda(x)
@@ -339,17 +256,6 @@ def test_a_view_keeps_its_source_alive(convert, make):
     assert alive() is None
 
 
-def test_a_thousand_round_trips_grow_no_chain_of_owners():
-    x = cupy.zeros(4, np.float32)
-    pool = cupy.get_default_memory_pool()
-    used = pool.used_bytes()
-    y = x
-    for _ in range(1000):
-        y = bridge.as_cupy(bridge.as_pycuda(y))
-    assert y is x
-    assert pool.used_bytes() == used
-
-
 def test_conversions_leave_no_memory_behind():
     pool = cupy.get_default_memory_pool()
     x = cupy.zeros(1000)
@@ -362,12 +268,6 @@ def test_conversions_leave_no_memory_behind():
     gc.collect()
     assert pool.used_bytes() == used
     assert len(gc.get_objects()) < objects + 100
-
-
-def test_a_kernel_of_pycuda_writes_into_a_cupy_array(put):
-    x = cupy.zeros(100, np.int32)
-    put(bridge.as_pycuda(x).gpudata, 100, 9)
-    assert (x.get() == 9).all()
 
 
 @pytest.mark.parametrize("dtype", ["S5", ">f4", "M8[s]", "g"])

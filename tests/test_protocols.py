@@ -8,7 +8,7 @@ array API standard 2024.12, by method. The bridge consumes both; GPUArrays produ
 These sentences have their tests in `test_interface`:
 
 - CAI, the four required entries and their types, `stream` 0, `mask`: `BROKEN`
-- CAI, `strides`, None or bytes to skip: `..._without_strides_...`, `test_a_strided_...`
+- CAI, `strides`, bytes to skip: `test_a_strided_...`
 - CAI, `data`, 0 for zero-size arrays: `test_an_empty_array_interface_arrives`
 - CAI, `stream`, and Interface Requirements, wait for it: `..._is_honoured_by_an_event`
 - CAI, Lifetime: `test_an_array_interface_is_kept_alive`
@@ -426,7 +426,7 @@ def test_dlpack_dtype(convert, kind, char):
 
 
 @BOTH
-@pytest.mark.parametrize("kind", [1, 3, 4, *range(7, 13), *range(14, 19), 99])
+@pytest.mark.parametrize("kind", [1, 3, 10, 14, 99])
 def test_dlpack_of_other_devices_is_refused_unasked(convert, kind):
     """API, `__dlpack_device__`: the types."""
     producer = Producer(floats(3), device=(kind, 0))
