@@ -137,8 +137,7 @@ def test_the_way_back_ends_at_the_same_array(flags):
 
 def test_the_way_back_is_another_view_while_a_non_blocking_stream_is_alive(python):
     """Its release lets CuPy's stream wait for the work there."""
-    done = python(
-        """
+    done = python("""
         import cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
         from pycuda import gpuarray
         a = gpuarray.zeros((2, 3), np.float32)
@@ -150,8 +149,7 @@ def test_the_way_back_is_another_view_while_a_non_blocking_stream_is_alive(pytho
         print(bridge.as_pycuda(x) is a)
         del stream
         print(bridge.as_pycuda(x) is a)
-        """
-    )
+    """)
     assert (done.stdout.split(), done.stderr) == (["True", "True", "False", "True"], "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 
 import cupy
@@ -12,6 +11,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda.tools import DeviceMemoryPool
+from sampling import on_a_thread
 
 import bridge
 
@@ -104,9 +104,7 @@ def test_a_view_keeps_it_and_frees_it_on_any_thread(convert):
         views.clear()
         gc.collect()
 
-    thread = threading.Thread(target=drop)
-    thread.start()
-    thread.join()
+    on_a_thread(drop)
     assert pool.active_blocks == 0
 
 

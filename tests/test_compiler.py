@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import threading
 from pathlib import Path
 
 import cupy
@@ -13,6 +12,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, run_python
+from sampling import on_a_thread
 
 import bridge
 from bridge.kernels import nvrtc
@@ -296,10 +296,6 @@ def value_of(module):
     return float(x[0])
 
 
-def test_options_reach_the_compiler():
-    assert value_of(bridge.SourceModule(SET, options=["-DVALUE=3"])) == 3
-
-
 def test_pycudas_default_options_are_taken(monkeypatch):
     monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", ["-DVALUE=4"])
     assert value_of(bridge.SourceModule(SET)) == 4
@@ -387,13 +383,6 @@ def test_pycuda_writes_constant_memory():
     assert size == 16
     drv.memcpy_htod(pointer, np.array([1, 2, 3, 4], np.float32))
     assert weighed(module) == [1, 2, 3, 4]
-
-
-def test_cupy_writes_constant_memory():
-    module = bridge.SourceModule(CONSTANT)
-    weights = bridge.as_cupy(module.get_global("weights")).view(np.float32)
-    weights[:] = cupy.arange(4)
-    assert weighed(module) == [0, 1, 2, 3]
 
 
 def test_a_global_is_read():
@@ -618,9 +607,7 @@ def test_a_module_that_goes_is_unloaded(how):
     held = [module]
     del module
     if how == "on a thread without a context":
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        thread.join()
+        on_a_thread(held.clear)
     held.clear()
     gc.collect()
     free.append(cupy.cuda.runtime.memGetInfo()[0])

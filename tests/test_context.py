@@ -75,16 +75,14 @@ def test_a_device_that_is_not_there_is_said(python):
 
 @pytest.mark.starts
 def test_modules_that_import_pycuda_autoinit_later_get_the_shared_context(python):
-    done = python(
-        """
+    done = python("""
         import bridge.autoinit
         import pycuda.autoinit
         from pycuda.autoinit import context, device
         import pycuda
         assert pycuda.autoinit is bridge.autoinit
         assert context is bridge.autoinit.context
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -160,8 +158,7 @@ def test_another_current_context_of_cuda_is_refused_where_streams_matter():
 
 def test_a_context_that_is_current_already_is_not_pushed_again(python):
     """It is where only PyCUDA has it current."""
-    done = python(
-        """
+    done = python("""
         import bridge, bridge.autoinit, cupy, pycuda.driver as drv
         before = drv.Context.get_current()
         with bridge.primary_context(), bridge.primary_context(0) as inner:
@@ -181,8 +178,7 @@ def test_a_context_that_is_current_already_is_not_pushed_again(python):
         assert cupy.cuda.driver.ctxGetCurrent() == second.handle
         cupy.cuda.driver.ctxSetCurrent(before.handle)
         second.detach()
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -236,7 +232,7 @@ def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python):
                 on_a_thread(lambda: held.append(make()))
                 on_a_thread(held.clear)
                 assert before - free() < 1 << 20
-        """
+    """
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -260,8 +256,7 @@ def test_what_a_decorated_function_returns_may_be_dropped_anywhere(python):
     ids=["popped, current before", "popped", "pushed, current before", "pushed"],
 )
 def test_leaving_another_context_than_was_entered_is_refused(start, within, after, python):
-    done = python(
-        f"""
+    done = python(f"""
         import bridge, pycuda.driver as drv
         {start}
         drv.init()
@@ -275,8 +270,7 @@ def test_leaving_another_context_than_was_entered_is_refused(start, within, afte
         assert drv.Context.get_current() == there
         {after}
         assert drv.Context.get_current() == before
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
     assert "is not the one that was entered last on this thread" in done.stdout
 
@@ -415,8 +409,7 @@ def test_memory_that_has_moved_to_another_device_is_refused(python):
 
 def test_a_context_that_cupy_makes_current_again_is_noticed(python):
     """PyCUDA works in its own context then, and CuPy in the primary one."""
-    done = python(
-        """
+    done = python("""
         import cupy, pycuda.driver as drv, bridge, bridge.autoinit
         x = cupy.zeros(3)
         own = drv.Device(0).make_context()
@@ -431,14 +424,12 @@ def test_a_context_that_cupy_makes_current_again_is_noticed(python):
         drv.Context.pop()
         bridge.as_pycuda(x)
         own.detach()
-        """
-    )
+    """)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_a_context_that_is_left_on_a_thread_is_popped_at_its_end(python):
-    done = python(
-        """
+    done = python("""
         from concurrent.futures import ThreadPoolExecutor
         import cupy, numpy as np, bridge, bridge.autoinit
         from pycuda import gpuarray
@@ -446,8 +437,7 @@ def test_a_context_that_is_left_on_a_thread_is_popped_at_its_end(python):
         with ThreadPoolExecutor(2, initializer=enter) as pool:
             work = lambda i: float(bridge.as_cupy(gpuarray.to_gpu(np.full(4, i))).sum())
             print(*pool.map(work, range(4)))
-        """
-    )
+    """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0.0 4.0 8.0 12.0\n", "")
 
 

@@ -98,8 +98,7 @@ def test_a_default_stream_waits_for_another_devices_default_stream(run, wait, fo
 
 
 def test_streams_of_another_device_are_ordered_from_anywhere(run):
-    out = run(
-        """
+    out = run("""
         with bridge.primary_context(1):
             one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             a, b = (gpuarray.zeros(N, np.int32) for _ in range(2))
@@ -112,14 +111,12 @@ def test_streams_of_another_device_are_ordered_from_anywhere(run):
             other.synchronize()
             print(b.get().min())
         del a, b
-        """
-    )
+    """)
     assert out == "7\n"
 
 
 def test_the_allocator_takes_memory_on_its_devices_default_stream(run):
-    out = run(
-        """
+    out = run("""
         def malloc(size):
             seen.append((cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr))
             return cupy.cuda.get_allocator()(size)
@@ -133,14 +130,12 @@ def test_the_allocator_takes_memory_on_its_devices_default_stream(run):
                     allocate(64)
                     assert cupy.cuda.get_current_stream() == stream
         print(seen)
-        """
-    )
+    """)
     assert out == f"{[(0, 0)] * 2 + [(1, 0)] * 2}\n"
 
 
 def test_modules_of_any_device_may_be_dropped_anywhere(run):
-    out = run(
-        """
+    out = run("""
         import warnings
         from sampling import on_a_thread
         warnings.simplefilter("always")
@@ -157,8 +152,7 @@ def test_modules_of_any_device_may_be_dropped_anywhere(run):
             held.clear()
         put(cupy.zeros(N, np.int32), N, 1, 0, grid=1, block=32)
         print(held)
-        """
-    )
+    """)
     assert out == "[]\n"
 
 
@@ -218,7 +212,7 @@ def test_a_capture_takes_no_event_of_another_devices_stream(run):
             graph.launch()
         here.synchronize()
         print(int(x.min()))
-        """
+    """
     )
     assert "since only one of them is being captured into a graph" in out
     assert out.endswith("\n3\n")
@@ -303,8 +297,7 @@ with bridge.primary_context(1):
 
 
 def test_one_module_serves_every_device(run):
-    out = run(
-        """
+    out = run("""
         from concurrent.futures import ThreadPoolExecutor
 
         def fill(device):
@@ -317,15 +310,13 @@ def test_one_module_serves_every_device(run):
 
         with ThreadPoolExecutor(4) as pool:
             print(sorted(pool.map(fill, [0, 1] * 10)) == sorted([(19, -19, 0), (20, -18, 1)] * 10))
-        """
-    )
+    """)
     assert out == "True\n"
 
 
 def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
     """Conversions, wrapped functions, pools and streams; arrays die on the other's thread."""
-    out = run(
-        """
+    out = run("""
         import threading
 
         twice = bridge.wrap_pycuda(lambda a: 2 * a)
@@ -354,14 +345,12 @@ def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
             thread.join()
         handed.clear()
         print(failed)
-        """
-    )
+    """)
     assert out == "[]\n"
 
 
 def test_each_device_has_its_memory_back(run):
-    out = run(
-        """
+    out = run("""
         import gc
 
         def used():
@@ -379,14 +368,12 @@ def test_each_device_has_its_memory_back(run):
         del a, b
         gc.collect()
         print([now - then for now, then in zip(used(), before)])
-        """
-    )
+    """)
     assert out == "[0, 0]\n"
 
 
 def test_cupys_device_is_afterwards_what_it_was(run):
-    out = run(
-        """
+    out = run("""
         import pickle
         module = bridge.SourceModule("__device__ int n; __global__ void f() {}")
         module.get_global("n")
@@ -404,28 +391,24 @@ def test_cupys_device_is_afterwards_what_it_was(run):
                 pass
             print(cupy.cuda.runtime.getDevice(), cupy.zeros(3).device.id)
         print(bridge.autoinit.context.handle)
-        """
-    )
+    """)
     *lines, handle = out.splitlines()
     assert lines == [*["1 1", f"0 {handle}"] * 3, "1 1"]
 
 
 def test_an_empty_array_is_of_any_device(run):
-    out = run(
-        """
+    out = run("""
         with bridge.primary_context(1):
             arrays = [make((0, 3), np.float32) for make in (cupy.empty, gpuarray.empty)]
         for a in arrays:
             print(bridge.as_cupy(a).shape, bridge.as_pycuda(a).shape)
-        """
-    )
+    """)
     assert out == "(0, 3) (0, 3)\n" * 2
 
 
 @pytest.mark.alone
 def test_memory_that_is_released_first_is_of_the_same_device(run):
-    out = run(
-        """
+    out = run("""
         allocate, of_other = bridge.pycuda_allocator(), cupy.cuda.MemoryPool()
         kept = bridge.pycuda_allocator(of_other)
         with bridge.primary_context(1):
@@ -434,14 +417,12 @@ def test_memory_that_is_released_first_is_of_the_same_device(run):
             block = allocate(free // 10 * 7)  # fits when the other pool has let go
             print(cupy.cuda.runtime.pointerGetAttributes(int(block)).device)
             print(cupy.cuda.runtime.getDevice())
-        """
-    )
+    """)
     assert out == "1\n1\n"
 
 
 def test_a_peers_address_is_passed_on(run):
-    out = run(
-        """
+    out = run("""
         with bridge.primary_context(1):
             y = cupy.zeros(N, np.int32)
             drv.Context.synchronize()
@@ -454,7 +435,6 @@ def test_a_peers_address_is_passed_on(run):
         drv.Context.synchronize()
         with bridge.primary_context(1):
             print(int(y.min()))
-        """
-    )
+    """)
     assert out.startswith("put: argument 0 (`int *p`) is on device 1, but device 0 is current")
     assert out.endswith("\n5\n")

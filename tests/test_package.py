@@ -236,8 +236,7 @@ def test_show_config_says_why_there_is_no_gpu():
 
 
 def test_show_config_in_a_forked_child_says_so(python):
-    done = python(
-        """
+    done = python("""
         import os, sys, bridge, bridge.autoinit
         child = os.fork()
         if not child:
@@ -245,8 +244,7 @@ def test_show_config_in_a_forked_child_says_so(python):
             sys.stdout.flush()
             os._exit(0)
         os.waitpid(child, 0)
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
     assert "ContextError: CUDA does not survive fork()" in done.stdout
 
@@ -254,8 +252,7 @@ def test_show_config_in_a_forked_child_says_so(python):
 @pytest.mark.starts
 def test_the_cache_can_do_without_a_home(monkeypatch, python):
     monkeypatch.setenv("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))  # the host driver's
-    done = python(
-        """
+    done = python("""
         import os, pathlib, warnings, bridge, bridge.autoinit
         os.environ.pop("CUPY_CACHE_DIR", None)
         warnings.simplefilter("always")
@@ -265,8 +262,7 @@ def test_the_cache_can_do_without_a_home(monkeypatch, python):
 
         pathlib.Path.expanduser = nowhere
         bridge.SourceModule("__global__ void f() { }").get_function("f")
-        """
-    )
+    """)
     assert done.returncode == 0
     warned = r"<string>:\d+: UserWarning: SourceModule: compiled code is not kept"
     assert re.search(warned, done.stderr)
@@ -328,13 +324,11 @@ SPOILT = {
 
 @pytest.mark.parametrize(("change", "said"), SPOILT.values(), ids=SPOILT)
 def test_python_m_bridge_fails_when_a_check_fails(change, said, python):
-    done = python(
-        f"""
+    done = python(f"""
         import sys, cupy, bridge, bridge.autoinit, bridge.__main__
         {change}
         sys.exit(bridge.__main__.main([]))
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (1, "")
     assert said in done.stdout.partition("\nFAILED: ")[2]
     assert "all checks passed" not in done.stdout

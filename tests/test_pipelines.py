@@ -57,56 +57,6 @@ def theirs(compile_kernel):
     return compile_kernel(f'extern "C" {{ {SOURCE} }}', "copy")
 
 
-# --- CuPy's own kernels on PyCUDA's arrays ---------------------------------------------------
-
-
-@pytest.fixture
-def a():
-    return gpuarray.to_gpu(np.arange(12, dtype=np.float32).reshape(3, 4))
-
-
-TWICE = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
-RAW = {
-    "RawKernel": lambda: cupy.RawKernel(TWICE, "twice"),
-    "RawModule": lambda: cupy.RawModule(code=TWICE).get_function("twice"),
-}
-
-
-@pytest.mark.parametrize("make", RAW.values(), ids=RAW)
-def test_a_raw_kernel(a, make):
-    make()((1,), (12,), (bridge.as_cupy(a),))
-    np.testing.assert_array_equal(a.get().ravel(), 2 * np.arange(12))
-
-
-def test_an_elementwise_kernel(a):
-    kernel = cupy.ElementwiseKernel("T x", "T y", "y = x * x", "square")
-    kernel(bridge.as_cupy(a), bridge.as_cupy(a))
-    np.testing.assert_array_equal(a.get().ravel(), np.arange(12) ** 2)
-
-
-def test_a_fused_function(a):
-    @cupy.fuse()
-    def both(x):
-        return x * x + 1
-
-    x = both(bridge.as_cupy(a))
-    np.testing.assert_array_equal(bridge.as_pycuda(x).get().ravel(), np.arange(12) ** 2 + 1)
-
-
-def test_cublas(gpu, package, a):
-    package("cupy.cublas")
-    x = bridge.as_cupy(a)
-    host = a.get()
-    product = bridge.as_pycuda(cupy.matmul(x, x.T))
-    np.testing.assert_allclose(product.get(), host @ host.T, rtol=1e-6)
-
-
-def test_cufft(gpu, package, a):
-    package("cupy.cuda.cufft")
-    found = bridge.as_pycuda(cupy.fft.fft2(bridge.as_cupy(a)))
-    np.testing.assert_allclose(found.get(), np.fft.fft2(a.get()), rtol=1e-5)
-
-
 def test_a_texture_object_takes_the_place_of_a_texture_reference(gpu):
     """What the errors recommend."""
     source = """

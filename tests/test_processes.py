@@ -183,8 +183,7 @@ if "stop" in globals():
 
 def test_pycuda_aborts_a_forked_child_that_runs_to_the_end_of_the_script(python):
     """A control of what the limits say, and of the above: the bridge is not there."""
-    done = python(
-        """
+    done = python("""
         import os, sys, warnings
         warnings.simplefilter("ignore")
         import pycuda.driver as drv
@@ -196,8 +195,7 @@ def test_pycuda_aborts_a_forked_child_that_runs_to_the_end_of_the_script(python)
             sys.exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         context.pop()
-        """
-    )
+    """)
     assert done.stdout == "-6\n"
     assert "The context stack was not empty" in done.stderr
 

@@ -469,8 +469,7 @@ def test_only_views_of_the_bridge_are_let_go_anywhere(drop, python):
 
 
 def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(python):
-    done = python(
-        """
+    done = python("""
         import numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
         from pycuda import gpuarray
         from sampling import on_a_thread
@@ -487,15 +486,13 @@ def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(python):
         del block
         bridge.as_cupy(held[0])
         on_a_thread(held.clear)
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_pycudas_stream_is_let_go_where_pycuda_can(python):
     """Where the lease of a view ends that was its last user, and not with a frame of that."""
-    done = python(
-        """
+    done = python("""
         import warnings, cupy, pycuda.driver as drv, bridge, bridge.autoinit
         from sampling import every_call, on_a_thread, sampled
 
@@ -504,16 +501,14 @@ def test_pycudas_stream_is_let_go_where_pycuda_can(python):
             for which, calls in every_call():
                 held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
                 start(lambda: calls.append(sampled(held.clear, which)))
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_pycuda_itself_cannot_let_go_anywhere(pooled, python):
     """The control: what PyCUDA does without the bridge."""
-    done = python(
-        f"""
+    done = python(f"""
         import warnings, numpy as np, bridge, bridge.autoinit
         from pycuda import gpuarray
         from pycuda.tools import DeviceMemoryPool
@@ -524,8 +519,7 @@ def test_pycuda_itself_cannot_let_go_anywhere(pooled, python):
         keywords = dict(allocator=pool.allocate) if {pooled} else {{}}
         arrays = [gpuarray.GPUArray(100, np.uint8, **keywords)]
         on_a_thread(arrays.clear)
-        """
-    )
+    """)
     if pooled:
         assert done.returncode < 0
         assert "no currently active context" in done.stderr
@@ -589,8 +583,7 @@ on_a_thread(work)
 
 def test_a_forked_child_lets_go_of_nothing(python):
     """Nor may it: CUDA does not survive."""
-    done = python(
-        """
+    done = python("""
         import os, numpy as np, cupy, pycuda.driver as drv, bridge
         from pycuda import gpuarray
         from sampling import on_a_thread
@@ -610,8 +603,7 @@ def test_a_forked_child_lets_go_of_nothing(python):
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         views.clear()
-        """
-    )
+    """)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -931,7 +923,7 @@ def test_a_block_whose_stream_was_destroyed_is_freed_after_its_work(python):
                 assert y.data.ptr == pointer
                 y.data.copy_from_device_async(ones.data, y.nbytes, stream)
             print(set(y.get().tolist()))
-        """
+    """
     )
     assert (done.stdout, done.stderr) == ("{1}\n", "")
 

@@ -328,8 +328,7 @@ def test_a_module(run, tmp_path):
 
 
 def test_processes_that_it_spawns_are_alike(run):
-    done = run(
-        """
+    done = run("""
         import multiprocessing
         import numpy as np
 
@@ -344,8 +343,7 @@ def test_processes_that_it_spawns_are_alike(run):
         if __name__ == "__main__":
             with multiprocessing.get_context("spawn").Pool(2) as pool:
                 print(pool.map(work, [2, 3]))
-        """
-    )
+    """)
     assert done.stdout == "[(3.0, 'bridge.run'), (6.0, 'bridge.run')]\n", done.stderr
 
 
@@ -386,22 +384,19 @@ def test_what_it_cannot_run(arguments, said):
 
 
 def test_after_autoinit_it_is_too_late(python):
-    done = python(
-        """
+    done = python("""
         import pycuda.autoinit
         import bridge.run
         try:
             bridge.run.replace()
         except bridge.ContextError as error:
             print(error)
-        """
-    )
+    """)
     assert "`import pycuda.autoinit` ran before" in done.stdout, done.stderr
 
 
 def test_a_notebook_loads_it(python):
-    done = python(
-        """
+    done = python("""
         import bridge, types
         from pycuda.compiler import SourceModule  # as a cell that ran earlier
         bridge.load_ipython_extension(types.SimpleNamespace(user_ns=globals()))
@@ -409,8 +404,7 @@ def test_a_notebook_loads_it(python):
         import pycuda.driver as drv
         print(cupy.cuda.driver.ctxGetCurrent() == drv.Context.get_current().handle)
         print(issubclass(SourceModule, bridge.SourceModule))
-        """
-    )
+    """)
     assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
 
 
@@ -656,6 +650,6 @@ def test_what_a_handler_copies_back_is_there(run):
         host = np.zeros(1, np.int32)
         put(drv.Out(host), block=(1, 1, 1), stream=drv.Stream(1))
         print(host)
-        """
+    """
     )
     assert (done.stdout, done.stderr) == ("[7]\n", "")

@@ -110,16 +110,14 @@ def test_a_dynamic_module_is_linked(gpu, a):
 
 
 def test_a_process_without_nvcc():
-    done = run_python(
-        """
+    done = run_python("""
         import os
         os.environ["PATH"] = "/usr/bin:/bin"
         import numpy, bridge, bridge.autoinit
         from pycuda import gpuarray
         bridge.use_nvrtc()
         print((gpuarray.to_gpu(numpy.arange(3.0)) + 1).get())
-        """
-    )
+    """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[1. 2. 3.]\n", "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import threading
 
 import cupy
 import numpy as np
@@ -13,6 +12,7 @@ from pycuda import cumath, gpuarray
 from pycuda.elementwise import ElementwiseKernel, ScalarArg, VectorArg
 from pycuda.reduction import ReductionKernel
 from pycuda.scan import InclusiveScanKernel
+from sampling import on_a_thread
 
 import bridge
 
@@ -198,24 +198,6 @@ def test_cumath():
     assert np.allclose(bridge.wrap_pycuda(cumath.exp)(cupy.asarray(HOST)).get(), np.exp(HOST))
 
 
-@pytest.mark.parametrize("kind", ["null", "blocking", "non-blocking"])
-def test_the_call_is_part_of_cupys_current_stream(kind, latch):
-    stream = {
-        "null": cupy.cuda.Stream.null,
-        "blocking": cupy.cuda.Stream(),
-        "non-blocking": cupy.cuda.Stream(non_blocking=True),
-    }[kind]
-    add = bridge.wrap_pycuda(lambda a, b: a + b)  # no temporary: freeing one makes the host wait
-    x, ones = cupy.zeros(8, np.float32), cupy.ones(8, np.float32)
-    copied = cupy.zeros(8, np.float32)
-    add(x, x)  # compiled before a latch holds it up
-    with latch.hold(stream), stream:
-        x.data.copy_from_device_async(ones.data, x.nbytes, stream)
-        y = add(x, x)
-        copied.data.copy_from_device_async(y.data, y.nbytes, stream)
-    assert (copied.get() == 2).all()
-
-
 def copy(a, b, stream):
     drv.memcpy_dtod_async(b.gpudata, a.gpudata, a.nbytes, stream)
 
@@ -233,18 +215,6 @@ def test_a_stream_that_is_passed_is_part_of_the_call(held, where, latch):
     assert (copied.get() == 1).all()
 
 
-def test_a_stream_that_is_passed_follows_cupys():
-    """The host's driver runs no work on CuPy's stream before something asks for it."""
-    here, stream = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
-    x, ones, y = (cupy.full(8, value, np.float32) for value in (0, 1, 0))
-    drv.Context.synchronize()
-    with here:
-        x.data.copy_from_device_async(ones.data, x.nbytes, here)
-        bridge.wrap_pycuda(copy)(x, y, stream=stream)
-    stream.synchronize()
-    assert (y.get() == 1).all()
-
-
 def test_a_thread_that_has_popped_its_context_works():
     """What an earlier call found out about the thread is not trusted."""
     found = []
@@ -258,9 +228,7 @@ def test_a_thread_that_has_popped_its_context_works():
         cupy.cuda.Device(0).use()
         found.append(bridge.wrap_pycuda(lambda a: a.copy())(cupy.ones(3)).get().tolist())
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    on_a_thread(work)
     assert found == [[1, 1, 1]]
 
 
@@ -272,9 +240,7 @@ def test_a_thread_without_a_context_works():
         y = scale_and_add(x, x)
         results.extend([y.get(), drv.Context.get_current(), int(y.data.ptr)])
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    on_a_thread(work)
     assert np.array_equal(results[0], 2 * HOST)
     assert results[1] is None
     known = cupy.cuda.runtime.pointerGetAttributes(results[2]).type
