@@ -118,17 +118,31 @@ def nvcc() -> None:
         pytest.skip(PACKAGE_MISSING + "nvcc")
 
 
-@pytest.fixture(scope="session")
-def compile_kernel() -> Callable[[str, str], Any]:
+def compile_plain(source: str, name: str) -> Any:
     """Compile CUDA C, load it with PyCUDA and return its function."""
     import cupy
     import pycuda.driver as drv
 
-    def compile_kernel(source: str, name: str) -> Any:
-        image, _ = cupy.cuda.compiler.compile_using_nvrtc(source)
-        return drv.module_from_buffer(image).get_function(name)
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(source)
+    return drv.module_from_buffer(image).get_function(name)
 
-    return compile_kernel
+
+@pytest.fixture(scope="session")
+def compile_kernel() -> Callable[[str, str], Any]:
+    return compile_plain
+
+
+@contextlib.contextmanager
+def second_context() -> Iterator[None]:
+    """Let a context of PyCUDA's own be current, as pycuda.autoinit makes one."""
+    import pycuda.driver as drv
+
+    second = drv.Device(0).make_context()
+    try:
+        yield
+    finally:
+        second.pop()
+        second.detach()
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,23 @@
-"""A profiler that samples holds frames beyond their end, and lets go of them on its own thread."""
+"""Threads, and a profiler that samples.
+
+Such a profiler holds frames beyond their end, and lets go of them on its own thread.
+"""
 
 import sys
 import threading
 
 
+def on_threads(action, *arguments):
+    """Call a function with each argument, on as many threads at once."""
+    threads = [threading.Thread(target=action, args=(argument,)) for argument in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def on_a_thread(action):
-    thread = threading.Thread(target=action)
-    thread.start()
-    thread.join()
+    on_threads(lambda _: action(), None)
 
 
 def every_call():

@@ -162,23 +162,6 @@ def test_work_on_the_stream_comes_first(latch, put):
     assert found == {"ordered": {7}, "not ordered": {0}}
 
 
-def test_memory_of_another_context_is_refused():
-    device = drv.Device(0)
-    context = device.make_context()
-    try:
-        memory = drv.mem_alloc(64)
-    finally:
-        context.pop()
-    try:
-        with pytest.raises(bridge.ContextError, match="allocated in another context"):
-            bridge.as_cupy(memory, shape=16, dtype="f4")
-    finally:
-        context.push()
-        memory.free()
-        context.pop()
-        context.detach()
-
-
 MAPPED = drv.host_alloc_flags.DEVICEMAP
 GLOBAL = drv.mem_attach_flags.GLOBAL
 HOST_ARRAYS = {

@@ -317,7 +317,7 @@ def test_one_module_serves_every_device(run):
 def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
     """Conversions, wrapped functions, pools and streams; arrays die on the other's thread."""
     out = run("""
-        import threading
+        from sampling import on_threads
 
         twice = bridge.wrap_pycuda(lambda a: 2 * a)
         handed, failed = [[], []], []
@@ -338,11 +338,7 @@ def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
                     if handed[device]:
                         handed[device].pop()
 
-        threads = [threading.Thread(target=work, args=(device,)) for device in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        on_threads(work, 0, 1)
         handed.clear()
         print(failed)
     """)

@@ -20,7 +20,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU, run_python
+from conftest import ON_GPU, run_python, second_context
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 
@@ -123,13 +123,8 @@ def on_a_thread(call):
 
 
 def under_a_second_context(call):
-    """Call where PyCUDA has made a context of its own, as pycuda.autoinit does."""
-    second = drv.Device(0).make_context()
-    try:
+    with second_context():
         call()
-    finally:
-        second.pop()
-        second.detach()
 
 
 class Interface:

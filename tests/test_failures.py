@@ -16,10 +16,11 @@ if ON_GPU:
     KERNELS["assertion"] = ("assert(!p);", "cudaErrorAssert: device-side assert triggered")
 
 BEFORE = """
-import gc, threading
+import gc
 import cupy, numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit
 from pycuda import gpuarray
+from sampling import on_a_thread
 
 module = bridge.SourceModule('''
 #include <assert.h>
@@ -108,14 +109,11 @@ for code in {list(ACTIONS)}:
 
 DROPS = {
     "here": "views.clear()",
-    "on a thread": "t = threading.Thread(target=views.clear); t.start(); t.join()",
+    "on a thread": "on_a_thread(views.clear)",
     "in a cycle": "views.append(views); del views; gc.collect()",
     "at exit": "",
     "a module": "held = [module, fail]; del module, fail; held.clear()",
-    "a module, on a thread": (
-        "held = [module, fail]; del module, fail; "
-        "t = threading.Thread(target=held.clear); t.start(); t.join()"
-    ),
+    "a module, on a thread": "held = [module, fail]; del module, fail; on_a_thread(held.clear)",
 }
 
 

@@ -12,9 +12,10 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from conftest import second_context
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from sampling import on_a_thread
+from sampling import on_a_thread, on_threads
 from test_interface import DLPackExporter, Exporter
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 
@@ -622,14 +623,10 @@ def test_a_launch_in_another_context_than_the_primary_one_is_refused(known, agai
             call()
         drv.Context.synchronize()
         x[:] = 0
-    second = drv.Device(0).make_context()
-    try:
+    with second_context():
         for call in calls:
             with pytest.raises(bridge.ContextError, match="is not the primary context"):
                 call()
-    finally:
-        second.pop()
-        second.detach()
     assert not x.any()
     for call in calls:
         x[:] = 0
@@ -649,11 +646,7 @@ def test_threads_do_not_mix_their_arguments(known):
         for round_ in range(50):
             fill(arrays[index], N, 100 * index + round_, **ONE)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(arrays))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, *range(len(arrays)))
     for index, array in enumerate(arrays):
         assert (array.get() == 100 * index + 49).all()
 

@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU
+from conftest import ON_GPU, second_context
 from pycuda import cumath, gpuarray
 from pycuda.elementwise import ElementwiseKernel
 from pycuda.tools import DeviceMemoryPool
@@ -254,16 +254,6 @@ def test_integers_of_numpy():
     block = bridge.pycuda_allocator(pool)(np.int64(100))
     assert pool.used_bytes() >= 100
     del block
-
-
-@contextlib.contextmanager
-def second_context():
-    context = drv.Device(0).make_context()
-    try:
-        yield
-    finally:
-        context.pop()
-        context.detach()
 
 
 ELSEWHERE = {

@@ -12,6 +12,7 @@ import numpy as np
 import pycuda.compiler
 import pytest
 from conftest import ON_GPU, run_python
+from sampling import on_threads
 
 import bridge
 
@@ -175,7 +176,8 @@ def test_threads_may_use_it_first_at_once(module):
     found = []
 
     @bridge.primary_context()
-    def use(add, start):
+    def use(given):
+        add, start = given
         start.wait()
         found.append(added(add, 2, 4, block=32))
         found.append(added(lambda x: add.prepared_call(1, 32, x.data.ptr, 2.0, 4)))
@@ -185,11 +187,7 @@ def test_threads_may_use_it_first_at_once(module):
     try:
         for _ in range(50):
             add, start = pickle.loads(data), threading.Barrier(4)
-            threads = [threading.Thread(target=use, args=(add, start)) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            on_threads(use, *[(add, start)] * 4)
     finally:
         sys.setswitchinterval(interval)
     assert found == [[2] * 4] * 400

@@ -140,12 +140,13 @@ def test_programs_of_the_years_print_the_same_with_pycuda_alone(path, run, nvcc)
 
 
 USE = """
-import atexit, threading
+import atexit
 import cupy, numpy as np
 import pycuda.driver as drv
 from pycuda import gpuarray
 from pycuda.tools import make_default_context
 import bridge
+from sampling import on_threads
 
 drv.init()
 
@@ -212,9 +213,7 @@ ON_A_THREAD = """
 def work():
     import pycuda.autoinit
     use()
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
+on_threads(lambda _: work(), None)
 print(drv.Context.get_current())
 """
 AT_EXIT = """
@@ -243,16 +242,14 @@ def test_a_thread_has_its_own(run):
     done = run(
         USE
         + """
-def work(raises):
+def work(index):
     context = make()
     use()
-    if raises:
+    if index % 2:
         raise KeyError("before pop")
     context.pop()
 
-threads = [threading.Thread(target=work, args=[i % 2]) for i in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
+on_threads(work, *range(4))
 print("the end")
 """
     )
@@ -422,11 +419,7 @@ put = SourceModule('''
 __global__ void put(int *x, int n, int value)
 { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value; }
 ''').get_function("put")
-raw = []
-def compile_kernel(source, name):
-    raw.append(drv.module_from_buffer(cupy.cuda.compiler.compile_using_nvrtc(source)[0]))
-    return raw[-1].get_function(name)
-latch = conftest.Latch(compile_kernel)
+latch = conftest.Latch(conftest.compile_plain)
 make = {"blocking": lambda: drv.Stream(), "non-blocking": lambda: drv.Stream(1)}
 n = 1000
 
@@ -501,11 +494,7 @@ from pycuda import gpuarray
 from pycuda.compiler import SourceModule
 
 put = SourceModule("__global__ void put(int *x, int value) { *x = value; }").get_function("put")
-raw = []
-def compile_kernel(source, name):
-    raw.append(drv.module_from_buffer(cupy.cuda.compiler.compile_using_nvrtc(source)[0]))
-    return raw[-1].get_function(name)
-latch = conftest.Latch(compile_kernel)
+latch = conftest.Latch(conftest.compile_plain)
 latch._patience = np.int32(min(latch._patience, 200_000))  # where it waits, not for ten seconds
 one, two = drv.Stream(1), drv.Stream(1)
 views = []
