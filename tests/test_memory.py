@@ -54,26 +54,13 @@ def used_by(pool):
 def results(a, host):
     """Yield what PyCUDA makes out of an array, and what it should be."""
     yield a + 1, host + 1
-    yield 2 * a - a, host
     yield a[3:9], host[3:9]
-    yield a[::2], host[::2]
     yield a.reshape(10, -1), host.reshape(10, -1)
-    yield a.copy(), host
     yield a[5:50].copy(), host[5:50]
     yield a.astype(np.float64), host.astype(np.float64)
-    yield -a, -host
-    yield abs(a), host
-    yield a * a, host * host
     yield a.view(np.uint8), host.view(np.uint8)
-    yield gpuarray.empty_like(a).fill(3), np.full_like(host, 3)
     yield gpuarray.zeros_like(a), np.zeros_like(host)
-    yield gpuarray.ones_like(a), np.ones_like(host)
     yield gpuarray.sum(a), host.sum()
-    yield gpuarray.max(a), host.max()
-    yield gpuarray.dot(a, a), host @ host
-    yield gpuarray.maximum(a, 5), np.maximum(host, 5)
-    yield gpuarray.if_positive(a, a, -a), host
-    yield gpuarray.concatenate([a, a]), np.concatenate([host, host])
     yield cumath.sqrt(a), np.sqrt(host)
     doubled = gpuarray.empty_like(a)
     ElementwiseKernel("float *y, float *x", "y[i] = 2 * x[i]", "twice")(doubled, a)
@@ -349,10 +336,7 @@ def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
     a = gpuarray.GPUArray(large, np.uint8, allocator=allocate)
     made = [
         lambda: gpuarray.GPUArray(large, np.uint8, allocator=allocate),
-        lambda: gpuarray.zeros(large, np.uint8, allocator=allocate),
-        lambda: gpuarray.empty_like(a),
         lambda: a + 1,
-        a.copy,
         lambda: bridge.wrap_pycuda(
             lambda x: gpuarray.GPUArray(large, np.uint8, allocator=allocate)
         )(cupy.zeros(1)),
