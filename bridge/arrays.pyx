@@ -10,9 +10,8 @@ from bridge.context cimport (
     Handle, Stream, cuda_current, current_device, go_back, is_in_primary_context, pycuda_current,
 )
 from bridge.interface cimport check_array, check_device, elsewhere, import_array
-from bridge.streams cimport (
-    PYCUDA, UNORDERED, current_stream, handle_of, is_capturing, needs_order, order,
-)
+from bridge.handles cimport PYCUDA, UNORDERED, current_stream, handle_of, is_capturing
+from bridge.streams cimport needs_order, order
 
 from math import prod
 
@@ -23,8 +22,8 @@ from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray
 
 from .buffers import array_on, array_on_host
+from .handles import PYCUDA_STREAM
 from .interface import check_dtype, contiguity
-from .streams import PYCUDA_STREAM
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray

@@ -12,8 +12,9 @@ from cpython.ref cimport PyObject
 from bridge.views cimport AS_CUPY, View, new_view
 from bridge.context cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
+from bridge.handles cimport PYCUDA, UNORDERED, current_stream, may_wait
 from bridge.interface cimport mark_as_copied
-from bridge.streams cimport PYCUDA, UNORDERED, current_stream, may_wait, order
+from bridge.streams cimport order
 
 from inspect import signature
 

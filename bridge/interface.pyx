@@ -12,7 +12,8 @@ from bridge.views cimport new_array
 from bridge.context cimport (
     Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_in_primary_context,
 )
-from bridge.streams cimport UNORDERED, handle_of, order
+from bridge.handles cimport UNORDERED, handle_of
+from bridge.streams cimport order
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -10,9 +10,8 @@ cimport cython
 from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.context cimport *
-from bridge.streams cimport (
-    PYCUDA, UNORDERED, needs_order, order_release, order_reuse, wait_for_end_of_capture,
-)
+from bridge.handles cimport PYCUDA, UNORDERED, wait_for_end_of_capture
+from bridge.streams cimport needs_order, order_release, order_reuse
 
 from types import GetSetDescriptorType
 

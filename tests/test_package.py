@@ -26,6 +26,7 @@ errors signature
 alignment
 nvrtc
 context
+handles
 streams
 views
 primary

@@ -644,17 +644,17 @@ def test_a_stream_of_another_context_is_on_that_contexts_device(python):
     done = python(
         """
         import cupy, pycuda.driver as drv, bridge, bridge.autoinit
-        from bridge import streams
+        from bridge import handles
 
         other = drv.Device(1).make_context()
         stream = drv.Stream()
         drv.Context.pop()
         current = cupy.cuda.driver.ctxGetCurrent()
-        assert streams.device_of_stream(stream.handle) == (0, 1)
+        assert handles.device_of_stream(stream.handle) == (0, 1)
         assert cupy.cuda.driver.ctxGetCurrent() == current
         here = drv.Stream()
-        assert streams.device_of_stream(here.handle) == (0, 0)
-        assert streams.device_of_stream(0) == (0, -1)
+        assert handles.device_of_stream(here.handle) == (0, 0)
+        assert handles.device_of_stream(0) == (0, -1)
         other.push()
         del stream
         drv.Context.pop()

@@ -13,7 +13,7 @@ from conftest import ON_GPU
 from pycuda import gpuarray
 
 import bridge
-from bridge import streams
+from bridge import handles, streams
 
 if not ON_GPU:
     import hostcuda
@@ -316,7 +316,7 @@ def test_a_fence_waits_without_the_interpreters_lock(latch, monkeypatch):
         for thread in threads:
             thread.start()
         time.sleep(0.01)
-        assert streams.fence(other.handle, 0) == 0
+        assert handles.fence(other.handle, 0) == 0
         for thread in threads:
             thread.join()
 
@@ -325,12 +325,12 @@ def test_events_are_used_again_on_their_own_device(python):
     done = python(
         """
         import cupy, pycuda.driver as drv, bridge, bridge.autoinit
-        from bridge import streams
+        from bridge import handles
         stream = drv.Stream(1)
         with bridge.primary_context(1):
             other = drv.Stream(1)
-            print(streams.fence(other.handle, 0))
-        print(*[streams.fence(stream.handle, 0) for _ in range(3)])
+            print(handles.fence(other.handle, 0))
+        print(*[handles.fence(stream.handle, 0) for _ in range(3)])
         with bridge.primary_context(1):
             del other
         """,

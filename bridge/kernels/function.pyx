@@ -8,8 +8,9 @@ from libc.stdint cimport intptr_t
 
 from bridge.views cimport views_are_alive
 from bridge.context cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
+from bridge.handles cimport PYCUDA, current_stream, handle_of
 from bridge.kernels.packing cimport Call, Table
-from bridge.streams cimport PYCUDA, current_stream, handle_of, order
+from bridge.streams cimport order
 
 import ctypes
 import functools

@@ -13,7 +13,7 @@ from cupy.cuda import driver, runtime
 
 from .. import context
 from ..errors import named
-from ..streams import is_capturing
+from ..handles import is_capturing
 
 # OverflowError: too large for CUDA's types.
 REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)
