@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import json
 import os
@@ -83,6 +84,24 @@ def pycudas_export() -> Iterator[None]:
     exporting.restore_gpuarray()
     yield
     exporting.export_in_order()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
+    """Let one of pytest-xdist's workers call a function, and give its result to all, by JSON."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def once(name: str, make: Callable[[], Any]) -> Any:
+        kept = folder / f"{name}.json"
+        with kept.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_text(json.dumps(make()))
+            return json.loads(kept.read_text())
+
+    return once
 
 
 @pytest.fixture

@@ -204,7 +204,11 @@ COMPILE["a remark"] = (KERNEL % "1; int unused = 2", {})
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled(once, tmp_path_factory):
+    return once("compiled", lambda: compile_all(tmp_path_factory))
+
+
+def compile_all(tmp_path_factory):
     """Compile all of `COMPILE` with NVRTC; name -> what came out.
 
     In another process: without a GPU, g++ is in NVRTC's place in this one.

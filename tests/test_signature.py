@@ -165,8 +165,13 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def read(tmp_path_factory):
-    """What is read of each of `CASES`, in another process: see `test_compiler.compiled`."""
+def read(once, tmp_path_factory):
+    found = once("signatures", lambda: read_all(tmp_path_factory))
+    return {name: row and [tuple(one) for one in row] for name, row in found.items()}
+
+
+def read_all(tmp_path_factory):
+    """What is read of each of `CASES`, in another process: see `test_compiler.compile_all`."""
     cases = tmp_path_factory.mktemp("nvrtc") / "cases.json"
     cases.write_text(json.dumps(CASES))
     script = f"""
@@ -193,8 +198,7 @@ def read(tmp_path_factory):
     """
     done = run_python(script, devices=0)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    return {name: row and [tuple(one) for one in row] for name, row in found.items()}
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("declaration", PARAMETERS)
