@@ -33,11 +33,10 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
         assert workshop.fails(mutant)
 
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
-        file = "views.pyx"
-        for test in "", "test_release.py::test_release_in_a_reference_cycle":
-            assert not workshop.fails(
-                Mutant(file, 0, SOURCES[file][0], SOURCES[file][0], test), 100
-            )
+        test = "test_release.py::test_release_in_a_reference_cycle"
+        for file, named in ("views.pyx", ""), ("wrapping.py", test):
+            same = SOURCES[file][0]
+            assert not workshop.fails(Mutant(file, 0, same, same, named), 100)
 
     USE = "import hostcuda; hostcuda.install(); import bridge; bridge.as_cupy"
 
