@@ -10,6 +10,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
+from test_release import Plain
 
 import bridge
 
@@ -313,20 +314,12 @@ def test_a_view_outlives_the_gpudata_that_its_array_had(convert):
 
 
 def test_memory_that_has_moved_is_another_view():
-    class Holder(drv.PointerHolderBase):
-        def __init__(self, memory):
-            super().__init__()
-            self.memory = memory
-
-        def get_pointer(self):
-            return int(self.memory)
-
-    one, other = drv.mem_alloc(40), drv.mem_alloc(40)
-    a = gpuarray.GPUArray(10, np.float32, gpudata=Holder(one))
+    one, other = cupy.cuda.alloc(40), cupy.cuda.alloc(40)
+    a = gpuarray.GPUArray(10, np.float32, gpudata=Plain(one))
     x = bridge.as_cupy(a)
     a.gpudata.memory = other
-    assert int(bridge.as_pycuda(x).gpudata) == int(one)
-    assert bridge.as_cupy(a).data.ptr == int(other)
+    assert int(bridge.as_pycuda(x).gpudata) == one.ptr
+    assert bridge.as_cupy(a).data.ptr == other.ptr
 
 
 def test_a_view_whose_strides_were_changed_in_place_is_another_view():

@@ -12,22 +12,11 @@ import pycuda.driver as drv
 import pytest
 from pycuda.tools import DeviceMemoryPool
 from sampling import on_a_thread
+from test_release import Plain
 
 import bridge
 
 HOST = np.arange(24, dtype=np.float32)
-
-
-class Holder(drv.PointerHolderBase):
-    """Memory of another library's, as PyCUDA's users wrap it."""
-
-    def __init__(self, memory):
-        super().__init__()
-        self.memory = memory
-        self.gpudata = self.get_pointer()
-
-    def get_pointer(self):
-        return self.memory.ptr
 
 
 def managed():
@@ -38,7 +27,7 @@ KINDS = {
     "mem_alloc": lambda: drv.mem_alloc(HOST.nbytes),
     "a pool's block": lambda: DeviceMemoryPool().allocate(HOST.nbytes),
     "managed memory": managed,
-    "a PointerHolderBase": lambda: Holder(cupy.cuda.alloc(HOST.nbytes)),
+    "a PointerHolderBase": lambda: Plain(cupy.cuda.alloc(HOST.nbytes)),
     "a MemoryPointer": lambda: cupy.cuda.alloc(HOST.nbytes),
     "pycuda_allocator": lambda: bridge.pycuda_allocator()(HOST.nbytes),
 }

@@ -10,18 +10,14 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
+from test_interface import BOTH, pointer_of
 
 import bridge
 from bridge.interface import PLAIN_DTYPES
 
 pytestmark = pytest.mark.usefixtures("gpu")
-BOTH = pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
 DTYPES = sorted({dtype.name for dtype in PLAIN_DTYPES})
 N = 100
-
-
-def address(view):
-    return view.data.ptr if isinstance(view, cupy.ndarray) else int(view.gpudata)
 
 
 def host(dtype, shape=(2, 3)):
@@ -46,7 +42,7 @@ def test_pytorch_takes_a_gpuarray_and_gives_it_back(torch, package, dtype):
     assert tuple(tensor.shape) == (2, 3)
     for convert in (bridge.as_cupy, bridge.as_pycuda):
         view = convert(tensor)
-        assert address(view) == int(a.gpudata)
+        assert pointer_of(view) == int(a.gpudata)
         assert view.dtype == a.dtype
         assert np.array_equal(view.get(), host(dtype))
     tensor.zero_()
@@ -197,7 +193,7 @@ def test_jax_takes_a_gpuarray_and_gives_it_back(jax, dtype):
     assert np.array_equal(np.asarray(array), host(dtype))
     for convert in (bridge.as_cupy, bridge.as_pycuda):
         view = convert(array)
-        assert address(view) == array.unsafe_buffer_pointer()
+        assert pointer_of(view) == array.unsafe_buffer_pointer()
         assert view.dtype == dtype
         assert np.array_equal(view.get(), host(dtype))
 
@@ -256,7 +252,7 @@ def numba_cuda(package):
 def test_numba_both_ways(numba_cuda, convert, dtype):
     array = numba_cuda.to_device(host(dtype))
     view = convert(array)
-    assert address(view) == array.device_ctypes_pointer.value
+    assert pointer_of(view) == array.device_ctypes_pointer.value
     assert np.array_equal(view.get(), host(dtype))
     a = gpuarray.to_gpu(host(dtype))
     back = numba_cuda.as_cuda_array(bridge.as_cupy(a))
@@ -304,7 +300,7 @@ def test_cuda_cores_buffer_is_bytes(core, convert):
     device = core.Device()
     buffer = device.allocate(64, stream=device.default_stream)
     view = convert(buffer)
-    assert address(view) == int(buffer.handle)
+    assert pointer_of(view) == int(buffer.handle)
     assert (view.shape, view.dtype) == ((64,), np.int8)
     bridge.as_cupy(view)[...] = 7
     assert (bridge.as_cupy(buffer).view(np.uint8).get() == 7).all()
@@ -343,7 +339,7 @@ def test_rmms_buffer_is_bytes(package, convert):
     rmm = package("rmm")
     buffer = rmm.DeviceBuffer.to_device(bytes(range(64)))
     view = convert(buffer)
-    assert address(view) == buffer.ptr
+    assert pointer_of(view) == buffer.ptr
     assert (view.shape, view.dtype) == ((64,), np.uint8)
     assert np.array_equal(view.get(), np.arange(64))
     bridge.as_cupy(view)[...] = 7

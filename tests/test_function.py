@@ -17,6 +17,7 @@ from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 from sampling import on_a_thread, on_threads
 from test_interface import DLPackExporter, Exporter
+from test_release import Plain
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 
 import bridge
@@ -128,22 +129,13 @@ ONE = {"block": (32, 1, 1)}
 # --- arguments -------------------------------------------------------------------------------
 
 
-class Holder(drv.PointerHolderBase):
-    def __init__(self, array):
-        super().__init__()
-        self.array = array
-
-    def get_pointer(self):
-        return self.array.data.ptr
-
-
 MAKE = {
     "GPUArray": lambda x: bridge.as_pycuda(x),
     "cupy.ndarray": lambda x: x,
     "array interface": Exporter,
     "DLPack": DLPackExporter,
     "an address": lambda x: np.uintp(x.data.ptr),
-    "a pointer holder": Holder,
+    "a pointer holder": lambda x: Plain(x.data),
 }
 
 

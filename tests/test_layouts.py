@@ -14,6 +14,7 @@ import pycuda.driver as drv
 import pytest
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from pycuda import gpuarray
+from test_interface import pointer_of
 
 import bridge
 from bridge.interface import PLAIN_DTYPES
@@ -196,10 +197,6 @@ class Case:
         self.write(self.array, values)
         self.model[...] = values
         np.testing.assert_array_equal(self.base.get(), self.host)
-
-
-def pointer_of(array):
-    return array.data.ptr if isinstance(array, cupy.ndarray) else int(array.gpudata)
 
 
 def steps(array):

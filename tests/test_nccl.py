@@ -11,6 +11,7 @@ import pycuda.driver as drv
 import pytest
 from conftest import GPUS, PACKAGE_MISSING
 from pycuda import gpuarray
+from test_interface import pointer_of
 
 import bridge
 
@@ -55,17 +56,19 @@ def on_each(communicators):
     return on_each
 
 
-def pointer(array):
-    return array.data.ptr if isinstance(array, cupy.ndarray) else int(array.gpudata)
-
-
 @pytest.fixture
 def all_reduce(nccl, communicators, on_each):
     """Queue the sum of all ranks' float32 arrays, on CuPy's current stream of each device."""
 
     def all_reduce(sent, received, **streams):
         def queue(rank, sent, received):
-            arguments = pointer(sent), pointer(received), SIZE, nccl.NCCL_FLOAT32, nccl.NCCL_SUM
+            arguments = (
+                pointer_of(sent),
+                pointer_of(received),
+                SIZE,
+                nccl.NCCL_FLOAT32,
+                nccl.NCCL_SUM,
+            )
             stream = cupy.cuda.get_current_stream()
             communicators[rank].allReduce(*arguments, stream.ptr)
 

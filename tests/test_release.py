@@ -170,10 +170,10 @@ class Plain(drv.PointerHolderBase):
         self.memory, self.gpudata = memory, memory.ptr
 
     def get_pointer(self):
-        return self.gpudata
+        return self.memory.ptr
 
     def __int__(self):
-        return self.gpudata
+        return self.memory.ptr
 
 
 def reuse_of_cupys_pool(
