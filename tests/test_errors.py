@@ -211,16 +211,12 @@ as_cupy(x.data, shape=-1, dtype="f4")
     ValueError: as_cupy: shape is (-1,), order None; lengths of 0 to 2**63 - 1, 'C' and 'F' are
 as_cupy(x.data, shape=1, dtype="f4", offset=2)
     ValueError: give addresses that a float32 cannot have; they must be multiples of 4
-as_cupy(x.data, shape=2, dtype="f4", strides=6)
-    ValueError: give addresses that a float32 cannot have; they must be multiples of 4
 as_pycuda(x.data, shape=2, dtype="f4", strides=0)
     ValueError: as_pycuda: strides are (0,); PyCUDA cannot repeat elements
 as_cupy(x.data, shape=2, dtype="(2,)f4")
     TypeError: give its base dtype, and the longer shape
 as_cupy(x.data, shape=2, dtype="f4", owner=a)
     TypeError: owner is for an address; a cupy.cuda.memory.MemoryPointer is kept without it
-as_cupy(x.data, shape=2, dtype="f4", offset=1.5)
-    TypeError: as_cupy: offset is 1.5; an int or a sequence of ints is accepted
 as_cupy(0, shape=2, dtype="f4")
     ValueError: as_cupy: the memory is at 0x0, or has been freed
 as_cupy(4096, shape=N, dtype="f4")
@@ -261,8 +257,6 @@ as_pycuda(Interface(strides=(0,)))
     ValueError: pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy
 as_pycuda(without_memory())
     ValueError: a GPUArray whose gpudata is its memory is accepted
-as_pycuda(x, stream="null")
-    TypeError: as_pycuda: stream is 'null'; None, a pycuda.driver.Stream
 
 # Streams.
 wait_stream(-1, None)
@@ -331,8 +325,6 @@ pycuda_allocator()(1 << 63)
     ValueError: pycuda_allocator: size is 9223372036854775808; 0 to 2**63 - 1 bytes are accepted
 pycuda_allocator()(1 << 50)
     OutOfMemoryError: pycuda_allocator: 1,125,899,906,842,624 bytes cannot be allocated
-gpuarray.empty(1 << 50, np.uint8, allocator=pycuda_allocator())
-    OutOfMemoryError: Drop arrays, or work in smaller pieces.
 
 # Modules and functions.
 SourceModule(None)
@@ -501,8 +493,6 @@ prepared.prepared_call(1, 32, cupy.zeros((N, 2), "f")[:, 0], 8, 1.0)
     ValueError: is not contiguous
 prepared.prepared_async_call(1, 32, stream, cupy.zeros(N), 8, 1.0)
     TypeError: is an array of float64, but the kernel takes float32
-prepared.prepared_call(1.0, 32, x, 8, 1.0)
-    TypeError: fill: grid is 1.0; an int or 1 to 3 of them (a tuple or list) are accepted
 prepared.prepared_async_call(1, 32, x, 8, 1.0)
     TypeError: fill: stream is a cupy.ndarray; None, a pycuda.driver.Stream
 prepared.prepared_timed_call(0, 32, x, 8, 1.0)
@@ -525,16 +515,8 @@ launch(plain, Interface(mask=x), n, v, grid=1, block=32)
     BufferError: launch: argument 0: the argument's __cuda_array_interface__ has a mask
 launch(plain, x, n, v, grid=N / 4, block=32)
     TypeError: launch: grid is 2.0; an int or 1 to 3 of them (a tuple or list) are accepted
-launch(plain, x, n, v, grid=1 << 40, block=32)
-    LogicError: launch: grid is (1099511627776, 1, 1), block is (32, 1, 1); this device allows
-launch(plain, x, n, v, grid=1, block=0)
-    ValueError: launch: block is 0; each extent is 1 or more
 launch(plain, x, n, v, block=32)
     TypeError: launch() needs keyword-only argument grid
-launch(plain, x, n, v, grid=1, block=32, shared=-1)
-    ValueError: launch: shared is -1; bytes, an int of 0 or more
-launch(plain, x, n, v, grid=1, block=32, shared=1 << 70)
-    LogicError: 1180591620717411303424 bytes of dynamic shared memory are asked for
 launch(plain, x, n, v, grid=1, block=32, stream=-1)
     TypeError: launch: stream is -1, but PyCUDA can launch on its own streams only
 launch(plain, x, n, v, grid=1, block=32, stream=cupy.cuda.Stream.null)

@@ -665,28 +665,33 @@ def test_a_stream_of_another_context_is_on_that_contexts_device(python):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.fixture(params=["on another thread", "under another context", "during an exception"])
+def under_another_context(views, context):
+    context.push()
+    views.clear()
+    context.pop()
+
+
+def during_an_exception(views, _):
+    def fail(*_):
+        raise ValueError
+
+    try:
+        fail(*views)
+    except ValueError:
+        views.clear()
+
+
+DROPS = {
+    "on another thread": lambda views, _: on_a_thread(views.clear),
+    "under another context": under_another_context,
+    "during an exception": during_an_exception,
+}
+
+
+@pytest.fixture(params=DROPS)
 def drop(request, second_context):
     """Clear a list of views in a place where the primary context may not be current."""
-
-    def on_another_thread(views):
-        on_a_thread(views.clear)
-
-    def under_another_context(views):
-        second_context.push()
-        views.clear()
-        second_context.pop()
-
-    def during_an_exception(views):
-        def fail(*_):
-            raise ValueError
-
-        try:
-            fail(*views)
-        except ValueError:
-            views.clear()
-
-    return locals()[request.param.replace(" ", "_")]
+    return lambda views: DROPS[request.param](views, second_context)
 
 
 @pytest.mark.parametrize("pycuda_kind", ["Stream()", "Stream(1)"])
