@@ -221,7 +221,6 @@ WITH_A_WIDTH = {
     ),
 }
 BY_THE_PARAMETER = {
-    "Python's numbers": ("scalars", "f8", [type(value)(value) for value in VALUES], VALUES),
     "ints for floats": (
         "scalars",
         "f8",
@@ -694,13 +693,6 @@ def test_structs_and_complex_numbers_are_prepared(ours):
         x[:] = 0
         named.prepare(types).prepared_call((1, 1), (1, 1, 1), x, 1.0, value, 4)
         assert x.get().tolist() == [1, 2, 3, 4]
-
-
-def test_a_struct_is_prepared_where_c_puts_it(known):
-    x = cupy.zeros(5)
-    structs = known("structs").prepare(["P", "b", POINT, "i"])
-    structs.prepared_call((1, 1), (1, 1, 1), x, 1, np.array((2, 3.5, 4.5), POINT).tobytes(), 6)
-    assert x.get().tolist() == [1, 2, 3.5, 4.5, 6]
 
 
 def test_counts_are_prepared(known):
