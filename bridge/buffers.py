@@ -20,21 +20,26 @@ from .interface import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, chec
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 
 
+def _attributes(array: np.ndarray[Any, Any]) -> Any:
+    return runtime.pointerGetAttributes(array.__array_interface__["data"][0])
+
+
 def is_reachable(array: np.ndarray[Any, Any]) -> bool:
     """Tell whether the device can reach the memory of a NumPy array: it is managed, or pinned."""
-    pointer = array.__array_interface__["data"][0]
-    return bool(runtime.pointerGetAttributes(pointer).type != _UNREGISTERED)
+    return bool(_attributes(array).type != _UNREGISTERED)
 
 
 def array_on_host(array: np.ndarray[Any, Any], caller: str) -> GPUArray:
     """Return a GPUArray that keeps a NumPy array's memory alive; raise if the device lacks it."""
-    if not is_reachable(array):
+    memory = _attributes(array)
+    if memory.type == _UNREGISTERED:
         raise no_array(array, caller)
     if not array.flags.writeable:
         raise BufferError(f"{caller}: the array is marked read-only; {UNPROTECTED}")
     check_dtype(array.dtype, caller)
-    pointer = runtime.pointerGetAttributes(array.__array_interface__["data"][0]).devicePointer
-    return GPUArray(array.shape, array.dtype, drv.mem_alloc, array, pointer, array.strides)
+    return GPUArray(
+        array.shape, array.dtype, drv.mem_alloc, array, memory.devicePointer, array.strides
+    )
 
 
 def array_on(

@@ -12,7 +12,7 @@ from cpython.ref cimport PyObject
 from bridge.views cimport AS_CUPY, View, new_view
 from bridge.context cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
-from bridge.handles cimport PYCUDA, UNORDERED, current_stream, may_wait
+from bridge.handles cimport LEGACY, PYCUDA, UNORDERED, current_stream, may_wait
 from bridge.interface cimport mark_as_copied
 from bridge.streams cimport order
 
@@ -32,7 +32,6 @@ cdef extern from "Python.h":
 
 cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
 cdef enum:
-    LEGACY = 1  # the default stream's handle in both protocols
     MOST_USERS = 8  # of CuPy's streams, for each array; each is kept alive
 
 

@@ -9,6 +9,7 @@ cpdef enum:  # in place of a handle
     PYCUDA = -2  # all of PyCUDA's streams
 
 cdef enum:
+    LEGACY = 1  # cudaStreamLegacy, also in both protocols: another name of handle 0
     NO_CAPTURE = 0
 
 cdef tuple CUPY_STREAMS

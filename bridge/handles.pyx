@@ -6,7 +6,6 @@
 Source: CUDA Driver API, "Stream Management"; cuda.core, ``__cuda_stream__``.
 """
 
-cimport cython
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport intptr_t, uint64_t
 
@@ -24,9 +23,6 @@ from .errors import ContextError, kind, named
 
 PYCUDA_STREAM = drv.Stream
 cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
-cdef enum:
-    LEGACY = 1  # cudaStreamLegacy: another name of handle 0
-
 cdef str ACCEPTED = (
     "None, a pycuda.driver.Stream, a cupy.cuda.Stream or an object whose __cuda_stream__() returns "
     "(0, handle) is accepted; in conversions, -1 means 'do not order'"

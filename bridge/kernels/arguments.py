@@ -25,14 +25,18 @@ HOLDERS = (
     *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),
     *(drv.PointerHolderBase, Allocation),
 )
-# Memory that PyCUDA's default stream may be using.
+# Memory that PyCUDA's streams may be using.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
-_FLOAT2, _DOUBLE2 = (np.dtype([("x", code), ("y", code)]) for code in "fd")
+# Complex numbers stand for these CUDA vectors.
+_PAIRS = {
+    np.dtype([("x", "f"), ("y", "f")]): np.complex64,
+    np.dtype([("x", "d"), ("y", "d")]): np.complex128,
+}
 _WIDTHS = {int: "numpy.int32", float: "numpy.float32", complex: "numpy.complex64"}
 
 
 def is_of_pycuda(value: Any) -> bool:
-    """Tell whether an argument is memory that PyCUDA's default stream may be using."""
+    """Tell whether an argument is memory that PyCUDA's streams may be using."""
     if isinstance(value, np.ndarray):
         return is_reachable(value)
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
@@ -138,17 +142,35 @@ def pack_argument(
         return packed, None
     target = _as_pointer(value, parameter, caller, device_id, is_prepared)
     if problem := _problem(target, parameter, caller, strided):
-        if not (lenient and isinstance(value, _OF_PYCUDA)):
-            raise problem
-        # 2: the line that calls the kernel, since compiled functions have no frames
-        warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=2)
+        _report(problem, lenient and isinstance(value, _OF_PYCUDA))
     return struct.pack("Q", target.pointer), target
+
+
+def check_order(table: Any, in_c: int, in_fortran: int, lenient: bool) -> None:
+    """Raise ValueError for two arrays in different orders, or warn if `lenient`."""
+    _report(
+        ValueError(
+            f"{table.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in C "
+            "order; a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
+            "cupy.ascontiguousarray(a), or strided=True if the kernel is written for both orders: "
+            f"{table}"
+        ),
+        lenient,
+    )
+
+
+def _report(problem: Exception, lenient: bool) -> None:
+    """Raise, or warn at the line that calls the kernel."""
+    if not lenient:
+        raise problem
+    # 3: that line, since compiled functions have no frames
+    warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=3)
 
 
 def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes | None:
     """Return the bytes of an argument that is no pointer; None if it may be one."""
     if parameter.dtype is not None:
-        return _as_number(value, parameter, parameter.dtype, caller, is_prepared)
+        return _as_number(value, parameter, caller, is_prepared)
     # Only the size is known, and perhaps that it is not a pointer: a struct or an enum.
     size, is_value = parameter.size, parameter.is_pointer is False
     if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
@@ -305,16 +327,16 @@ def same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     return one.itemsize == other.itemsize and (halves or not floats)
 
 
-def _as_number(
-    value: Any, parameter: Parameter, wanted: np.dtype[Any], caller: str, is_prepared: bool
-) -> bytes:
+def _as_number(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes:
+    wanted: Any = parameter.dtype
     if type(value) is np.ndarray and value.size == 1:
         value = value.reshape(())[()]
     if type(value) is np.float64 and wanted.kind in "fc":
         value = float(value)  # e.g. numpy.sqrt(2.0)
     if wanted.char == "V":  # a CUDA vector; or bytes, if prepared
-        if type(value) is complex and wanted in (_FLOAT2, _DOUBLE2):
-            value = (np.complex64 if wanted == _FLOAT2 else np.complex128)(value)
+        pair = _PAIRS.get(wanted)
+        if type(value) is complex and pair:
+            value = pair(value)
         data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
         fits = data is value or wanted.fields is None or same_bits(value.dtype, wanted)
         if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
@@ -322,18 +344,16 @@ def _as_number(
         if isinstance(value, np.void):
             raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
         maker = f"make_{parameter.text.removeprefix('const ').partition(' ')[0]}"
-        if isinstance(value, np.complexfloating) and wanted in (_FLOAT2, _DOUBLE2):
-            pair = "numpy.complex64" if wanted == _FLOAT2 else "numpy.complex128"
-            raise TypeError(
-                f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
-                f"{pair}(...)"
-            )
-        if hasattr(vec, maker):
-            raise TypeError(
-                f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
-                f"pycuda.gpuarray.vec.{maker}(...)"
-            )
-        raise _no_bytes(value, wanted.itemsize, caller)
+        if pair and isinstance(value, np.complexfloating):
+            advised = f"numpy.{np.dtype(pair)}"
+        elif hasattr(vec, maker):
+            advised = f"pycuda.gpuarray.vec.{maker}"
+        else:
+            raise _no_bytes(value, wanted.itemsize, caller)
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
+            f"{advised}(...)"
+        )
     if number := _fitting(value, wanted, caller, is_prepared):
         return number[0]
     advice = f"pass {_name(wanted)}(...)"

@@ -58,8 +58,8 @@ cdef class Function:
     *Ownership:* a function keeps its module alive.  You can drop an array after the call.  Its
     memory is reused only after the kernel, in the order of CuPy's current stream.
     *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
-    GPUArrays and PyCUDA's memory, but not bare addresses, are also ordered with all of PyCUDA's
-    streams, unless ``stream=`` names one (rule: `bridge.streams`).  The host does not wait, except
+    GPUArrays, PyCUDA's memory and the addresses of prepared calls are also ordered with all of
+    PyCUDA's streams, unless ``stream=`` names one (rule: `bridge.streams`).  The host does not wait, except
     that ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of calling a `cupy.RawKernel`.
     """

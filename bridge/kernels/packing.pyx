@@ -22,9 +22,8 @@ import numpy as np
 import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
-from .arguments import HOLDERS, is_of_pycuda, pack_argument
+from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
 from ..interface import contiguity
-from .refusals import check_order
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1

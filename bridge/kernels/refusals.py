@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,19 +58,6 @@ def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
             "host waits, which cannot be captured into a graph; pass device arrays, copy before "
             "and after, and time the graph"
         )
-
-
-def check_order(table: Any, in_c: int, in_fortran: int, lenient: bool) -> None:
-    """Raise ValueError for two arrays in different orders, or warn if `lenient`."""
-    problem = (
-        f"{table.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in C order; "
-        "a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
-        "cupy.ascontiguousarray(a), or strided=True if the kernel is written for both orders: "
-        f"{table}"
-    )
-    if not lenient:
-        raise ValueError(problem)
-    warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=2)
 
 
 def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:

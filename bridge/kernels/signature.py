@@ -67,7 +67,7 @@ _DTYPES = {name: np.dtype(code) for name, code in _PLAIN.items()} | {
     for name, code in _VECTORS.items()
     for size in range(1, 5)
 }
-_ADDRESS = np.dtype(np.uintp)
+ADDRESS = np.dtype(np.uintp)
 with suppress(ImportError):  # without it, there are no such arrays
     import ml_dtypes
 
@@ -197,7 +197,7 @@ def _read_type(text: str, size: int, alignment: int, is_enum: int) -> Parameter:
             return Parameter(shown, False, _DTYPES.get(base))
         is_address = depth > 1
         shown = re.sub(r"^((?:[^*<]|<[^<>]*>)*?) ?\*", r"\1 *", shown)
-    dtype = _ADDRESS if is_address else _DTYPES.get(base)
+    dtype = ADDRESS if is_address else _DTYPES.get(base)
     if dtype is None and size:
         dtype = np.dtype(f"i{size}" if is_enum else f"V{size}")
     return Parameter(shown, True, dtype, alignment=alignment)

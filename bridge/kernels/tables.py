@@ -14,11 +14,10 @@ from ..errors import named
 from ..interface import PLAIN_DTYPES
 from .arguments import by_value, same_bits
 from .packing import Table, parameter_slots
-from .signature import Parameter
+from .signature import ADDRESS, Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers
 
-_POINTER = np.dtype(np.uintp)
 _ADDRESSES = "PnNlLqQ"  # codes that may prepare a pointer
 
 _tables: dict[Any, Table] = {}  # results of `table_of`, by the caller and the arguments' types
@@ -70,7 +69,7 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
             )
         dtypes.append(np.dtype(bool) if isinstance(value, bool) else dtype)
     types = [Parameter("", None if dtype is None else False, dtype) for dtype in dtypes]
-    placed = _placed(types, [dtype or _POINTER for dtype in dtypes])
+    placed = _placed(types, [dtype or ADDRESS for dtype in dtypes])
     for index, one in enumerate(placed):
         if one.dtype in _VECTORS and one.offset % min(one.size & -one.size, 16):
             raise TypeError(
