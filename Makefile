@@ -54,7 +54,7 @@ help:
 	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
-	@echo 'make wheels     build the sdist and wheels for Python 3.10 to 3.13 in dist/, and try each'
+	@echo 'make wheels     build the sdist and wheels for Python 3.10 to 3.14 in dist/, and try each'
 	@echo 'make clean      remove the environments and what was built'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 

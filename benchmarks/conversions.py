@@ -225,7 +225,7 @@ def fences(report: Report) -> None:
     with current:
         timings = measure(
             {
-                "a fence of the bridge": lambda: order(*handles, 0),
+                "a fence of the bridge": lambda: order(*handles),
                 "CUDA's record and wait, through CuPy": bare,
                 "PyCUDA's record and wait": bare_of_pycuda,
                 "wait_stream(s, t)": lambda: bridge.wait_stream(stream, current),

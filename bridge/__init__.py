@@ -14,14 +14,14 @@ __version__ = "0.3.0"
 _NAMES = {
     "arrays": ("as_cupy", "as_pycuda"),
     "errors": ("ContextError",),
-    "kernels.compiler": ("use_nvrtc",),
+    "kernels.pycuda_compiler": ("use_nvrtc",),
     "kernels.function": ("launch",),
     "kernels.module": ("SourceModule",),
     "memory": ("pycuda_allocator", "show_memory"),
     "primary": ("primary_context",),
-    "report": ("show_config",),
+    "config_report": ("show_config",),
     "streams": ("as_cupy_stream", "wait_stream"),
-    "wrapping": ("wrap_pycuda",),
+    "wrapped_functions": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -29,21 +29,21 @@ __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
+    from .config_report import show_config as show_config
     from .errors import ContextError as ContextError
-    from .kernels.compiler import use_nvrtc as use_nvrtc
     from .kernels.function import launch as launch
     from .kernels.module import SourceModule as SourceModule
+    from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc
     from .memory import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .primary import primary_context as primary_context
-    from .report import show_config as show_config
     from .streams import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream
-    from .wrapping import wrap_pycuda as wrap_pycuda
+    from .wrapped_functions import wrap_pycuda as wrap_pycuda
 else:  # type checkers would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if _HOME[name] != "report":  # which reports what is missing
+        if _HOME[name] != "config_report":  # which reports what is missing
             import_module(".errors", __name__).import_libraries()
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)
         globals()[name] = value  # the next look-up does not come here

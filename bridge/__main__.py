@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from . import __version__
-from .report import check, show_config
+from .config_report import check, show_config
 
 _RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
 pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of

@@ -9,7 +9,7 @@ from bridge.views cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new
 from bridge.context cimport (
     Handle, Stream, cuda_current, current_device, go_back, is_in_primary_context, pycuda_current,
 )
-from bridge.interface cimport check_array, check_device, elsewhere, import_array
+from bridge.foreign_arrays cimport check_array, check_device, elsewhere, import_array
 from bridge.handles cimport PYCUDA, UNORDERED, current_stream, handle_of, is_capturing
 from bridge.streams cimport needs_order, order
 
@@ -21,9 +21,9 @@ from cupy.cuda import UnownedMemory
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray
 
-from .buffers import array_on, array_on_host
+from .bare_memory import array_on, array_on_host
 from .handles import PYCUDA_STREAM
-from .interface import check_dtype, contiguity
+from .foreign_arrays import check_dtype, contiguity
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray

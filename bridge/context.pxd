@@ -18,7 +18,6 @@ cdef enum:
 cdef int (*cuCtxGetCurrent)(Handle *) noexcept nogil
 cdef int (*cuCtxSetCurrent)(Handle) noexcept nogil
 cdef int (*cuCtxGetDevice)(int *) noexcept nogil
-cdef int (*cuCtxSynchronize)() noexcept nogil
 cdef int (*cuEventCreate)(Handle *, unsigned) noexcept nogil
 cdef int (*cuEventDestroy)(Handle) noexcept nogil
 cdef int (*cuEventRecord)(Handle, Stream) noexcept nogil

@@ -60,7 +60,6 @@ cdef int find(const char *name, void *function) except -1:
 find("cuCtxGetCurrent", &cuCtxGetCurrent)
 find("cuCtxSetCurrent", &cuCtxSetCurrent)
 find("cuCtxGetDevice", &cuCtxGetDevice)
-find("cuCtxSynchronize", &cuCtxSynchronize)
 find("cuEventCreate", &cuEventCreate)
 find("cuEventDestroy_v2", &cuEventDestroy)
 find("cuEventRecord", &cuEventRecord)

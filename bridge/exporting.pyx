@@ -13,7 +13,7 @@ from bridge.views cimport AS_CUPY, View, new_view
 from bridge.context cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
 from bridge.handles cimport LEGACY, PYCUDA, UNORDERED, current_stream, may_wait
-from bridge.interface cimport mark_as_copied
+from bridge.foreign_arrays cimport mark_as_copied
 from bridge.streams cimport order
 
 from inspect import signature

@@ -20,8 +20,8 @@ from cupy.cuda import MemoryAsyncPool, MemoryPool
 
 from .context import cuda_device, failure, start_cuda
 from .errors import ContextError, named
+from .foreign_arrays import ADDRESS_END
 from .handles import count_waiting, end_waiting
-from .interface import ADDRESS_END
 from .views import allocate as take, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(

@@ -30,9 +30,9 @@ from pycuda.tools import make_default_context
 
 from .context import push
 from .exporting import export_in_order, keep_arguments
-from .kernels import compiler
 from .kernels.function import Function
 from .kernels.module import SourceModule
+from .kernels.pycuda_compiler import use_nvrtc
 from .memory import pycuda_allocator
 
 _AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
@@ -67,7 +67,7 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     drv.Device.make_context = _make_context
     drv.Context.push, drv.Context.pop = _push_counted, staticmethod(_pop_counted)
     drv.Context.detach = _detach_counted
-    compiler.use_nvrtc()
+    use_nvrtc()
     export_in_order()
     keep_arguments()
     pycuda.compiler.SourceModule = _SourceModule

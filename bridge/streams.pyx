@@ -330,11 +330,9 @@ cdef int order_release(Stream owner, Stream user) noexcept:
     cdef uint64_t of_owner = NO_CAPTURE, of_user = NO_CAPTURE
     cdef bint of_thread
     if owner > 0:
-        of_owner = capture_of(owner, &status)
-    if user > 0 and not status:
-        of_user = capture_of(user, &status)
-    if status:  # a stream was destroyed: do not use it
-        return status
+        of_owner = capture_of(owner)
+    if user > 0:
+        of_user = capture_of(user)
     if of_owner or of_user:
         if owner == PYCUDA:  # within the graph
             order_pycuda(user, True)

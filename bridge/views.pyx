@@ -96,9 +96,6 @@ cdef int release(View view) except -1:
             status = order_release(view.owner, view.user)
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
                 wait_for_end_of_capture(copied_view(view))
-            elif status:  # e.g. the stream was destroyed
-                with nogil:
-                    cuCtxSynchronize()
         view.kept = view.memory = view.source = None
     finally:
         if is_elsewhere:

@@ -175,11 +175,6 @@ MUTANTS = {
         "        return CAPTURE_IMPLICIT\n",
         CAPTURES + "a_block_stays_where_cuda_refuses_the_order",
     ),
-    "a failed release frees at once": mutant(
-        "                    cuCtxSynchronize()",
-        "                    pass",
-        RELEASE + "a_block_whose_stream_was_destroyed_is_freed_after_its_work",
-    ),
     "events of all devices are one": mutant(
         "    cdef int device_id = device_of(cuda_current())  # events",
         "    cdef int device_id = 0  #",
@@ -188,7 +183,7 @@ MUTANTS = {
     "an exporter may leave another device current": mutant(
         "    if cuda_current() != current:\n        cuCtxSetCurrent(current)\n    return 0",
         "    return 0",
-        "test_interface.py::test_an_exporter_that_switches_the_device_changes_nothing",
+        "test_foreign_arrays.py::test_an_exporter_that_switches_the_device_changes_nothing",
     ),
     "streams of two devices are not ordered": mutant(
         "runtime.streamWaitEvent(first, event.ptr)",

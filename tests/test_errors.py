@@ -1,8 +1,8 @@
 """The errors that users are promised: what they say, and that nothing has changed after them.
 
 Each message names the function and the argument, says what came and what is accepted, and what
-to do where there is something to do.  The tables hold a telling phrase of each.  `test_interface`
-has the array interfaces that are refused.
+to do where there is something to do.  The tables hold a telling phrase of each.
+`test_foreign_arrays` has the array interfaces that are refused.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_interface import BOTH, pointer_of
+from test_foreign_arrays import BOTH, pointer_of
 
 import bridge
-from bridge.interface import PLAIN_DTYPES
+from bridge.foreign_arrays import PLAIN_DTYPES
 
 pytestmark = pytest.mark.usefixtures("gpu")
 DTYPES = sorted({dtype.name for dtype in PLAIN_DTYPES})

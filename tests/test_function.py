@@ -16,13 +16,13 @@ from conftest import second_context
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 from sampling import on_a_thread, on_threads
-from test_interface import DLPackExporter, Exporter
+from test_foreign_arrays import DLPackExporter, Exporter
 from test_release import Plain
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 
 import bridge
 import bridge.kernels.function
-from bridge.interface import HOLDS_BFLOAT16
+from bridge.foreign_arrays import HOLDS_BFLOAT16
 
 N = 1000
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)

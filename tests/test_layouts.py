@@ -14,10 +14,10 @@ import pycuda.driver as drv
 import pytest
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from pycuda import gpuarray
-from test_interface import pointer_of
+from test_foreign_arrays import pointer_of
 
 import bridge
-from bridge.interface import PLAIN_DTYPES
+from bridge.foreign_arrays import PLAIN_DTYPES
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "2000"))
 MOST_AXES = 6

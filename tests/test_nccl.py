@@ -11,7 +11,7 @@ import pycuda.driver as drv
 import pytest
 from conftest import GPUS, PACKAGE_MISSING
 from pycuda import gpuarray
-from test_interface import pointer_of
+from test_foreign_arrays import pointer_of
 
 import bridge
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import ON_GPU, ROOT
 
 import bridge
-from bridge import report
+from bridge import config_report
 
 # Also what is compiled, and its types.
 SUFFIXES = ".py", ".pyi", ".pyx", ".pxd"
@@ -22,7 +22,8 @@ SOURCES = sorted(p for p in (ROOT / "bridge").rglob("*.p*") if p.suffix in SUFFI
 
 # Arrows go one way: of the package a module imports what stands in an earlier line.
 ORDER = """
-errors signature
+errors parameter_types
+signature
 alignment
 nvrtc
 context
@@ -30,18 +31,18 @@ handles
 streams
 views
 primary
-interface
-buffers
+foreign_arrays
+bare_memory
 arrays
 exporting memory
 autoinit
 arguments refusals
 packing
-tables
+parameter_layout
 function
-module compiler wrapping
+module pycuda_compiler wrapped_functions
 run
-report
+config_report
 __init__ __main__
 """
 LINES = {name: line for line, names in enumerate(ORDER.splitlines()) for name in names.split()}
@@ -284,7 +285,7 @@ FITTING = {"PyCUDA": (12, 9), "CuPy": (12, 9), "NVRTC": (12, 6), "driver": (13, 
     ],
 )
 def test_conflicts_are_named(versions, said):
-    found = list(report.conflicts(FITTING | versions))
+    found = list(config_report.conflicts(FITTING | versions))
     assert [text.partition(";")[0] for text in found] == said
 
 

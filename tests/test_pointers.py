@@ -9,7 +9,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_interface import Exporter
+from test_foreign_arrays import Exporter
 
 import bridge
 

@@ -499,6 +499,7 @@ def interrupt(work, longest, seconds=1.0):
             until_interrupted(work)  # Python 3.13.0's `try` misses what comes as a loop jumps back
         except Interrupt:
             armed = False
+            null.use()
             hits += 1
     assert set(ignored) <= {Interrupt}
     assert state() == before, (before, state())
@@ -509,6 +510,7 @@ armed = False
 signal.signal(signal.SIGALRM, handler)
 sys.unraisablehook = note
 pool, stream, other = DeviceMemoryPool(), drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+null = cupy.cuda.Stream.null
 """
 INTERRUPTED = {
     "contexts": """
@@ -528,11 +530,13 @@ def work():
     a = gpuarray.GPUArray(8, np.float32, allocator=one)
     x = bridge.as_cupy(a, stream=stream)
     b = bridge.as_pycuda(x[::2], stream=stream)
-    with bridge.as_cupy_stream(stream), bridge.primary_context():
+    bridge.as_cupy_stream(stream).use()  # Python 3.14 may interrupt `with` before its block
+    with bridge.primary_context():
         bridge.as_cupy(b)
         bridge.as_cupy(gpuarray.GPUArray(8, np.float32, allocator=pool.allocate))
-    with other:
-        bridge.as_pycuda(cupy.empty(8, np.float32))
+    other.use()
+    bridge.as_pycuda(cupy.empty(8, np.float32))
+    null.use()
     bridge.wait_stream(stream, other)
     add(x, 2, block=8)
     add(a, 3.0, block=(8, 1, 1), grid=(1, 1), stream=stream)

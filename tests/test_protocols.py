@@ -5,7 +5,7 @@ versions 0 to 2 left open; its `typestr` and `descr` are those of NumPy's array 
 *Spec*: DLPack, "Python Specification". *Header*: `dlpack.h` 1.1, by struct and field. *API*: the
 array API standard 2024.12, by method. The bridge consumes both; GPUArrays produce them.
 
-These sentences have their tests in `test_interface`:
+These sentences have their tests in `test_foreign_arrays`:
 
 - CAI, the four required entries and their types, `stream` 0, `mask`: `BROKEN`
 - CAI, `strides`, bytes to skip: `test_a_strided_...`
@@ -40,10 +40,10 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_interface import BOTH, Exporter, pointer_of
+from test_foreign_arrays import BOTH, Exporter, pointer_of
 
 import bridge
-from bridge.interface import HOLDS_BFLOAT16
+from bridge.foreign_arrays import HOLDS_BFLOAT16
 
 CUDA, ROCM = 2, 10
 READ_ONLY, IS_COPIED, IS_PADDED = 1, 2, 4

@@ -848,38 +848,6 @@ def test_a_slice_of_another_streams_view_orders_the_release_too(told, latch, put
     assert reuse_cupys_block(convert, cupy_stream, None, latch, put) == {1}
 
 
-def test_a_block_whose_stream_was_destroyed_is_freed_after_its_work(python):
-    """Its owner destroyed it too early, and nothing can be ordered with it."""
-    done = python(
-        """
-        import bridge, bridge.autoinit, conftest, cupy, numpy as np, pycuda.driver as drv
-        compile_kernel = conftest.compile_plain
-        latch, put = conftest.Latch(compile_kernel), conftest.put.__wrapped__(compile_kernel)
-        class Stream:
-            handle = cupy.cuda.runtime.streamCreateWithFlags(1)
-            def __cuda_stream__(self):
-                return 0, self.handle
-        n, pool = 1000, cupy.cuda.MemoryPool()
-        sevens, ones, held = cupy.full(n, 7), cupy.ones(n, int), drv.Stream(1)
-        with cupy.cuda.using_allocator(pool.malloc):
-            x = cupy.zeros(n, int)
-            pointer = x.data.ptr
-            with latch.hold(held, 0.5):  # longer than the steps below take
-                a = bridge.as_pycuda(x, stream=Stream())
-                bridge.wait_stream(Stream(), held)
-                stream = cupy.cuda.Stream.null
-                cupy.cuda.runtime.memcpyAsync(pointer, sevens.data.ptr, 8 * n, 3, Stream.handle)
-                cupy.cuda.runtime.streamDestroy(Stream.handle)
-                del a, x
-                y = cupy.empty(n, int)
-                assert y.data.ptr == pointer
-                y.data.copy_from_device_async(ones.data, y.nbytes, stream)
-            print(set(y.get().tolist()))
-    """
-    )
-    assert (done.stdout, done.stderr) == ("{1}\n", "")
-
-
 @pytest.mark.parametrize("collect", [gc.collect, lambda: on_a_thread(gc.collect)], ids=range(2))
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_cycle_of_an_array_and_its_view_is_collected(pooled, collect):

@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cuda", choices=("12", "13"), default="12", help="CUDA's major")
     parser.add_argument("--gpu", action="store_true", help="try the wheels on the GPU")
-    parser.add_argument("--pythons", nargs="+", default=["3.10", "3.11", "3.12", "3.13"])
+    parser.add_argument("--pythons", nargs="+", default=["3.10", "3.11", "3.12", "3.13", "3.14"])
     options = parser.parse_args()
     shutil.rmtree(DIST, ignore_errors=True)
     run(sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT)

@@ -15,9 +15,9 @@ from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
 from ..arrays import as_cupy
-from ..buffers import is_reachable
+from ..bare_memory import is_reachable
 from ..errors import ContextError, kind, named
-from ..interface import check_array, check_device
+from ..foreign_arrays import check_array, check_device
 from ..memory import Allocation
 from .signature import Parameter
 

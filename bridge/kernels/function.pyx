@@ -28,7 +28,7 @@ from ..streams import pycuda_stream_of, seconds_between
 from .refusals import (
     REFUSALS, check_capture, explain, extent, no_texture_references, refusal, shared_bytes,
 )
-from .tables import codes_of, declared, libcuda, prepared, table_of
+from .parameter_layout import codes_of, declared, libcuda, prepared, table_of
 
 cdef int (*cuLaunchKernel)(
     Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,

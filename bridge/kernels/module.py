@@ -17,9 +17,9 @@ from ..context import LoadedModule
 from ..errors import named
 from .function import Function
 from .nvrtc import Compiled, Request, architecture, compile
+from .parameter_layout import libcuda
 from .refusals import no_texture_references, refusal
 from .signature import Parameter, expression, kernel_names, read_signature, variable_names
-from .tables import libcuda
 
 
 class Global(tuple[int, int]):

@@ -23,7 +23,7 @@ import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
 from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
-from ..interface import contiguity
+from ..foreign_arrays import contiguity
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1

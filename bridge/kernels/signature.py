@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .parameter_types import ADDRESS, DTYPES
 
 # Appended, to keep the line numbers.  The names are long: the source may define macros F or T.
 TEMPLATE = """
@@ -50,31 +51,6 @@ template <class bridge_kernel, class = typename bridge_targets<bridge_kernel>::n
 __device__ char bridge_signature;
 #endif
 """
-_PLAIN = {
-    **{"bool": "?", "char": "b", "signed char": "b", "unsigned char": "B"},
-    **{"short": "h", "unsigned short": "H", "int": "i", "unsigned int": "I"},
-    **{"long": "l", "unsigned long": "L", "long long": "q", "unsigned long long": "Q"},
-    **{"float": "f", "double": "d", "__half": "e", "half": "e"},
-    **{f"{space}::complex<float>": "F" for space in ("pycuda", "thrust")},
-    **{f"{space}::complex<double>": "D" for space in ("pycuda", "thrust")},
-}
-_VECTORS = {
-    **{"char": "b", "uchar": "B", "short": "h", "ushort": "H", "int": "i", "uint": "I"},
-    **{"long": "l", "ulong": "L", "longlong": "q", "ulonglong": "Q", "float": "f", "double": "d"},
-}
-_DTYPES = {name: np.dtype(code) for name, code in _PLAIN.items()} | {
-    f"{name}{size}": np.dtype([(axis, code) for axis in "xyzw"[:size]])
-    for name, code in _VECTORS.items()
-    for size in range(1, 5)
-}
-ADDRESS = np.dtype(np.uintp)
-with suppress(ImportError):  # without it, there are no such arrays
-    import ml_dtypes
-
-    _DTYPES["__nv_bfloat16"] = np.dtype(ml_dtypes.bfloat16)
-for _pair, _half in ("__half2", "__half"), ("__nv_bfloat162", "__nv_bfloat16"):
-    if _half in _DTYPES:
-        _DTYPES[_pair] = np.dtype([(axis, _DTYPES[_half]) for axis in "xy"])
 # Comments and literals, whose words are ignored.
 NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
@@ -194,10 +170,10 @@ def _read_type(text: str, size: int, alignment: int, is_enum: int) -> Parameter:
         base = plain.rstrip("* ")
         depth = plain[len(base) :].count("*")
         if not depth:
-            return Parameter(shown, False, _DTYPES.get(base))
+            return Parameter(shown, False, DTYPES.get(base))
         is_address = depth > 1
         shown = re.sub(r"^((?:[^*<]|<[^<>]*>)*?) ?\*", r"\1 *", shown)
-    dtype = ADDRESS if is_address else _DTYPES.get(base)
+    dtype = ADDRESS if is_address else DTYPES.get(base)
     if dtype is None and size:
         dtype = np.dtype(f"i{size}" if is_enum else f"V{size}")
     return Parameter(shown, True, dtype, alignment=alignment)

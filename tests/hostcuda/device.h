@@ -208,14 +208,19 @@ static inline unsigned __brev(unsigned v) {
   return reversed;
 }
 
+// The C library has these since glibc 2.42 and 2.41.
+#if !__GLIBC_PREREQ(2, 42)
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline double rsqrt(double x) { return 1 / sqrt(x); }
-static inline float rsqrt(float x) { return rsqrtf(x); }
-static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
+#endif
+#if !__GLIBC_PREREQ(2, 41)
 static inline float sinpif(float x) { return sinf(float(M_PI) * x); }
 static inline double sinpi(double x) { return sin(M_PI * x); }
 static inline float cospif(float x) { return cosf(float(M_PI) * x); }
 static inline double cospi(double x) { return cos(M_PI * x); }
+#endif
+static inline float rsqrt(float x) { return rsqrtf(x); }
+static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 static inline float saturate(float x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 static inline float __saturatef(float x) { return saturate(x); }
 // Macros, because the C library has functions of these names.

@@ -15,7 +15,14 @@ from pycuda.gpuarray import GPUArray
 
 from .context import current_device
 from .errors import named
-from .interface import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, check_dtype, no_array
+from .foreign_arrays import (
+    ADDRESS_END,
+    BARE_MEMORY,
+    UNPROTECTED,
+    check_device,
+    check_dtype,
+    no_array,
+)
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 

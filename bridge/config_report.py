@@ -45,7 +45,7 @@ def _rows() -> Iterator[tuple[str, str]]:
         with suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
     nvcc = shutil.which("nvcc") or "not on PATH (pycuda.compiler needs it, bridge does not)"
-    compiler = sys.modules.get("bridge.kernels.compiler")
+    compiler = sys.modules.get("bridge.kernels.pycuda_compiler")
     yield "nvcc", "not used: bridge.use_nvrtc" if compiler and compiler.uses_nvrtc() else nvcc
 
     import pycuda.driver as drv

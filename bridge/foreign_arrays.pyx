@@ -34,7 +34,7 @@ PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
 HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
     np.lib.NumpyVersion(np.__version__) >= "2.1.2"
 )
-# Bare memory: `bridge.buffers` makes an array on it.
+# Bare memory: `bridge.bare_memory` makes an array on it.
 BARE_MEMORY = (
     drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
     drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer,

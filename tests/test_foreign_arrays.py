@@ -11,7 +11,7 @@ import pytest
 from pycuda import gpuarray
 
 import bridge
-from bridge import interface
+from bridge import foreign_arrays
 
 BOTH = pytest.mark.parametrize(
     "convert", [bridge.as_cupy, bridge.as_pycuda], ids=["cupy", "pycuda"]
@@ -142,7 +142,7 @@ def test_dlpack_is_told_the_current_stream(stream, asked):
 @pytest.mark.parametrize(("said", "handle"), [(None, None), (1, 0), (2, 2), (4096, 4096)])
 def test_the_legacy_default_stream_is_the_default_one(said, handle):
     exporter = Exporter(cupy.arange(3), stream=said)
-    found = interface.read_interface(exporter.__cuda_array_interface__, "as_cupy")
+    found = foreign_arrays.read_interface(exporter.__cuda_array_interface__, "as_cupy")
     assert found[-1] == handle
 
 

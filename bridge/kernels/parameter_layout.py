@@ -11,10 +11,11 @@ import numpy as np
 from pycuda.gpuarray import vec
 
 from ..errors import named
-from ..interface import PLAIN_DTYPES
+from ..foreign_arrays import PLAIN_DTYPES
 from .arguments import by_value, same_bits
 from .packing import Table, parameter_slots
-from .signature import ADDRESS, Parameter
+from .parameter_types import ADDRESS
+from .signature import Parameter
 
 libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers
 

@@ -1,4 +1,4 @@
-"""Types of the checks (``interface.pyx``)."""
+"""Types of the checks (``foreign_arrays.pyx``)."""
 
 from typing import Any
 
