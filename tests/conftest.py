@@ -269,8 +269,6 @@ def install(devices: int = 1) -> str:
 
 # All are errors but Dask's: 2026.8 uses what NumPy 2.5 deprecates.
 WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"
-
-
 LATEST = 300  # seconds: most take a few, on a busy machine some a hundred
 
 

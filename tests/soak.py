@@ -11,9 +11,12 @@ import contextlib
 import gc
 import queue
 import random
-import sys
 import threading
 import time
+from collections import Counter
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
 
 import cupy
 import numpy as np
@@ -55,22 +58,21 @@ def held():
     return cupy.cuda.runtime.memGetInfo()[0]
 
 
+@dataclass(eq=False, repr=False)
 class View:
     """An array of either library, what NumPy says of it, and where PyCUDA works on it."""
 
-    def __init__(self, array, model, stream=None):
-        self.array = array
-        self.model = model
-        self.stream = stream
-        self.cycle = None
+    array: Any
+    model: Any
+    stream: Any = None
 
 
+@dataclass(eq=False, repr=False)
 class Buffer:
     """One piece of memory: its views, and the CuPy streams that these were made under."""
 
-    def __init__(self, view, stream):
-        self.views = [view]
-        self.streams = {stream}
+    views: list
+    streams: set
 
 
 class Soak:
@@ -79,7 +81,7 @@ class Soak:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.buffers = []
-        self.counts = {}
+        self.counts = Counter()
         self.ours, self.plain = kernels()
         self.pool = DeviceMemoryPool()
         self.pycuda_streams = [None, drv.Stream(), drv.Stream(1)]
@@ -118,41 +120,37 @@ class Soak:
         chosen, weights = list(self.operations), list(self.operations.values())
         try:
             for operation in self.random.choices(chosen, weights, k=operations):
-                name = operation.__name__
-                self.counts[name] = self.counts.get(name, 0) + 1
+                self.counts[operation.__name__] += 1
                 operation()
             for buffer in self.buffers:
                 for view in buffer.views:
                     self._check(view)
         finally:
-            self.close()
-
-    def close(self):
-        """Drop everything."""
-        drv.Context.synchronize()
-        self.buffers.clear()
-        self.elsewhere.put(None)
-        self.thread.join()
-        self.current.close()
-        gc.collect()
+            drv.Context.synchronize()
+            self.buffers.clear()
+            self.elsewhere.put(None)
+            self.thread.join()
+            self.current.close()
+            gc.collect()
 
     def allocate(self):
-        """Make an array of either library, out of any pool."""
-        n = self.random.randint(1, LONGEST)
-        if self.random.random() < 0.5:
-            self._add_buffer(cupy.zeros(n, np.int32))
-        else:
-            allocator = self.random.choice(self.for_pycuda)
-            self._add_buffer(*self._zeros_of_pycuda(n, allocator))
+        self._add_buffer(*self._zeros(*self._size_and_allocator()))
 
-    def _add_buffer(self, zeros, stream=None):
-        self.buffers.append(
-            Buffer(View(zeros, np.zeros(zeros.size, np.int32), stream), self.stream)
-        )
+    def _add_buffer(self, zeros, stream):
+        view = View(zeros, np.zeros(zeros.size, np.int32), stream)
+        self.buffers.append(Buffer([view], {self.stream}))
         if len(self.buffers) > BUFFERS:
             self.drop_buffer()
 
-    def _zeros_of_pycuda(self, n, allocator):
+    def _size_and_allocator(self):
+        """Choose, with None for CuPy's array."""
+        of_cupy = self.random.random() < 0.5
+        allocator = None if of_cupy else self.random.choice(self.for_pycuda)
+        return self.random.randint(1, LONGEST), allocator
+
+    def _zeros(self, n, allocator):
+        if allocator is None:
+            return cupy.zeros(n, np.int32), None
         array = gpuarray.GPUArray(n, np.int32, allocator=allocator)
         stream = self.random.choice(self.pycuda_streams)
         drv.memset_d32(int(array.gpudata), 0, n)
@@ -173,16 +171,20 @@ class Soak:
     def convert(self):
         """View an array with the other library."""
         buffer, view = self._any()
-        if isinstance(view.array, cupy.ndarray):
+        array, stream = self._in_cupy(view), view.stream
+        if array is view.array:
             stream = self.random.choice(self.pycuda_streams)
             array = bridge.as_pycuda(view.array, stream=stream)
             known = [v for v in buffer.views if v.array is array]
             stream = known[0].stream if known else stream
-        else:
-            stream = view.stream
-            array = bridge.as_cupy(view.array, stream=stream)
         buffer.streams.add(self.stream)
         self._add(buffer, View(array, view.model, stream))
+
+    @staticmethod
+    def _in_cupy(view):
+        """Return an array as CuPy's, behind what PyCUDA has queued."""
+        is_cupys = isinstance(view.array, cupy.ndarray)
+        return view.array if is_cupys else bridge.as_cupy(view.array, stream=view.stream)
 
     def slice(self):
         """Take a part of an array, by its own library."""
@@ -200,9 +202,7 @@ class Soak:
         """Run a kernel of SourceModule on CuPy's stream."""
         _, view = self._any()
         value = self.random.randint(-1000, 1000)
-        array = view.array
-        if not isinstance(array, cupy.ndarray) and view.stream is not None:
-            array = bridge.as_cupy(array, stream=view.stream)
+        array = view.array if view.stream is None else self._in_cupy(view)
         self.ours(array, *arguments(array, value), block=32, strided=True)
         self._add_to(view.model, value)
 
@@ -210,35 +210,25 @@ class Soak:
         """Run a kernel by PyCUDA alone, on a stream of its own."""
         _, view = self._any()
         value = self.random.randint(-1000, 1000)
-        stream, array = view.stream, view.array
-        if not isinstance(array, cupy.ndarray):
-            array = bridge.as_cupy(array, stream=stream)  # behind what PyCUDA has queued
-        array = bridge.as_pycuda(array, stream=stream)
-        self._queue(array, value, stream)
-        bridge.as_cupy(array, stream=stream)
+        array = bridge.as_pycuda(self._in_cupy(view), stream=view.stream)
+        self._queue(array, value, view.stream)
+        bridge.as_cupy(array, stream=view.stream)
         self._add_to(view.model, value)
 
     def launch_and_drop(self):
         """Let go of memory at once, while a kernel that works on it is queued; take it again."""
-        n = self.random.randint(1, LONGEST)
+        kind = self._size_and_allocator()
+        view = View(None, None)
+        view.array, view.stream = self._zeros(*kind)
         if self.random.random() < 0.5:
-            stream = self.random.choice(self.pycuda_streams)
-            array = cupy.zeros(n, np.int32)
-            if self.random.random() < 0.5:
-                self.ours(array, *arguments(array, 1), block=32)
-            else:
-                self._queue(bridge.as_pycuda(array, stream=stream), 1, stream)
-            del array
-            self._add_buffer(cupy.zeros(n, np.int32))
+            array = self._in_cupy(view)
+            self.ours(array, *arguments(array, 1), block=32)
         else:
-            allocator = self.random.choice(self.for_pycuda)
-            array, stream = self._zeros_of_pycuda(n, allocator)
-            if self.random.random() < 0.5:
-                self.ours(bridge.as_cupy(array, stream=stream), *arguments(array, 1), block=32)
-            else:
-                self._queue(array, 1, stream)
-            del array
-            self._add_buffer(*self._zeros_of_pycuda(n, allocator))
+            stream = view.stream or self.random.choice(self.pycuda_streams)
+            array = bridge.as_pycuda(view.array, stream=stream)
+            self._queue(array, 1, stream)
+        del array, view
+        self._add_buffer(*self._zeros(*kind))
 
     def _queue(self, array, value, stream):
         pointer = np.uintp(int(array.gpudata))
@@ -249,14 +239,10 @@ class Soak:
         model += np.arange(model.size, dtype=np.int32) + np.int32(value)
 
     def read(self):
-        """Compare an array with the model."""
         self._check(self._any()[1])
 
     def _check(self, view):
-        array = view.array
-        if not isinstance(array, cupy.ndarray):
-            array = bridge.as_cupy(array, stream=view.stream)
-        np.testing.assert_array_equal(array.get(), view.model)
+        np.testing.assert_array_equal(self._in_cupy(view).get(), view.model)
 
     def _take(self):
         if not self.buffers:
@@ -274,11 +260,9 @@ class Soak:
             bridge.wait_stream(stream, self.stream)
 
     def drop(self):
-        """Let go of a view."""
         self._take().clear()
 
     def drop_buffer(self):
-        """Let go of all views of a buffer."""
         buffer = self.buffers.pop(self.random.randrange(len(self.buffers)))
         self._settle(buffer)
         self.random.shuffle(buffer.views)
@@ -296,8 +280,6 @@ class Soak:
             self.gone.put(True)
 
     def drop_in_an_exception(self):
-        """Let go of a view while a frame that holds it is unwound."""
-
         def fail(views):
             held = views.pop() if views else None
             raise ValueError(str(held))
@@ -306,7 +288,6 @@ class Soak:
             fail(self._take())
 
     def drop_in_a_cycle(self):
-        """Leave a view to the garbage collector."""
         for view in self._take():
             view.cycle = view
 
@@ -318,7 +299,6 @@ class Soak:
         self.stream = self.current.enter_context(stream)
 
     def collect(self):
-        """Collect garbage."""
         gc.collect()
 
 
@@ -345,42 +325,26 @@ def soak(operations, seed):
 class Workers:
     """Threads that convert, launch, hand arrays to one another, and drop them."""
 
-    def __init__(self, count, seed):
+    def __init__(self, count):
         self.ours, self.plain = kernels()
         self.shared = queue.Queue(maxsize=4 * count)
-        self.errors = []
-        self.rounds = [0] * count
         self.stop = threading.Event()
         self.allocate = bridge.pycuda_allocator()
-        self.threads = [
-            threading.Thread(target=self._work, args=(i, random.Random(seed + i)))
-            for i in range(count)
-        ]
+        self.count = count
 
-    def run(self, seconds):
-        """Let them work that long; raise the first error."""
-        for thread in self.threads:
-            thread.start()
-        self.stop.wait(seconds)
-        self.stop.set()
-        for thread in self.threads:
-            thread.join()
-        while not self.shared.empty():
-            self.shared.get()
-        if self.errors:
-            raise self.errors[0]
-
-    def _work(self, index, chance):
-        try:
-            with bridge.primary_context():
-                self._rounds(index, chance)
-        except BaseException as error:
-            self.errors.append(error)
+    def run(self, seconds, seed):
+        """Let them work that long, and return the rounds of each; raise the first error."""
+        with ThreadPoolExecutor(self.count) as threads:
+            chances = [random.Random(seed + i) for i in range(self.count)]
+            working = [threads.submit(self._work, chance) for chance in chances]
+            wait(working, seconds, FIRST_EXCEPTION)
             self.stop.set()
+            return [one.result() for one in working]
 
-    def _rounds(self, index, chance):
-        pool = DeviceMemoryPool()
-        pycuda_stream = drv.Stream(1)
+    @bridge.primary_context()
+    def _work(self, chance):
+        rounds, pool = 0, DeviceMemoryPool()
+        stream = drv.Stream(1)
         streams = [cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)]
         allocators = [drv.mem_alloc, pool.allocate, self.allocate]
         while not self.stop.is_set():
@@ -389,15 +353,11 @@ class Workers:
             with chance.choice(streams):
                 x = cupy.zeros(n, np.int32)
                 self.ours(x, *arguments(x, value), block=32)
-                a = bridge.as_pycuda(x, stream=pycuda_stream)
+                a = bridge.as_pycuda(x, stream=stream)
                 del x
-                self.plain(
-                    np.uintp(int(a.gpudata)),
-                    *arguments(a, value),
-                    block=(32, 1, 1),
-                    stream=pycuda_stream,
-                )
-                y = bridge.as_cupy(a, stream=pycuda_stream)
+                pointer = np.uintp(int(a.gpudata))
+                self.plain(pointer, *arguments(a, value), block=(32, 1, 1), stream=stream)
+                y = bridge.as_cupy(a, stream=stream)
                 b = gpuarray.GPUArray(n, np.int32, allocator=chance.choice(allocators))
                 z = bridge.as_cupy(b)
                 z[:] = y
@@ -406,7 +366,8 @@ class Workers:
                 np.testing.assert_array_equal(y[::2].get(), 2 * model[::2])
                 self._swap([a, b, z[1:], y], chance)
                 del a, b, y, z
-            self.rounds[index] += 1
+            rounds += 1
+        return rounds
 
     def _swap(self, arrays, chance):
         """Hand arrays over, to be dropped by whichever thread takes them."""
@@ -419,17 +380,13 @@ class Workers:
 
 def share(count, seconds, seed):
     """Let threads work; return the rounds of each, and the bytes of the device left behind."""
-    Workers(count, seed).run(min(seconds, 1))  # the driver keeps what the first streams took
+    Workers(count).run(min(seconds, 1), seed)  # the driver keeps what the first streams took
     before = held()
-    workers = Workers(count, seed)
-    workers.run(seconds)
-    rounds = workers.rounds
-    del workers
+    rounds = Workers(count).run(seconds, seed)
     return rounds, before - held()
 
 
 def main():
-    """Run what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=4)
@@ -438,21 +395,16 @@ def main():
     options = parser.parse_args()
     start = time.perf_counter()
     if options.threads:
-        rounds, left = share(options.threads, options.seconds, options.seed)
-        print(
-            f"{options.threads} threads, {options.seconds:.0f} s, rounds {rounds}: all right; "
-            f"{left} bytes of the device left behind"
-        )
+        done, left = share(options.threads, options.seconds, options.seed)
+        work = f"{options.threads} threads, rounds"
     else:
-        counts, left = soak(options.operations, options.seed)
-        print(
-            f"{options.operations:,} operations, seed {options.seed}, "
-            f"{time.perf_counter() - start:.0f} s: no mismatch"
-        )
-        print("left behind, in bytes: " + ", ".join(f"{k} {v}" for k, v in left.items()))
-        print(counts)
-    return 0
+        done, left = soak(options.operations, options.seed)
+        work = f"{options.operations:,} operations, seed {options.seed}"
+    print(
+        f"{work}, {time.perf_counter() - start:.0f} s: no mismatch; left behind, in bytes: {left}"
+    )
+    print(done)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

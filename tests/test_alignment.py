@@ -8,13 +8,11 @@ and the numbers stay, and = if nothing moves.
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ON_GPU, run_python
+from test_compiler import in_nvrtc
 
 MACROS = """#define ALIGN16 __align__(16)
 #define MY_ALIGN(n) __align__(n)
@@ -41,11 +39,6 @@ for _line in Path(__file__).with_name("alignments.txt").read_text().splitlines()
     *_numbers, _mark, _declarations = _line.split(" ", 5)
     _declarations = _declarations.replace("\\n", "\n")
     ROWS[_declarations], MARKS[_declarations] = _numbers, _mark
-# nvcc's front end for the device gives GCC's layout to all but these.
-NOT_GCCS = (
-    "typedef struct { int a; short z; } U ALIGN16, T;",
-    "enum E { one } ALIGN16; typedef E T;",
-)
 
 
 def checked(declarations: str) -> str:
@@ -63,7 +56,6 @@ REFUSED = {  # the declarations -> what the message says
     "struct P { int a; } ALIGN16 __align__(8);": TWO,
     "struct ALIGN16 P { int a; } __align__(8);": TWO,
     "#define S struct P { int a; } ALIGN16\n\nS;": "in line 3 of kernel.cu, 'S'",
-    "#define S(n) struct n { int a; } ALIGN16\n\nS(P);": "in line 3 of kernel.cu, 'S(P)'",
     "#define S(n, A) struct n { int a; } A\nS(P, ALIGN16);": "in line 2 of kernel.cu, 'S(P, ALI",
     "#define END(n) } ALIGN16 n\ntypedef struct {\n int a;\nEND(P);": "in line 4 of kernel.cu",
     "#define END(n) } \\\n UNUSED ALIGN16 n\ntypedef struct { END(P);": "in line 3 of kernel.cu",
@@ -71,7 +63,6 @@ REFUSED = {  # the declarations -> what the message says
     "#define BODY { int a; }\nstruct P BODY\nALIGN16;": "in line 3 of kernel.cu, 'ALIGN16'",
     "#define BODY(T) { T a; }\nstruct P BODY(int) ALIGN16;": "in line 2 of kernel.cu, 'ALIGN16'",
     "#define OPEN {\nstruct P OPEN int a; } ALIGN16;": "in line 2 of kernel.cu, 'ALIGN16'",
-    "#define OPEN {\nnamespace n { struct P OPEN int a; } ALIGN16; }": "in line 2 of kernel.cu",
     "#ifdef ALIGN16\nstruct P {\n#else\nstruct Q {\n#endif\nint a; } ALIGN16;": "in line 6 of ker",
     "struct O { struct P {\n#if 0\nint a; } ALIGN16 p;\n#else\nlong a; } ALIGN16 p;\n#endif\n};": (
         "in line 5 of kernel.cu"
@@ -104,53 +95,45 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def compiled(folder):
-    """Source -> the error of NVRTC, the error without the move, if text moved, NVRTC's runs.
-
-    In another process: without a GPU, g++ is in NVRTC's place in this one.
-    """
-    cases = {source: OPTIONS for source in (*map(checked, ROWS), *REFUSED, *RIGHT, MANY)}
-    (folder / "cases.json").write_text(json.dumps(cases | {source: [] for source in PLAIN}))
+def compiled(folder, tmp_path_factory):
+    """Source -> the error of NVRTC, the error without the move, if text moved, NVRTC's runs."""
+    given = {source: OPTIONS for source in (*map(checked, ROWS), *REFUSED, *RIGHT, MANY)}
+    given |= {source: [] for source in PLAIN}
     script = f"""
-    import json, warnings
-    {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    from bridge.kernels import alignment, nvrtc
+import warnings
+from bridge.kernels import alignment
 
-    def attempt(source, options):
-        runs.clear()
-        request = nvrtc.Request(source, "", [], False, True, None, None, False, [{str(folder)!r}])
-        try:
-            nvrtc.compile(request, "compute_90", options=options)
-        except Exception as error:
-            return f"{{type(error).__name__}}: {{error}}"
-        return ""
+def compile(source, options):
+    runs.clear()
+    request = nvrtc.Request(source, "", [], False, True, None, None, False, [{str(folder)!r}])
+    try:
+        nvrtc.compile(request, "compute_90", options=options)
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+    return ""
 
-    def count(*args):
-        runs.append(args)
-        compile_program(*args)
+def count(*args):
+    runs.append(args)
+    compile_program(*args)
 
-    def create(source, *args):
-        sources.append(source)
-        return create_program(source, *args)
+def create(source, *args):
+    sources.append(source)
+    return create_program(source, *args)
 
-    runs, sources, found = [], [], {{}}
-    compile_program, create_program, apply = (
-        nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram, alignment.apply)
-    with open({str(folder / "cases.json")!r}) as file:
-        cases = json.load(file)
-    nvrtc._version()
-    nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram = count, create
-    warnings.simplefilter("ignore")
-    for source, options in cases.items():
-        alignment.apply = apply
-        error, moved, number = attempt(source, options), source not in sources[-1], len(runs)
-        alignment.apply = lambda source, *args: source
-        found[source] = error, attempt(source, options), moved, number
-    print(json.dumps(found))
-    """
-    done = run_python(script, devices=0)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def attempt(source, options):
+    alignment.apply = apply
+    error, moved, number = compile(source, options), source not in sources[-1], len(runs)
+    alignment.apply = lambda source, *args: source
+    return error, compile(source, options), moved, number
+
+runs, sources, apply = [], [], alignment.apply
+compile_program, create_program = nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram
+nvrtc._version()
+nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram = count, create
+warnings.simplefilter("ignore")
+"""
+    cases = {source: (source, options) for source, options in given.items()}
+    return in_nvrtc(script, cases, tmp_path_factory)
 
 
 @pytest.mark.parametrize("declarations", ROWS)
@@ -182,31 +165,13 @@ def test_many_alignments_move(compiled):
     assert "static assertion failed" in unmoved
 
 
-def whole(rows):
-    rows = (f"namespace n{i} {{\n{checked(row)}\n}}" for i, row in enumerate(rows))
-    return "\n".join(("#define OPTION8 __align__(8)", MACROS, "#include <stddef.h>", *rows))
-
-
 def test_nvcc_has_these_layouts(nvcc, folder):
     version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
     if "NVIDIA" not in version:  # the host driver's
         pytest.skip("not installed: nvcc")
-    (folder / "all.cu").write_text(whole(ROWS))
+    rows = (f"namespace n{i} {{\n{checked(row)}\n}}" for i, row in enumerate(ROWS))
+    start = "#define OPTION8 __align__(8)", MACROS, "#include <stddef.h>"
+    (folder / "all.cu").write_text("\n".join((*start, *rows)))
     command = ["nvcc", "-std=c++17", "-w", "-ptx", "-arch=sm_90", "-o", "all.ptx", "all.cu"]
     done = subprocess.run([*command, "-I."], cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_gcc_has_these_layouts(folder):
-    if shutil.which("g++") is None:
-        pytest.skip("not installed: g++")
-    words = (
-        "__align__(n)=__attribute__((aligned(n)))",
-        "__device__=",
-        "__shared__=",
-        "__constant__=",
-    )
-    (folder / "all.cpp").write_text(whole(row for row in ROWS if row not in NOT_GCCS))
-    command = ["g++", "-std=c++17", "-w", "-fsyntax-only", "-I.", *(f"-D{word}" for word in words)]
-    done = subprocess.run([*command, "all.cpp"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

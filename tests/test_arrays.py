@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import cupy
@@ -10,45 +9,24 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
+from pycuda.tools import DeviceMemoryPool
 from test_release import Plain
 
 import bridge
 
 RECORD = np.dtype([("position", "<f4", (3,)), ("id", "<i8"), ("flag", "?")])
 DTYPES = [*"?bhilqBHILQefdFD", "V6", RECORD]
-VIEWS = {
-    "step": np.s_[::2],
-    "reversed": np.s_[::-1],
-    "column": np.s_[:, 1],
-    "both reversed": np.s_[::-1, ::-1],
-    "inner": np.s_[1:3, 1:4],
-    "none": np.s_[2:2],
-}
 
 
 def numbers(shape, dtype):
     """Fill an array with bytes that differ from element to element."""
     dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=int))
-    if dtype.kind == "?" or dtype.kind == "b":
-        return (np.arange(size) % 3 == 0).reshape(shape)
-    if dtype.kind == "V":
-        raw = np.arange(size * dtype.itemsize, dtype=np.uint8)
-        if dtype == RECORD:
-            out = np.zeros(size, dtype)
-            out["position"] = np.arange(3 * size).reshape(size, 3)
-            out["id"] = np.arange(size) - 7
-            out["flag"] = np.arange(size) % 2
-            return out.reshape(shape)
-        return raw.view(dtype).reshape(shape)
-    out = np.arange(size) % 100 - 3 * (dtype.kind != "u")
-    return (out * (1 + 1j) if dtype.kind == "c" else out).astype(dtype).reshape(shape)
+    found = np.arange(int(np.prod(shape)) * dtype.itemsize, dtype=np.uint8)
+    return (found % 2 if dtype.kind == "b" else found).view(dtype).reshape(shape)
 
 
 def same(one, other):
-    return (
-        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    )
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -77,23 +55,15 @@ def test_nothing_arrives(shape, order):
     assert a.strides == gpuarray.GPUArray(shape, np.float32).strides
 
 
-def test_strides_of_length_one_axes_are_canonical_for_pycuda():
-    x = cupy.zeros((4, 6), np.float32)[:, :1][:, 0].reshape(1, 4)[:, ::4]
-    assert x.flags.c_contiguous
-    native = gpuarray.GPUArray(x.shape, x.dtype)
-    assert bridge.as_pycuda(x).strides == native.strides
-
-
 def test_a_gpuarray_made_here_has_the_attributes_of_one_made_by_pycuda():
     native = gpuarray.GPUArray((3, 4), np.float32)
     ours = bridge.as_pycuda(cupy.zeros((3, 4), np.float32))
-    different = {"gpudata", "base"}
     assert vars(ours).keys() == vars(native).keys()
-    for name in vars(native).keys() - different:
+    for name in vars(native).keys() - {"gpudata", "base"}:
         assert getattr(ours, name) == getattr(native, name), name
 
 
-@pytest.mark.parametrize("view", [np.s_[:], *VIEWS.values()], ids=["whole", *VIEWS])
+@pytest.mark.parametrize("view", [np.s_[:], np.s_[:, 1], np.s_[::-1, ::-2], np.s_[2:2]], ids=str)
 def test_an_ndarray_made_here_has_the_state_of_one_made_by_cupy(view):
     a = gpuarray.to_gpu(numbers((5, 6), np.float32))[view]
     ours = bridge.as_cupy(a)
@@ -109,16 +79,10 @@ def test_an_ndarray_made_here_has_the_state_of_one_made_by_cupy(view):
     assert ours.data.mem.size == native.data.mem.size
 
 
-def test_as_cupy_of_a_cupy_array_is_that_array():
-    x = cupy.zeros(3)
-    assert bridge.as_cupy(x) is x
-    assert bridge.as_cupy(x, stream=drv.Stream()) is x
-
-
-def test_as_pycuda_of_a_gpuarray_is_that_array():
-    a = gpuarray.GPUArray(3, np.float32)
-    assert bridge.as_pycuda(a) is a
-    assert bridge.as_pycuda(a, stream=-1) is a
+def test_an_array_of_the_same_library_is_that_array():
+    x, a = cupy.zeros(3), gpuarray.GPUArray(3, np.float32)
+    assert bridge.as_cupy(x) is bridge.as_cupy(x, stream=drv.Stream()) is x
+    assert bridge.as_pycuda(a) is bridge.as_pycuda(a, stream=-1) is a
 
 
 @pytest.mark.parametrize("flags", [None, 0, 1], ids=["None", "blocking", "non-blocking"])
@@ -129,6 +93,10 @@ def test_the_way_back_ends_at_the_same_array(flags):
     a = gpuarray.to_gpu(np.zeros((2, 3)))
     x = bridge.as_cupy(a, stream=stream)
     assert bridge.as_pycuda(x, stream=-1) is a
+    for part in np.s_[:1, :3], np.s_[:, 1:2], np.s_[2:2]:
+        x = cupy.zeros((4, 6))[part]
+        assert bridge.as_cupy(bridge.as_pycuda(x)) is x
+    x = bridge.as_cupy(a, stream=stream)
     if stream is not None:  # a view that tells a's pool of the work there
         for _ in range(3):
             view = bridge.as_pycuda(x, stream=stream)
@@ -167,42 +135,34 @@ def test_a_view_of_a_view_keeps_no_view_between(flags):
     assert np.array_equal(array.get(), np.arange(4))
 
 
-def test_a_part_on_the_way_back_is_a_part():
-    x = cupy.arange(6)
-    y = bridge.as_cupy(bridge.as_pycuda(x)[2:])
-    assert y.data.ptr == x[2:].data.ptr
-    assert np.array_equal(y.get(), np.arange(2, 6))
-    a = gpuarray.to_gpu(np.arange(6))
-    b = bridge.as_pycuda(bridge.as_cupy(a)[:2])
-    assert int(b.gpudata) == int(a.gpudata)
-    assert np.array_equal(b.get(), np.arange(2))
-
-
-PARTS = {
-    "later": (lambda x: x.data.ptr + 8, (12,), np.float32, None),
-    "shorter": (lambda x: x.data.ptr, (6,), np.float32, None),
-    "longer": (lambda x: x.data.ptr, (24,), np.float32, None),
-    "of another dtype": (lambda x: x.data.ptr, (12,), np.int32, None),
-    "with other strides": (lambda x: x.data.ptr, (12,), np.float32, (0,)),
+PARTS = {  # first element, length, dtype, strides
+    "later": (2, 12, np.float32, None),
+    "shorter": (0, 6, np.float32, None),
+    "of another dtype": (0, 12, np.int32, None),
+    "with other strides": (0, 12, np.float32, (0,)),
 }
 
 
-@pytest.mark.parametrize(("pointer", "shape", "dtype", "strides"), PARTS.values(), ids=PARTS)
-def test_the_way_back_from_a_part_is_not_the_whole(pointer, shape, dtype, strides):
+@pytest.mark.parametrize(("first", "length", "dtype", "strides"), PARTS.values(), ids=PARTS)
+def test_the_way_back_from_a_part_is_not_the_whole(first, length, dtype, strides):
     x = cupy.arange(24, dtype=np.float32)[:12]
-    a = gpuarray.GPUArray(shape, dtype, gpudata=pointer(x), base=x, strides=strides)
+    pointer, base = x.data.ptr + 4 * first, bridge.as_pycuda(x).base
+    a = gpuarray.GPUArray(length, dtype, gpudata=pointer, base=base, strides=strides)
     y = bridge.as_cupy(a)
     assert y is not x
-    assert (y.data.ptr, y.shape, y.dtype, y.strides) == (pointer(x), shape, dtype, a.strides)
+    assert (y.data.ptr, y.shape, y.dtype, y.strides) == (pointer, (length,), dtype, a.strides)
 
 
 def test_the_way_back_from_another_place_is_not_the_source():
     big = gpuarray.to_gpu(np.arange(8, dtype=np.float32))
     x = bridge.as_cupy(big[::2])
-    y = cupy.ndarray(x.shape, x.dtype, x.data + 4, x.strides)
-    assert int(bridge.as_pycuda(y).gpudata) == y.data.ptr
-    z = cupy.ndarray(x.shape, x.dtype, x.data, (4,))
-    assert bridge.as_pycuda(z).strides == (4,)
+    for y in (
+        cupy.ndarray(x.shape, x.dtype, x.data + 4, x.strides),
+        cupy.ndarray(x.shape, x.dtype, x.data, (4,)),
+        x[:2],
+    ):
+        a = bridge.as_pycuda(y)
+        assert (int(a.gpudata), a.shape, a.strides) == (y.data.ptr, y.shape, y.strides)
 
 
 @pytest.mark.parametrize("how", ["None", "deleted"])
@@ -215,12 +175,6 @@ def test_a_view_outlives_the_memory_of_its_gpuarray_being_taken_away(how):
     b = bridge.as_pycuda(x)
     assert b is not a
     assert np.array_equal(b.get(), np.arange(4))
-
-
-@pytest.mark.parametrize("part", [np.s_[:1, :3], np.s_[:, 1:2], np.s_[2:2]], ids=repr)
-def test_the_way_back_from_a_view_ends_at_the_same_array(part):
-    x = cupy.zeros((4, 6))[part]
-    assert bridge.as_cupy(bridge.as_pycuda(x)) is x
 
 
 @pytest.mark.parametrize("owner", [None, 7, (), (1,), (1, 2), (1, 2, 3)], ids=repr)
@@ -236,37 +190,6 @@ def test_a_step_of_no_bytes_along_one_element_repeats_nothing():
     a = bridge.as_pycuda(x)
     assert a.strides == (12, 4)
     assert np.array_equal(a.get(), [[0, 1, 2]])
-
-
-@pytest.mark.parametrize(
-    ("convert", "make"), [(bridge.as_cupy, gpuarray.to_gpu), (bridge.as_pycuda, cupy.asarray)]
-)
-def test_a_view_keeps_its_source_alive(convert, make):
-    source = make(np.arange(5))
-    alive = weakref.ref(source)
-    view = convert(source)
-    part = view[1:]
-    del source, view
-    gc.collect()
-    assert alive() is not None
-    assert np.array_equal(part.get(), np.arange(1, 5))
-    del part
-    gc.collect()
-    assert alive() is None
-
-
-def test_conversions_leave_no_memory_behind():
-    pool = cupy.get_default_memory_pool()
-    x = cupy.zeros(1000)
-    a = gpuarray.GPUArray(1000, np.float64)
-    gc.collect()
-    used, objects = pool.used_bytes(), len(gc.get_objects())
-    for _ in range(10_000):
-        bridge.as_pycuda(x)
-        bridge.as_cupy(a)
-    gc.collect()
-    assert pool.used_bytes() == used
-    assert len(gc.get_objects()) < objects + 100
 
 
 @pytest.mark.parametrize("dtype", ["S5", ">f4", "M8[s]", "g"])
@@ -297,20 +220,16 @@ def test_what_is_known_of_an_array_is_forgotten_when_it_changes(change):
     assert (first.shape, first.dtype) == ((10,), np.float32)
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("convert", ["as_cupy", "as_pycuda"])
+@pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
 def test_a_view_outlives_the_gpudata_that_its_array_had(convert):
-    gc.collect()
-    nbytes = 64 << 20
-    a = gpuarray.GPUArray(nbytes, np.uint8)
-    view = getattr(bridge, convert)(a, stream=drv.Stream())
-    a.gpudata = drv.mem_alloc(nbytes)
-    free = drv.mem_get_info()[0]
+    pool = DeviceMemoryPool()
+    a = gpuarray.GPUArray(100, np.uint8, allocator=pool.allocate)
+    view = convert(a, stream=drv.Stream())
+    a.gpudata = drv.mem_alloc(100)
     bridge.as_cupy(a)
-    assert drv.mem_get_info()[0] == free
+    assert pool.active_bytes == 100
     del view
-    gc.collect()
-    assert drv.mem_get_info()[0] == free + nbytes
+    assert pool.active_bytes == 0
 
 
 def test_memory_that_has_moved_is_another_view():

@@ -77,24 +77,25 @@ def test_streams_of_two_devices_are_not_ordered_by_themselves(run):
 BEHIND_DEFAULT = ACROSS.replace("Stream(non_blocking=True)", "Stream()")
 
 
-@pytest.mark.parametrize(("wait", "found"), [("bridge.wait_stream(None, there)", 7), ("pass", 0)])
-def test_a_default_stream_waits_for_another_devices_stream(run, wait, found):
-    stream = STREAMS["CuPy's, non-blocking"]
+BY_A_STREAM_BETWEEN = (
+    "between = cupy.cuda.Stream(non_blocking=True)",
+    "bridge.primary_context(1)(bridge.wait_stream)(between, None)",
+    "bridge.wait_stream(None, between)",
+)
+
+
+@pytest.mark.parametrize(
+    ("stream", "wait", "found"),
+    [
+        (STREAMS["CuPy's, non-blocking"], "bridge.wait_stream(None, there)", 7),
+        (STREAMS["CuPy's, non-blocking"], "pass", 0),
+        (None, "; ".join(BY_A_STREAM_BETWEEN), 7),
+        (None, "pass", 0),
+    ],
+    ids=["a stream", "a stream: no wait", "the default one", "the default one: no wait"],
+)
+def test_a_default_stream_waits_for_another_devices_stream(run, stream, wait, found):
     assert run(BEHIND_DEFAULT.format(stream=stream, current=0, wait=wait)) == f"{found}\n"
-
-
-BY_A_STREAM_BETWEEN = """
-between = cupy.cuda.Stream(non_blocking=True)
-with bridge.primary_context(1):
-    bridge.wait_stream(between, None)
-bridge.wait_stream(None, between)
-"""
-
-
-@pytest.mark.parametrize(("wait", "found"), [(BY_A_STREAM_BETWEEN, 7), ("", 0)])
-def test_a_default_stream_waits_for_another_devices_default_stream(run, wait, found):
-    there = "with bridge.primary_context({current}):\n    {wait}\n"
-    assert run(BEHIND_DEFAULT.replace(there, wait).format(stream=None)) == f"{found}\n"
 
 
 def test_streams_of_another_device_are_ordered_from_anywhere(run):
@@ -134,28 +135,6 @@ def test_the_allocator_takes_memory_on_its_devices_default_stream(run):
     assert out == f"{[(0, 0)] * 2 + [(1, 0)] * 2}\n"
 
 
-def test_modules_of_any_device_may_be_dropped_anywhere(run):
-    out = run("""
-        import warnings
-        from sampling import on_a_thread
-        warnings.simplefilter("always")
-
-        def modules():
-            for device in (0, 1):
-                with bridge.primary_context(device):
-                    yield bridge.SourceModule("__global__ void f() { }").get_function("f")
-
-        held = [*modules()]
-        on_a_thread(held.clear)
-        held = [*modules()]
-        with bridge.primary_context(1):
-            held.clear()
-        put(cupy.zeros(N, np.int32), N, 1, 0, grid=1, block=32)
-        print(held)
-    """)
-    assert out == "[]\n"
-
-
 @pytest.mark.alone  # measures free memory
 def test_a_module_that_goes_starts_no_other_device(python):
     """Nor does it leave its own device current."""
@@ -191,31 +170,6 @@ def test_a_module_that_goes_starts_no_other_device(python):
         devices=2,
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "0 0\n1 1\n[0] True\n")
-
-
-def test_a_capture_takes_no_event_of_another_devices_stream(run):
-    out = run(
-        """
-        with bridge.primary_context(1):
-            there = cupy.cuda.Stream(non_blocking=True)
-        here = cupy.cuda.Stream(non_blocking=True)
-        x = cupy.zeros(N, np.int32)
-        drv.Context.synchronize()
-        with here:
-            here.begin_capture()
-            try:
-                bridge.wait_stream(here, there)
-            except ValueError as error:
-                print(error)
-            put(x, N, 3, 0, grid=1, block=32)
-            graph = here.end_capture()
-            graph.launch()
-        here.synchronize()
-        print(int(x.min()))
-    """
-    )
-    assert "since only one of them is being captured into a graph" in out
-    assert out.endswith("\n3\n")
 
 
 OF_ONE = """
@@ -296,27 +250,10 @@ with bridge.primary_context(1):
     assert out.count(f"launch: argument 0 {refusal}") == 9
 
 
-def test_one_module_serves_every_device(run):
-    out = run("""
-        from concurrent.futures import ThreadPoolExecutor
-
-        def fill(device):
-            with bridge.primary_context(device):
-                x, a = cupy.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
-                for k in range(20):
-                    put(x, N, device + k, 0, grid=1, block=32)
-                    put(a, N, device - k, 0, grid=1, block=32)
-                return int(x.min()), int(bridge.as_cupy(a).max()), x.device.id
-
-        with ThreadPoolExecutor(4) as pool:
-            print(sorted(pool.map(fill, [0, 1] * 10)) == sorted([(19, -19, 0), (20, -18, 1)] * 10))
-    """)
-    assert out == "True\n"
-
-
 def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
-    """Conversions, wrapped functions, pools and streams; arrays die on the other's thread."""
+    """Conversions, launches of one module, pools, streams; arrays die on the other's thread."""
     out = run("""
+        import gc
         from sampling import on_threads
 
         twice = bridge.wrap_pycuda(lambda a: 2 * a)
@@ -328,11 +265,13 @@ def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
                 for k in range(50):
                     stream = cupy.cuda.Stream(non_blocking=True)
                     with stream:
-                        x = cupy.full(N, k, np.int32)
+                        x = cupy.zeros(N, np.int32)
+                        put(x, N, k, 0, grid=1, block=32)
                         y = twice(x) + bridge.as_cupy(bridge.as_pycuda(x))
                         a = gpuarray.to_gpu(np.full(N, k, np.int32), allocator=allocate)
-                        y += bridge.as_cupy(a)
-                        if (y.get() != 4 * k).any() or y.device.id != device:
+                        view = bridge.as_cupy(a)
+                        y += view
+                        if (y.get() != 4 * k).any() or {y.device.id, view.device.id} != {device}:
                             failed.append((device, k))
                     handed[1 - device].append((x, y, a, bridge.as_pycuda(y)))
                     if handed[device]:
@@ -340,30 +279,11 @@ def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):
 
         on_threads(work, 0, 1)
         handed.clear()
-        print(failed)
-    """)
-    assert out == "[]\n"
-
-
-def test_each_device_has_its_memory_back(run):
-    out = run("""
-        import gc
-
-        def used():
-            found = []
-            for device in (0, 1):
-                with cupy.cuda.Device(device):
-                    found.append(cupy.get_default_memory_pool().used_bytes())
-            return found
-
-        before = used()
-        for device in (0, 1):
-            with bridge.primary_context(device):
-                a = gpuarray.to_gpu(np.ones(N), allocator=bridge.pycuda_allocator())
-                b = bridge.as_pycuda(bridge.as_cupy(a) + 1, stream=drv.Stream())
-        del a, b
         gc.collect()
-        print([now - then for now, then in zip(used(), before)])
+        for device in (0, 1):
+            with cupy.cuda.Device(device):
+                failed.append(cupy.get_default_memory_pool().used_bytes())
+        print(failed)
     """)
     assert out == "[0, 0]\n"
 
@@ -382,14 +302,10 @@ def test_cupys_device_is_afterwards_what_it_was(run):
                 move()
                 print(cupy.cuda.runtime.getDevice(), cupy.zeros(3).device.id)
             print(cupy.cuda.runtime.getDevice(), drv.Context.get_current().handle)
-        with cupy.cuda.Device(1):
-            with bridge.primary_context(0):
-                pass
-            print(cupy.cuda.runtime.getDevice(), cupy.zeros(3).device.id)
         print(bridge.autoinit.context.handle)
     """)
     *lines, handle = out.splitlines()
-    assert lines == [*["1 1", f"0 {handle}"] * 3, "1 1"]
+    assert lines == ["1 1", f"0 {handle}"] * 3
 
 
 def test_an_empty_array_is_of_any_device(run):
@@ -423,14 +339,9 @@ def test_a_peers_address_is_passed_on(run):
             y = cupy.zeros(N, np.int32)
             drv.Context.synchronize()
         cupy.cuda.runtime.deviceEnablePeerAccess(1)
-        try:
-            put(y, N, 5, 0, grid=1, block=32)
-        except bridge.ContextError as error:
-            print(error)
         put(np.uintp(y.data.ptr), N, 5, 0, grid=1, block=32)
         drv.Context.synchronize()
         with bridge.primary_context(1):
             print(int(y.min()))
     """)
-    assert out.startswith("put: argument 0 (`int *p`) is on device 1, but device 0 is current")
-    assert out.endswith("\n5\n")
+    assert out == "5\n"

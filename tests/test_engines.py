@@ -41,15 +41,21 @@ def start(command, **environment):
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def run_code(name, change):
+    """Return code that runs an example, with a change to its text."""
+    path = EXAMPLES / name
+    text = path.read_text()
+    assert change[0] in text
+    return f"exec(compile({text.replace(*change)!r}, {str(path)!r}, 'exec'))"
+
+
 # ---- Dask ----------------------------------------------------------------------------------------
 
 
 def run_dask_blocks(package, change=("", "")):
     package("distributed")
-    text = (EXAMPLES / "dask_blocks.py").read_text()
-    assert change[0] in text
     return run_python(
-        f"exec(compile({text.replace(*change)!r}, 'dask_blocks.py', 'exec'))",
+        run_code("dask_blocks.py", change),
         devices=GPUS or 2,  # on GPUs the workers get no host driver
         DASK_DISTRIBUTED__WORKER__PRELOAD=repr([] if ON_GPU else [install()]),
         DASK_LOGGING__DISTRIBUTED="critical",  # on a busy machine, heartbeats fail at the end
@@ -84,20 +90,11 @@ def mpiexec(package):
     package("mpi4py.MPI")  # which looks for the library
 
     def mpiexec(ranks, *arguments, change=("", "")):
-        path = EXAMPLES / "mpi_halo.py"
-        text = path.read_text()
-        assert change[0] in text
-        code = f"{install(devices=2)}import sys\nsys.argv[0] = {str(path)!r}\n" + (
-            f"exec(compile({text.replace(*change)!r}, {str(path)!r}, 'exec'))"
-            if any(change)
-            else f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')"
-        )
+        code = install(devices=2) + run_code("mpi_halo.py", change)
+        # mpi4py's runner ends all ranks when one fails: else the others would wait for it
+        of_rank = sys.executable, "-W", "error", "-m", "mpi4py", "-c", code, *arguments
         return start(
-            # mpi4py's runner ends all ranks when one fails: else the others would wait for it
-            [
-                *(program, "-n", str(ranks)),
-                *(sys.executable, "-W", "error", "-m", "mpi4py", "-c", code, *arguments),
-            ],
+            [program, "-n", str(ranks), *of_rank],
             # Open MPI takes neither root nor more ranks than cores otherwise
             OMPI_ALLOW_RUN_AS_ROOT="1",
             OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -110,24 +107,14 @@ def mpiexec(package):
 
 # What an MPI that is not CUDA-aware does with device memory cannot be foretold; the host driver's
 # is host memory to every MPI.
-ways = pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param((), id="staged"),
-        pytest.param(
-            ("--device-buffers",),
-            id="device-buffers",
-            marks=[
-                pytest.mark.skipif(ON_GPU, reason=PACKAGE_MISSING + "an MPI that is CUDA-aware"),
-                pytest.mark.nightly,
-            ],
-        ),
-    ],
+AWARE = pytest.mark.skipif(ON_GPU, reason=PACKAGE_MISSING + "an MPI that is CUDA-aware")
+NIGHTLY = pytest.mark.nightly
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=NIGHTLY), 3])
+@pytest.mark.parametrize(
+    "arguments", [(), pytest.param(["--device-buffers"], marks=[AWARE, NIGHTLY])], ids=len
 )
-
-
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.nightly), 3])
-@ways
 def test_mpi_halo(ranks, arguments, mpiexec):
     done = mpiexec(ranks, "500", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
@@ -144,18 +131,12 @@ def test_mpi_halo(ranks, arguments, mpiexec):
 
 
 WRONG = {
-    "the halos of the wrong side": (
-        "u[1], above, u[rows + 1], below",
-        "u[rows], above, u[0], below",
-    ),
+    "the wrong side's": ("u[1], above, u[rows + 1], below", "u[rows], above, u[0], below"),
     "no halos": ("            halo.exchange()", "            pass"),
     "a sum of one rank": ("    comm.Allreduce(MPI.IN_PLACE, buffer)\n", ""),
 }
 if not ON_GPU:  # whose streams are lazy
-    WRONG["MPI reads what is not there yet"] = (
-        "    cupy.cuda.get_current_stream().synchronize()\n",
-        "",
-    )
+    WRONG["MPI reads too early"] = "    cupy.cuda.get_current_stream().synchronize()\n", ""
 
 
 @pytest.mark.nightly
@@ -195,12 +176,9 @@ def ray_driver(package):
         options |= {"num_gpus": 2, "runtime_env": {"worker_process_setup_hook": "hostcuda.install"}}
 
     def ray_driver(script):
+        code = install() + USE_RAY.format(options=options) + textwrap.dedent(script)
         done = start(
-            [
-                sys.executable,
-                "-c",
-                install() + USE_RAY.format(options=options) + textwrap.dedent(script),
-            ],
+            [sys.executable, "-c", code],
             RAY_TMPDIR=folder,
             RAY_AUTH_MODE="disabled",  # it would keep a token in the user's folder
             RAY_USAGE_STATS_ENABLED="0",
@@ -214,15 +192,12 @@ def ray_driver(package):
 
 
 def run_ray_actor(ray_driver, change=("", "")):
-    path = EXAMPLES / "ray_actor.py"
-    text = path.read_text()
-    assert change[0] in text
     return ray_driver(
         f"""
         import contextlib, io, re
-        sys.argv[:] = [{str(path)!r}, "5000"]
+        sys.argv[:] = ["ray_actor.py", "5000"]
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile({text.replace(*change)!r}, {str(path)!r}, "exec"))
+            {run_code("ray_actor.py", change)}
         print(out.getvalue(), end="")
         wait_for_the_end_of(*re.findall(r"process (\\d+)", out.getvalue()))
         """

@@ -23,27 +23,20 @@ def load(name):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_as_a_script(path, python):
-    done = python(f"import sys, runpy; sys.argv[1:] = ['5000']; runpy.run_path({str(path)!r}, "
-                  "run_name='__main__')")  # fmt: skip
+    use = f"runpy.run_path({str(path)!r}, run_name='__main__')"
+    done = python(f"import sys, runpy; sys.argv[1:] = ['5000']; {use}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_demo_does_what_it_says(python):
-    done = python("import runpy; runpy.run_path('tools/demo.py', run_name='__main__')", cwd=ROOT)
+DEMO = "import runpy; runpy.run_path('tools/demo.py', run_name='__main__')"
+
+
+def test_the_demo_does_what_it_says_and_fails_where_a_step_does_not(python):
+    done = python(DEMO)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "\nall steps did what they say\n" in done.stdout
-
-
-def test_the_demo_fails_where_a_step_does_not(python):
-    done = python(
-        """
-        import runpy, cupy, bridge
-        plain = bridge.as_cupy
-        bridge.as_cupy = lambda a: plain(a, stream=-1)
-        runpy.run_path("tools/demo.py", run_name="__main__")
-        """,
-        cwd=ROOT,
-    )
+    spoil = "plain = bridge.as_cupy; bridge.as_cupy = lambda a: plain(a, stream=-1)"
+    done = python(f"import cupy, bridge; {spoil}\n{DEMO}")
     assert (done.returncode, done.stderr) == (1, "FAILED: not (stale == 0 and right == 1)\n")
 
 

@@ -22,6 +22,7 @@ import bridge, bridge.autoinit
 from pycuda import gpuarray
 from sampling import on_a_thread
 
+source = "__global__ void g() {}"
 module = bridge.SourceModule('''
 #include <assert.h>
 __global__ void fail(int *p) { %s }
@@ -65,10 +66,7 @@ ACTIONS = {  # code, the error's type, who it says was called
     "under(other, lambda: bridge.wrap_pycuda(lambda x: x)(x))": (OF_BRIDGE, ""),
     "ours(1 << 24)": (OF_BRIDGE, "pycuda_allocator: "),
     "bridge.show_memory()": (OF_BRIDGE, "show_memory: "),
-    "bridge.SourceModule('__global__ void g() {}').get_function('g')": (
-        OF_PYCUDA,
-        "SourceModule: ",
-    ),
+    "bridge.SourceModule(source).get_function('g')": (OF_PYCUDA, "SourceModule: "),
     "module.get_function('fail')(x, block=1)": (OF_PYCUDA, "SourceModule.get_function: "),
     "module.get_global('g')": (OF_PYCUDA, "SourceModule.get_global: "),
     "fail(x, block=1)": (OF_PYCUDA, "fail: "),
@@ -81,6 +79,8 @@ ACTIONS = {  # code, the error's type, who it says was called
     "under(other, lambda: fail(x, block=1, stream=stream))": (OF_BRIDGE, ""),
     "bridge.launch(f, x, grid=1, block=1)": (OF_PYCUDA, "launch: "),
 }
+# Where nothing is ordered, nothing is asked of CUDA; what is done with the view tells.
+UNORDERED = "bridge.as_pycuda(x, stream=-1), bridge.as_cupy(a, stream=-1)"
 MESSAGE = (
     "an earlier kernel has failed ({}), and this process cannot use the GPU any more. Start a new "
     "one, with CUDA_LAUNCH_BLOCKING=1 in its environment to see which call fails, or under "
@@ -94,7 +94,7 @@ def test_every_call_says_that_a_kernel_has_failed(kernel, python):
     done = python(
         BEFORE % source
         + f"""
-for code in {list(ACTIONS)}:
+for code in {[*ACTIONS, UNORDERED, "bridge.as_cupy(a, stream=-1).get()"]}:
     try:
         exec(code)
     except Exception as error:
@@ -104,6 +104,7 @@ for code in {list(ACTIONS)}:
     expected = [
         f"{code}|{kind}|{caller}{MESSAGE.format(error)}" for code, (kind, caller) in ACTIONS.items()
     ]
+    expected.append(f"bridge.as_cupy(a, stream=-1).get()|CUDARuntimeError|{error}")
     assert done.stdout.splitlines() == expected
 
 
@@ -126,18 +127,3 @@ def test_views_and_modules_go_in_silence(kernel, drop, python):
     said = re.sub(warning, "", done.stderr)
     assert re.sub(r"kernel.cu:3: .* Assertion `!p` failed.\n", "", said) == ""
     assert (done.returncode, done.stdout) == (0, "")
-
-
-def test_views_can_be_made_all_the_same(python):
-    """Where nothing is ordered, nothing is asked of CUDA; what is done with the view tells."""
-    done = python(
-        BEFORE % "__trap();"
-        + """
-bridge.as_cupy(a, stream=-1), bridge.as_pycuda(x, stream=-1)
-try:
-    bridge.as_cupy(a, stream=-1).get()
-except cupy.cuda.runtime.CUDARuntimeError as error:
-    print(error)
-"""
-    )
-    assert done.stdout == "cudaErrorLaunchFailure: unspecified launch failure\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -10,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ON_GPU, run_python
+from test_compiler import in_nvrtc
 
 from bridge.kernels import nvrtc
 
@@ -59,6 +58,17 @@ def check(name, value):
     return "\n".join(lines)
 
 
+REFUSED = r"""
+import re
+
+def attempt(source):
+    try:
+        return nvrtc._run(source, ["-arch=compute_90", *nvrtc._ALWAYS], [], []) and []
+    except nvrtc.drv.CompileError as error:
+        return sorted(set(re.findall(r"(?m)^(\S+)\(\d+\): .*error", str(error)))) or str(error)
+"""
+
+
 @pytest.fixture(scope="module")
 def differing(tmp_path_factory):
     """Header or control -> the names that differ; without headers that nvcc or g++ misses."""
@@ -67,9 +77,7 @@ def differing(tmp_path_factory):
     if shutil.which("g++", path=path) is None:
         pytest.skip("not installed: g++")
     if tuple(map(int, platform.libc_ver()[1].split("."))) > (2, 41):
-        pytest.skip(
-            "not installed: headers of the C library that name what they did until glibc 2.41"
-        )
+        pytest.skip("not installed: the C library's headers as they were until glibc 2.41")
     file, nvcc = tmp_path_factory.mktemp("headers") / "source.cu", shutil.which("nvcc", path=path)
     gxx = ["g++", "-x", "c++", *(f"-I{folder}" for folder in nvrtc.vendor_folders())]
 
@@ -92,26 +100,9 @@ def differing(tmp_path_factory):
     found = re.findall(r'"@(\w+)"([^@]*)(?="@|\Z)', preprocess(text, "-P"))
     values = {name: " ".join(value.split()) for name, value in found}
     checks = {h: "\n".join(check(n, values[n]) for n in sorted(names[h])) for h in names}
-    cases = {header: HEADERS[header] + SAME + checks[header] for header in names}
-    cases |= {c: f"{HEADERS['float.h']}#{c}\n{SAME}{checks['float.h']}" for c in CONTROLS}
-    file.write_text(json.dumps(cases))
-    script = rf"""
-    import json, re
-    {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    from bridge.kernels import nvrtc
-
-    def refused(source):
-        try:
-            return nvrtc._run(source, ["-arch=compute_90", *nvrtc._ALWAYS], [], []) and []
-        except nvrtc.drv.CompileError as error:
-            return sorted(set(re.findall(r"(?m)^(\S+)\(\d+\): .*error", str(error)))) or str(error)
-
-    with open({str(file)!r}) as file:
-        print(json.dumps({{name: refused(case) for name, case in json.load(file).items()}}))
-    """
-    done = run_python(script, devices=0)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    cases = {header: [HEADERS[header] + SAME + checks[header]] for header in names}
+    cases |= {c: [f"{HEADERS['float.h']}#{c}\n{SAME}{checks['float.h']}"] for c in CONTROLS}
+    return in_nvrtc(REFUSED, cases, tmp_path_factory)
 
 
 @pytest.mark.parametrize("header", HEADERS)

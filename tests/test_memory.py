@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU, second_context
 from pycuda import cumath, gpuarray
 from pycuda.elementwise import ElementwiseKernel
-from pycuda.tools import DeviceMemoryPool
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
@@ -24,12 +20,6 @@ from bridge.memory import Allocation, OutOfMemoryError
 pytestmark = pytest.mark.alone
 N = 1000
 GIB = 1 << 30
-POOLS = {
-    "CuPy's current allocator": lambda: None,
-    "a MemoryPool": cupy.cuda.MemoryPool,
-    "a managed pool": lambda: cupy.cuda.MemoryPool(cupy.cuda.malloc_managed),
-}
-every_pool = pytest.mark.parametrize("make_pool", POOLS.values(), ids=POOLS)
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +38,6 @@ def used_by(pool):
     return (pool or cupy.get_default_memory_pool()).used_bytes()
 
 
-# ---- PyCUDA out of CuPy's pool -------------------------------------------------------------------
-
-
 def results(a, host):
     """Yield what PyCUDA makes out of an array, and what it should be."""
     yield a + 1, host + 1
@@ -67,7 +54,7 @@ def results(a, host):
     yield doubled, 2 * host
 
 
-@every_pool
+@pytest.mark.parametrize("make_pool", [lambda: None, cupy.cuda.MemoryPool], ids=["CuPy's", "own"])
 def test_what_pycuda_computes_stays_in_the_pool(make_pool, nvcc):
     pool = make_pool()
     allocate = bridge.pycuda_allocator(pool)
@@ -78,41 +65,9 @@ def test_what_pycuda_computes_stays_in_the_pool(make_pool, nvcc):
         assert isinstance(memory_of(result), Allocation)
         assert result.allocator is allocate
         np.testing.assert_allclose(result.get(), expected, rtol=1e-6)
-    made = [
-        gpuarray.zeros(N, np.int32, allocator=allocate),
-        gpuarray.empty((3, 4), np.complex64, allocator=allocate, order="F"),
-    ]
-    assert all(type(array.gpudata) is Allocation for array in made)
-    assert used_by(pool) - before >= 100 * 4 + N * 4
-    del a, result, made
+    assert used_by(pool) - before >= 100 * 4
+    del a, result
     assert used_by(pool) == before
-
-
-if not ON_GPU:
-    import hostcuda
-
-    def test_the_driver_allocates_nothing_beside_the_pool(nvcc):
-        pool = cupy.cuda.MemoryPool()
-        host = np.arange(100, dtype=np.float32)
-        with cupy.cuda.using_allocator(pool.malloc):
-            cupy.empty(1 << 20, np.uint8)  # a block that the rest is split from
-            a = gpuarray.to_gpu(host, allocator=bridge.pycuda_allocator())
-            for _ in results(a, host):  # compiles, and PyCUDA's first reduction keeps memory
-                pass
-            blocks = {block.ptr for block in hostcuda.live_blocks()}
-            for result, _ in results(a, host):
-                assert {block.ptr for block in hostcuda.live_blocks()} <= blocks
-                del result
-
-
-def test_the_pool_is_the_one_at_the_call():
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        allocate = bridge.pycuda_allocator()
-    a = gpuarray.GPUArray(N, np.float32, allocator=allocate)
-    assert pool.used_bytes() == 4096
-    del a
-    assert pool.used_bytes() == 0
 
 
 def test_an_asynchronous_pool(gpu, nvcc):
@@ -122,7 +77,6 @@ def test_an_asynchronous_pool(gpu, nvcc):
     a = gpuarray.to_gpu(np.arange(100, dtype=np.float32), allocator=allocate)
     b = a * 2 + 1
     assert type(b.gpudata) is Allocation
-    np.testing.assert_array_equal(b.get(), np.arange(100) * 2 + 1)
     np.testing.assert_array_equal(bridge.as_cupy(b).get(), np.arange(100) * 2 + 1)
     assert pool.used_bytes() > before
     del a, b
@@ -157,18 +111,22 @@ def test_both_libraries_on_a_pool_of_rmm(gpu, package, python):
     assert done.stdout.split() == ["16000", "0"]
 
 
-def test_an_allocation_serves_as_pycudas_own_do():
+def test_an_allocation_serves_as_pycudas_own_do(compile_kernel):
     pool = cupy.cuda.MemoryPool()
-    allocate = bridge.pycuda_allocator(pool)
-    allocation = allocate(4 * N)
-    host = np.arange(N, dtype=np.int32)
-    drv.memcpy_htod(allocation, host)
-    back = np.zeros_like(host)
-    drv.memcpy_dtoh(back, allocation)
-    np.testing.assert_array_equal(back, host)
-    drv.memset_d32(allocation, 7, N)
-    drv.memcpy_dtoh(back, allocation)
-    assert (back == 7).all()
+    allocation = bridge.pycuda_allocator(pool)(np.int64(4 * N))
+    back = np.zeros(N, np.int32)
+    source = 'extern "C" __global__ void seven(int *p) { p[threadIdx.x] = 7; }'
+    seven = compile_kernel(source, "seven")
+    for write in (
+        lambda: drv.memset_d32(allocation, 7, N),
+        lambda: seven(allocation, block=(N, 1, 1)),
+        lambda: seven.prepare("P").prepared_call((1, 1), (N, 1, 1), allocation),
+        lambda: bridge.launch(seven, allocation, grid=1, block=N),
+    ):
+        write()
+        drv.memcpy_dtoh(back, allocation)
+        assert (back == 7).all()
+        drv.memcpy_htod(allocation, np.zeros_like(back))
     part = np.frombuffer(allocation.as_buffer(16, 8), np.uint8)
     assert (part.ctypes.data, part.nbytes) == (int(allocation) + 8, 16)
     assert pool.used_bytes() > 0
@@ -177,90 +135,28 @@ def test_an_allocation_serves_as_pycudas_own_do():
     allocation.free()
 
 
-def test_an_allocation_is_an_argument_of_kernels(compile_kernel, nvcc):
-    source = 'extern "C" __global__ void three(int *p) { p[threadIdx.x] = 3; }'
-    plain = compile_kernel(source, "three")
-    allocate = bridge.pycuda_allocator()
-    calls = [
-        lambda gpudata: plain(gpudata, block=(4, 1, 1)),
-        lambda gpudata: plain.prepare("P").prepared_call((1, 1), (4, 1, 1), gpudata),
-        lambda gpudata: bridge.launch(plain, gpudata, grid=1, block=4),
-    ]
-    for call in calls:
-        a = gpuarray.to_gpu(np.zeros(4, np.int32), allocator=allocate)
-        call(a.gpudata)
-        assert (a.get() == 3).all()
-
-
 def test_an_allocation_of_no_bytes():
     assert bridge.pycuda_allocator(cupy.cuda.MemoryPool())(0) == 0
     a = gpuarray.GPUArray((0, 3), np.float32, allocator=bridge.pycuda_allocator())
     assert bridge.as_cupy(a).shape == (0, 3)
 
 
-def test_an_allocator_of_the_users_is_not_bypassed():
-    pool, calls = cupy.cuda.MemoryPool(), []
+def test_the_users_allocator_at_the_call_is_not_bypassed():
+    calls = []
 
     def counting(size):
         calls.append(size)
-        return pool.malloc(size)
+        if len(calls) > 3:
+            raise LookupError(size)
+        return cupy.cuda.get_allocator()(size)
 
     with cupy.cuda.using_allocator(counting):
         allocate = bridge.pycuda_allocator()
     for _ in range(3):
         allocate(100)
     assert calls == [100, 100, 100]
-
-
-def test_an_error_of_the_users_allocator_comes_through():
-    class MineError(RuntimeError):
-        pass
-
-    def refuse(size):
-        raise MineError(size)
-
-    with cupy.cuda.using_allocator(refuse):
-        allocate = bridge.pycuda_allocator()
-    with pytest.raises(MineError, match="100"):
+    with pytest.raises(LookupError, match="100"):
         allocate(100)
-
-
-# ---- bad input -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [-1, -(1 << 63), 1 << 63, (1 << 64) - 1, (1 << 64) - 80, 1 << 70])
-def test_impossible_sizes(size):
-    before = used_by(None)
-    with pytest.raises(ValueError, match=rf"pycuda_allocator: size is {size}; 0 to 2\*\*63 - 1 by"):
-        bridge.pycuda_allocator()(size)
-    assert used_by(None) == before
-
-
-def test_integers_of_numpy():
-    pool = cupy.cuda.MemoryPool()
-    block = bridge.pycuda_allocator(pool)(np.int64(100))
-    assert pool.used_bytes() >= 100
-    del block
-
-
-ELSEWHERE = {
-    "no context": (contextlib.nullcontext, "with bridge.primary_context"),
-    "a second context": (second_context, "is not the primary"),
-}
-
-
-@pytest.mark.parametrize(("current", "said"), ELSEWHERE.values(), ids=ELSEWHERE)
-def test_where_the_libraries_share_no_context_the_error_says_what_to_do(current, said):
-    allocate = bridge.pycuda_allocator()
-    before = used_by(None)
-
-    def work():
-        with current(), pytest.raises(bridge.ContextError, match=said):
-            allocate(4)
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result()
-    assert used_by(None) == before
 
 
 # ---- out of memory -------------------------------------------------------------------------------
@@ -287,26 +183,6 @@ def test_what_another_pool_does_not_use_is_released(large):
     pool.free_all_blocks()
 
 
-def test_one_pool_lasts_where_two_do_not(large):
-    def alternate(allocator):
-        for number in range(3):
-            a = gpuarray.GPUArray(large, np.uint8, allocator=allocator)
-            drv.memset_d8(a.gpudata, number, 100)
-            assert int(bridge.as_cupy(a)[99]) == number
-            del a
-            x = cupy.empty(large, np.uint8)
-            x[:100] = number
-            assert bridge.as_pycuda(x)[:100].get().tolist() == [number] * 100
-            del x
-
-    alternate(bridge.pycuda_allocator())
-    cupy.get_default_memory_pool().free_all_blocks()
-    pool = DeviceMemoryPool()
-    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
-        alternate(pool.allocate)
-    pool.free_held()
-
-
 def test_the_final_error_says_who_holds_what(large):
     pool = cupy.cuda.MemoryPool()
     allocate = bridge.pycuda_allocator(pool)
@@ -331,34 +207,11 @@ def test_the_final_error_says_who_holds_what(large):
     pool.free_all_blocks()
 
 
-def test_the_error_comes_through_whatever_makes_an_array(large, nvcc):
-    allocate = bridge.pycuda_allocator()
-    a = gpuarray.GPUArray(large, np.uint8, allocator=allocate)
-    made = [
-        lambda: gpuarray.GPUArray(large, np.uint8, allocator=allocate),
-        lambda: a + 1,
-        lambda: bridge.wrap_pycuda(
-            lambda x: gpuarray.GPUArray(large, np.uint8, allocator=allocate)
-        )(cupy.zeros(1)),
-    ]
-    for make in made:
-        with pytest.raises(OutOfMemoryError, match="CuPy's default MemoryPool"):
-            make()
-
-
 def test_cupy_without_a_pool_runs_out_of_memory_alike():
     with cupy.cuda.using_allocator(None):
         allocate = bridge.pycuda_allocator()
     with pytest.raises(OutOfMemoryError, match="CuPy's default MemoryPool"):
         allocate(1 << 50)
-
-
-def test_a_limit_of_cupys_pool_is_kept():
-    pool = cupy.cuda.MemoryPool()
-    pool.set_limit(size=1 << 20)
-    with pytest.raises(OutOfMemoryError) as info:
-        bridge.pycuda_allocator(pool)(1 << 21)
-    assert "limit set to: 1,048,576 bytes" in str(info.value.__cause__)
 
 
 # ---- show_memory ---------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
         assert workshop.fails(mutant)
 
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
-        test = "test_release.py::test_release_in_a_reference_cycle"
+        test = "test_release.py::test_the_release_in_a_reference_cycle_is_ordered"
         for file, named in ("views.pyx", ""), ("wrapped_functions.py", test):
             same = SOURCES[file][0]
             assert not workshop.fails(Mutant(file, 0, same, same, named), 100)

@@ -13,6 +13,7 @@ import pycuda.compiler
 import pytest
 from conftest import ON_GPU, run_python
 from sampling import on_threads
+from test_pipelines import captured
 
 import bridge
 
@@ -44,43 +45,32 @@ def added(function, *args, **keywords):
 
 
 @every_duplicate
-def test_a_module_is_its_source(module, duplicate):
+def test_a_module_is_its_source_and_comes_with_its_functions(module, duplicate):
     assert added(duplicate(module).get_function("add"), 2, 4, block=32) == [2] * 4
-
-
-def test_a_function_comes_with_its_module(module):
-    add, scale = there_and_back([module.get_function("add"), module.get_function("scale")])
+    add, scale = duplicate([module.get_function("add"), module.get_function("scale")])
     x = cupy.ones(4, "f")
     add(x, 2, 4, block=32)
     scale(x, 2, 4, block=32)
     assert x.get().tolist() == [6] * 4
 
 
+def prepared_call(add):
+    return added(lambda x: add.prepared_call(1, 32, x, 2.0, 4))
+
+
 @every_duplicate
 def test_a_function_stays_prepared(module, duplicate):
-    add = duplicate(module.get_function("add").prepare("Pfi"))
-    assert added(lambda x: add.prepared_call(1, 32, x.data.ptr, 2.0, 4)) == [2] * 4
-
-
-def test_a_kernel_without_parameters_stays_prepared():
-    none = bridge.SourceModule("__global__ void none() { }").get_function("none").prepare("")
-    there_and_back(none).prepared_call(1, 1)
-
-
-def test_a_refused_preparation_leaves_no_trace(module):
     add = module.get_function("add").prepare("Pfi")
     with pytest.raises(TypeError, match="1 types prepared for 3"):
-        add.prepare("P")
-    add = there_and_back(add)
-    assert added(lambda x: add.prepared_call(1, 32, x.data.ptr, 2.0, 4)) == [2] * 4
-
-
-def test_a_copy_is_prepared_by_itself(module):
-    add = module.get_function("add").prepare("Pfi")
-    copy.copy(add).prepare("Qfi")
-    x = cupy.zeros(4, "f")
-    add.prepared_call(1, 32, x, 2.0, 4)  # an array is none to Q
-    assert x.get().tolist() == [2] * 4
+        add.prepare("P")  # which leaves no trace
+    assert prepared_call(duplicate(add)) == [2] * 4
+    duplicate(add).prepare("Qfi")  # to which an array is none
+    assert prepared_call(add) == [2] * 4
+    again = duplicate(duplicate(add))  # unused, as from client to scheduler to worker
+    assert pickle.dumps(again) == pickle.dumps(add)
+    assert prepared_call(again) == [2] * 4
+    none = bridge.SourceModule("__global__ void none() { }").get_function("none").prepare("")
+    duplicate(none).prepared_call(1, 1)
 
 
 def test_its_attributes_are_there(module):
@@ -126,11 +116,8 @@ def test_what_arrived_may_be_used_first_in_a_capture(module):
     arrived = there_and_back(module.get_function("add"))
     x, stream = cupy.zeros(4, "f"), cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
-    with stream:
-        stream.begin_capture()
+    with captured(stream):
         arrived(x, 2, 4, block=32)
-        stream.end_capture().launch()
-    stream.synchronize()
     assert x.get().tolist() == [2] * 4
 
 
@@ -140,25 +127,10 @@ def test_an_address_of_a_variable_stays_here(module):
             duplicate(module.get_global("calls"))
 
 
-def test_what_was_never_used_goes_on(module):
-    """From client to scheduler to worker."""
-    prepared = module.get_function("add").prepare("Pfi")
-    add = there_and_back(there_and_back(prepared))
-    assert added(lambda x: add.prepared_call(1, 32, x.data.ptr, 2.0, 4)) == [2] * 4
-    assert pickle.dumps(there_and_back(prepared)) == pickle.dumps(prepared)
-
-
-def test_options_go_along():
-    source = "__global__ void f(int *x) { x[0] = VALUE; }"
-    f = there_and_back(bridge.SourceModule(source, options=["-DVALUE=5"]).get_function("f"))
-    x = cupy.zeros(1, np.int32)
-    f(x, block=1)
-    assert int(x[0]) == 5
-
-
-def test_default_options_are_those_of_its_making(monkeypatch):
+@pytest.mark.parametrize("options", [["-DVALUE=4"], None], ids=["its own", "the default ones"])
+def test_options_are_those_of_its_making(monkeypatch, options):
     monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", ["-DVALUE=4"])
-    module = bridge.SourceModule("__global__ void f(int *x) { x[0] = VALUE; }")
+    module = bridge.SourceModule("__global__ void f(int *x) { x[0] = VALUE; }", options=options)
     pycuda.compiler.DEFAULT_NVCC_FLAGS[:] = ["-DVALUE=5"]
     x = cupy.zeros(1, np.int32)
     there_and_back(module).get_function("f")(x, block=1)
@@ -174,7 +146,7 @@ def test_threads_may_use_it_first_at_once(module):
         add, start = given
         start.wait()
         found.append(added(add, 2, 4, block=32))
-        found.append(added(lambda x: add.prepared_call(1, 32, x.data.ptr, 2.0, 4)))
+        found.append(prepared_call(add))
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -11,6 +11,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
+from test_foreign_arrays import pointer_of
 
 import bridge
 
@@ -23,6 +24,10 @@ __global__ void copy(int *to, const int *from, int n)
 { for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }
 """
 ONE = {"block": (32, 1, 1), "grid": (1, 1, 1)}
+
+
+def raises(message):
+    return pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match=message)
 
 
 @contextlib.contextmanager
@@ -63,8 +68,7 @@ def test_a_texture_object_takes_the_place_of_a_texture_reference(gpu):
     __global__ void enlarge(float *out, cudaTextureObject_t image, int n)
     { out[threadIdx.x] = tex1D<float>(image, (threadIdx.x + 0.5f) / 2); }
     """
-    texture = cupy.cuda.texture
-    runtime = cupy.cuda.runtime
+    texture, runtime = cupy.cuda.texture, cupy.cuda.runtime
     channel = texture.ChannelFormatDescriptor(32, 0, 0, 0, runtime.cudaChannelFormatKindFloat)
     image = texture.CUDAarray(channel, 4)
     image.copy_from(cupy.arange(4, dtype=np.float32))
@@ -116,79 +120,45 @@ def test_a_pipeline_is_captured_and_replayed_with_other_data(ours, theirs):
             assert (a.get() == value + 1).all()
 
 
-def test_a_capture_goes_to_another_stream_and_back(ours, theirs):
-    """The launch on another stream becomes part of the graph, ordered as outside of one."""
+def test_a_capture_goes_to_another_stream_and_back(ours, theirs, put):
+    """The launches on another stream become part of the graph, ordered as outside of one."""
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-    x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
+    x, y, z = (cupy.zeros(N, np.int32) for _ in range(3))
     x + 1
     ours("copy")(y, x, N, **ONE)
     cupy.cuda.Device().synchronize()
-    with current:
-        current.begin_capture()
-        try:
-            cupy.add(x, 1, out=x)
-            ours("copy")(y, x, N, stream=stream, **ONE)
-            bridge.launch(theirs, x, y, np.int32(N), stream=stream, **ONE)
-            cupy.add(x, 1, out=x)
-        finally:
-            graph = current.end_capture()
-        graph.launch()
-        graph.launch()
-    current.synchronize()
-    assert (y.get() == 3).all()
-    assert (x.get() == 4).all()
-
-
-def test_a_capture_goes_through_a_view_on_another_stream_and_back(put):
-    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-    x = cupy.zeros(N, np.int32)
-    x += 1
-    cupy.cuda.Device().synchronize()
     with captured(current):
-        a = bridge.as_pycuda(x, stream=stream)
+        cupy.add(x, 1, out=x)
+        ours("copy")(y, x, N, stream=stream, **ONE)
+        bridge.launch(theirs, x, y, np.int32(N), stream=stream, **ONE)
+        cupy.add(x, 1, out=x)
+        a = bridge.as_pycuda(z, stream=stream)
         put(a.gpudata, N, 7, stream)
         del a
-        x += 1
-    assert (x.get() == 8).all()
+        cupy.add(z, 1, out=z)
+    assert [set(array.get().tolist()) for array in (x, y, z)] == [{2}, {1}, {8}]
 
 
-@pytest.fixture
-def capturing(ours, theirs):
-    """A stream that is being captured, and CuPy's current one; the graph must stay whole."""
-    x = cupy.zeros(N, np.int32)
-    ours("fill")(x, N, 1, **ONE)
-    stream = cupy.cuda.Stream(non_blocking=True)
+def test_what_cannot_be_captured_is_refused_and_the_graph_stays_whole(ours, theirs):
+    x, host, n = cupy.zeros(N, np.int32), np.zeros(N, np.int32), np.int32(N)
+    fill, copy, default = ours("fill"), ours("copy"), cupy.cuda.Stream.null
+    negative = bridge.wrap_pycuda(gpuarray.GPUArray.__neg__)
+    is_captured = "CuPy's current stream is being captured"
+    fill(x, N, 1, **ONE)
     cupy.cuda.Device().synchronize()
-    with stream:
-        stream.begin_capture()
-        yield x
-        ours("fill")(x, N, 7, **ONE)
-        graph = stream.end_capture()
-        graph.launch()
-    stream.synchronize()
+    with captured(cupy.cuda.Stream(non_blocking=True)):
+        for call, said in (
+            (lambda: fill(x, N, 1, stream=default, **ONE), f"fill: {is_captured}"),
+            (lambda: fill(x, N, 1, stream=bridge.as_cupy_stream(None), **ONE), is_captured),
+            (lambda: bridge.launch(theirs, x, x, n, **ONE), f"launch: {is_captured}"),
+            (lambda: copy(x, drv.In(host), N, **ONE), "pycuda.driver.In, .* the host waits"),
+            (lambda: fill(x, N, 1, time_kernel=True, **ONE), "time of a kernel, the host waits"),
+            (lambda: negative(x), f"^__neg__: {is_captured} into a graph"),
+        ):
+            with pytest.raises(ValueError, match=said):
+                call()
+        fill(x, N, 7, **ONE)
     assert (x.get() == 7).all()
-
-
-def test_a_call_on_the_default_stream_is_refused(capturing, ours):
-    for stream in (cupy.cuda.Stream.null, bridge.as_cupy_stream(None)):
-        with pytest.raises(ValueError, match="fill: CuPy's current stream is being captured"):
-            ours("fill")(capturing, N, 1, stream=stream, **ONE)
-
-
-def test_a_launch_on_the_default_stream_is_refused(capturing, theirs):
-    with pytest.raises(ValueError, match="launch: CuPy's current stream is being captured"):
-        bridge.launch(theirs, capturing, capturing, np.int32(N), **ONE)
-
-
-def test_copies_of_the_host_are_refused(capturing, ours):
-    host = np.zeros(N, np.int32)
-    with pytest.raises(ValueError, match="copy: for pycuda.driver.In, .* the host waits"):
-        ours("copy")(capturing, drv.In(host), N, **ONE)
-
-
-def test_timing_is_refused(capturing, ours):
-    with pytest.raises(ValueError, match="fill: .*the time of a kernel, the host waits"):
-        ours("fill")(capturing, N, 1, time_kernel=True, **ONE)
 
 
 @pytest.mark.parametrize("call", ["ours", "launch"])
@@ -208,7 +178,7 @@ def test_the_default_stream_beside_a_capture_of_a_blocking_one(ours, theirs, cal
         with pytest.raises(drv.Error, match="a stream is being captured into a graph, and the"):
             launches[call]()
     finally:
-        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Capture"):
+        with raises("Capture"):
             stream.end_capture()
     ours("fill")(x, N, 7, **ONE)
     assert (x.get() == 7).all()
@@ -217,9 +187,10 @@ def test_the_default_stream_beside_a_capture_of_a_blocking_one(ours, theirs, cal
 # --- Captures and the memory that is shared ---------------------------------------------------
 
 
-def test_a_wait_for_what_is_outside_of_a_capture_is_refused():
+def test_a_wait_for_what_is_outside_of_a_capture_is_refused(ours):
     inside, outside = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
     a, x = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.zeros(N, np.int32)
+    ours("fill")(x, N, 1, **ONE)
     cupy.cuda.Device().synchronize()
     refused = f"stream 0x{inside.ptr:x} cannot wait for stream 0x.*, since only one of them is"
     with captured(inside):
@@ -229,31 +200,15 @@ def test_a_wait_for_what_is_outside_of_a_capture_is_refused():
             bridge.as_cupy(a, stream=outside)
         with pytest.raises(ValueError, match=refused), bridge.as_cupy_stream(outside):
             bridge.as_pycuda(x, stream=inside)
+        with pytest.raises(ValueError, match=refused), bridge.as_cupy_stream(outside):
+            ours("fill")(x, N, 7, stream=inside, **ONE)
         with pytest.raises(ValueError, match=refused):
             bridge.wait_stream(inside, None)
         refused = f"stream 0x0 cannot wait for stream 0x{inside.ptr:x}, since only one of them is"
         with pytest.raises(ValueError, match=refused):
             bridge.wait_stream(None, inside)
         bridge.wait_stream(inside, inside)
-
-
-def test_a_launch_on_a_captured_stream_from_outside_is_refused(ours):
-    inside, outside = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-    x = cupy.zeros(N, np.int32)
-    ours("fill")(x, N, 1, **ONE)
-    cupy.cuda.Device().synchronize()
-    with captured(inside), outside, pytest.raises(ValueError, match="cannot wait for stream"):
-        ours("fill")(x, N, 7, stream=inside, **ONE)
     assert (x.get() == 1).all()
-
-
-def test_a_wrapped_function_is_refused_in_a_capture():
-    x = cupy.zeros(N, np.int32)
-    negative = bridge.wrap_pycuda(gpuarray.GPUArray.__neg__)
-    refused = "^__neg__: CuPy's current stream is being captured into a graph"
-    cupy.cuda.Device().synchronize()
-    with captured(cupy.cuda.Stream(non_blocking=True)), pytest.raises(ValueError, match=refused):
-        negative(x)
 
 
 BLOCKING = pytest.mark.parametrize("non_blocking", [True, False])
@@ -278,15 +233,12 @@ def test_a_block_dropped_in_a_capture_is_not_reused_early(
             put(a.gpudata, N, 7, stream)
             cupy_stream.begin_capture()
             if spoilt:
-                with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
+                with raises("Isolation"):
                     cupy_stream.wait_event(outside)
             with cupy_stream if current else cupy.cuda.Stream.null:
                 del a, x
             assert pool.used_bytes() == 4096
-            if spoilt:
-                with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
-                    cupy_stream.end_capture()
-            else:
+            with raises("Invalidated") if spoilt else contextlib.nullcontext():
                 cupy_stream.end_capture()
             assert pool.used_bytes() == 4096
             convert_another(drv.Stream(1))
@@ -299,18 +251,18 @@ def test_a_block_dropped_in_a_capture_is_not_reused_early(
 
 def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
     """Since a blocking stream is being captured elsewhere; that capture goes on."""
-    captured, stream, pool = cupy.cuda.Stream(), drv.Stream(1), cupy.cuda.MemoryPool()
+    capturing, stream, pool = cupy.cuda.Stream(), drv.Stream(1), cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
         x = cupy.zeros(N, np.int32)
         x[...] = 2
         with latch.hold(stream):
             a = bridge.as_pycuda(x, stream=stream)
             put(a.gpudata, N, 7, stream)
-            with captured:
-                captured.begin_capture()
+            with capturing:
+                capturing.begin_capture()
             del a, x
             assert pool.used_bytes() == 4096
-            captured.end_capture()
+            capturing.end_capture()
             convert_another(stream)
             assert pool.used_bytes() == 0
             y = cupy.empty(N, np.int32)
@@ -336,7 +288,7 @@ def test_work_from_before_the_capture_of_its_user_is_waited_for(latch, put, spoi
             owner.end_capture()
             user.begin_capture()
             if spoilt:
-                with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
+                with raises("Isolation"):
                     user.wait_event(outside)
             convert_another(drv.Stream(1))
             assert pool.used_bytes() == 4096
@@ -347,15 +299,6 @@ def test_work_from_before_the_capture_of_its_user_is_waited_for(latch, put, spoi
             assert y.data.ptr == pointer
             y[...] = 1
         assert (y.get() == 1).all()
-
-
-def test_what_waits_for_the_end_of_a_capture_does_not_wait_for_long():
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        drop_in_a_capture(1 << 20, 3)
-    assert pool.used_bytes() == 3 << 20
-    convert_another(drv.Stream(1))
-    assert pool.used_bytes() == 0
 
 
 def test_what_waits_is_not_tried_beside_the_capture_that_made_it_wait(capsys):
@@ -377,11 +320,11 @@ def test_a_launch_in_a_spoilt_capture_says_so(ours, theirs):
     cupy.cuda.Device().synchronize()
     with stream:
         stream.begin_capture()
-        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Isolation"):
+        with raises("Isolation"):
             stream.wait_event(outside)
         with pytest.raises(drv.Error, match="has invalidated the capture; .*previous error"):
             ours("fill")(x, N, 1, **ONE)
-        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
+        with raises("Invalidated"):
             stream.end_capture()
 
 
@@ -433,12 +376,11 @@ def drop_in_a_capture(size, times=1):
 def test_what_a_capture_held_back_is_let_go_and_shown(capsys):
     pool = cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
-        stream = drop_in_a_capture(1 << 20)
-    assert pool.used_bytes() == 1 << 20
+        stream = drop_in_a_capture(1 << 20, 3)
     with captured(bridge.as_cupy_stream(stream)):
         bridge.show_memory()
-    assert re.search(r"\ndropped, but kept until a capture ends +1\n", capsys.readouterr().out)
-    assert pool.used_bytes() == 1 << 20
+    assert re.search(r"\ndropped, but kept until a capture ends +3\n", capsys.readouterr().out)
+    assert pool.used_bytes() == 3 << 20
     bridge.show_memory()
     assert "dropped, but kept" not in capsys.readouterr().out
     assert pool.used_bytes() == 0
@@ -460,34 +402,27 @@ def test_what_a_capture_held_back_is_let_go_where_memory_runs_out():
 def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way):
     inside = drv.Stream(1)
     allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool())
-    sources = {}
-    with bridge.as_cupy_stream(inside) as current:
+
+    def new_array():
         if way == "as_cupy":
-            sources["a"] = gpuarray.GPUArray(N, np.int32, allocator=allocate)
-        else:
-            with cupy.cuda.Stream.null:
-                sources["x"] = cupy.zeros(N, np.int32)
+            return gpuarray.GPUArray(N, np.int32, allocator=allocate)
+        with cupy.cuda.Stream.null:
+            return cupy.empty(N, np.int32)
+
+    with bridge.as_cupy_stream(inside) as current:
+        source = new_array()
         cupy.cuda.Device().synchronize()
         current.begin_capture()
         try:
-            if way == "as_cupy":
-                view = bridge.as_cupy(sources["a"])
-                pointer = view.data.ptr
-            else:
-                view = bridge.as_pycuda(sources["x"], stream=inside)
-                pointer = view.gpudata
+            keywords = {"stream": inside} if way == "as_pycuda" else {}
+            view = getattr(bridge, way)(source, **keywords)
         finally:
             current.end_capture()
+        pointer = pointer_of(view)
         with latch.hold(inside):
             put(pointer, N, 7, inside)
-            del view
-            sources.clear()
-            with cupy.cuda.Stream.null:
-                if way == "as_cupy":
-                    again = gpuarray.GPUArray(N, np.int32, allocator=allocate).gpudata
-                else:
-                    array = cupy.empty(N, np.int32)
-                    again = array.data.ptr
-                assert int(again) == pointer
-                put(again, N, 1)
-        assert (drv.from_device(int(again), N, np.int32) == 1).all()
+            del view, source
+            again = new_array()
+            assert pointer_of(again) == pointer
+            put(pointer, N, 1)
+        assert (drv.from_device(pointer, N, np.int32) == 1).all()

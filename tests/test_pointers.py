@@ -24,15 +24,13 @@ P48 = np.dtype(
 SOURCE = """
 struct __align__(4) __half2 { unsigned short x, y; };  // as in cuda_fp16.h
 struct point { float x, y, z; }; struct particle { int id; float4 at; char flag; };
-struct later; enum mode { slow, fast }; enum class level : char { low };
+enum mode { slow, fast };
 typedef float (*operation)(float);
 extern "C" {
 __global__ void points(point *p) { p[1].x = 1; }
 __global__ void particles(particle *p) { p[1].at.x = 1; }
 __global__ void anything(void *p) { }
-__global__ void opaque(later *p) { }
 __global__ void modes(mode *p) { p[0] = fast; }
-__global__ void levels(level *p) { }
 __global__ void table(float **p) { if (p) p[1][0] = 9; }
 __global__ void rows(float (*p)[3]) { p[1][0] = 4; }
 __global__ void apply(operation f) { }
@@ -61,14 +59,12 @@ ARRAYS = {
         ("u1", 8): "but the kernel reads items at multiples of 16; pass a copy",
     },
     "anything": dict.fromkeys(["f8", P12, ("u1", 1)]),
-    "opaque": dict.fromkeys(["f8", P12]),
     "modes": {**dict.fromkeys(["i4", "u4"]), "i8": "is an array of int64, but"},
-    "levels": {**dict.fromkeys(["i1", "u1"]), "i4": "is an array of int32, but"},
     "table": {
         "f4": "uint64: for pointers to pointers, pass an array of addresses",
         "i4": "is an array of int32, but",
     },
-    "rows": {"f4": None, "f8": "is an array of float64, but the kernel takes float32"},
+    "rows": {**dict.fromkeys(["f4", "V4", P12]), "f8": "float64, but the kernel takes float32"},
     "quads": {
         **dict.fromkeys(["f4", gpuarray.vec.float4, ("f4", 16)]),
         ("f4", 0, 24): "24 bytes, which end within an item",
@@ -98,19 +94,11 @@ def make(array):
     return cupy.zeros(offset + nbytes, "u1")[offset:].view(dtype)
 
 
-def of_gpuarray(x):
-    return bridge.as_pycuda(x)
-
-
-def of_interface(x):
-    return Exporter(x)
-
-
-@pytest.mark.parametrize("kind", [bridge.as_cupy, of_gpuarray, of_interface])
+@pytest.mark.parametrize("kind", [bridge.as_cupy, bridge.as_pycuda, Exporter])
 @pytest.mark.parametrize(("name", "array"), CASES)
 def test_an_array_passes_or_is_refused(name, array, kind, kernel):
     x, message = make(array), ARRAYS[name][array]
-    if kind is of_interface and x.dtype.fields:
+    if kind is Exporter and x.dtype.fields:
         message = message and "items of"  # it tells of bytes only
     if message is None:
         kernel(name)(kind(x), block=1)
@@ -148,7 +136,7 @@ def images(kind):
     return [kind(array) for array in (x, x + 1, x.T, x.copy(order="F"), x.ravel())]
 
 
-@pytest.mark.parametrize("kind", [bridge.as_cupy, of_gpuarray, of_interface])
+@pytest.mark.parametrize("kind", [bridge.as_cupy, bridge.as_pycuda, Exporter])
 def test_arrays_of_two_orders_are_refused(kind, kernel):
     """The kernel would read one of them transposed."""
     add = kernel("add")
@@ -198,9 +186,8 @@ def test_arguments_that_are_passed_as_to_other_libraries(kernel):
 
 def test_vectors_and_numbers(kernel):
     out, v = cupy.zeros(1, "f4"), gpuarray.vec.make_float3(1, 2, 3)
-    for w in 4 + 5j, np.complex64(4 + 5j), gpuarray.vec.make_float2(4, 5):
-        kernel("vectors")(out, v, w, block=1)
-        assert out[0] == 15
+    kernel("vectors")(out, v, 4 + 5j, block=1)
+    assert out[0] == 15
     match = r"\(`float3 v`\) is \(1, 2, 3\), .* pass pycuda.gpuarray.vec.make_float3\(...\)"
     with pytest.raises(TypeError, match=match):
         kernel("vectors")(out, (1, 2, 3), 1j, block=1)
@@ -208,11 +195,7 @@ def test_vectors_and_numbers(kernel):
         kernel("vectors")(out, v, np.complex128(1j), block=1)
     kernel("set")(out, np.sqrt(2.0), 1, block=1)  # a numpy.float64 is a Python float
     assert out[0] == np.float32(np.sqrt(2.0))
-    with pytest.raises(OverflowError, match="does not fit into float32"):
-        kernel("set")(out, np.float64(1e300), 1, block=1)
-    with pytest.raises(
-        TypeError, match="`int n`.* is 2.5.*; or the arguments are in another order"
-    ):
+    with pytest.raises(TypeError, match="`int n`.* is 2.5.*; or the arguments are in another or"):
         kernel("set")(out, 3, 2.5, block=1)
 
 
@@ -224,12 +207,6 @@ def test_the_advice_on_structs_is_not_what_was_done(kernel):
             kernel("by_value")(np.zeros((), dtype)[()], cupy.zeros(1, "f4"), block=1)
         assert advice in str(info.value)
         assert ("align=True" in str(info.value)) == (dtype is packed)
-
-
-def test_a_strided_array_interface_is_not_contiguous(kernel):
-    x = cupy.zeros((4, 4), "f4")
-    with pytest.raises(ValueError, match="argument 0 .* is not contiguous"):
-        kernel("set")(of_interface(x[:, 0]), 1, 1, block=1)
 
 
 def test_host_memory_that_the_device_reaches(kernel):
@@ -260,11 +237,7 @@ extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= weight[threadIdx.
 
 def test_instances_of_templates_share_the_modules_variables():
     names = ["filters::blur<float>", "filters::blur<double>"]
-    module = bridge.SourceModule(
-        TEMPLATES,
-        no_extern_c=True,
-        name_expressions=names,
-    )
+    module = bridge.SourceModule(TEMPLATES, no_extern_c=True, name_expressions=names)
     drv.memcpy_htod(module.get_global("weight")[0], np.full(4, 3, np.float32))
     for name, dtype in zip(names, ("f4", "f8"), strict=True):
         x = cupy.ones(4, dtype)
@@ -319,7 +292,7 @@ def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):
 
 
 def test_a_mismatch_of_other_arrays_raises(lenient):
-    c, _, turned, *_ = images(of_gpuarray)
+    c, _, turned, *_ = images(bridge.as_pycuda)
     with pytest.raises(TypeError, match="is an array of int32"):
         lenient("set")(cupy.zeros(4, "i4"), 1, 1, block=1)
     with pytest.raises(ValueError, match="argument 1 is in Fortran order"):

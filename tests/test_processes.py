@@ -36,21 +36,24 @@ def use(start=0):
 RESULT = [5.0, 7.0, 9.0, 11.0]  # of `use()`
 
 
-def ends(done, status=0, stdout=None):
-    """Assert how a process ended, and return what it printed."""
-    assert (done.returncode, done.stderr) == (status, "")
-    assert stdout is None or done.stdout == stdout
-    return done.stdout
+def ends(done, status=0, stdout=""):
+    assert (done.returncode, done.stdout, done.stderr) == (status, stdout, "")
+
+
+@pytest.fixture
+def run(python):
+    """Run a script after `USE`, and assert how it ends."""
+    return lambda script, *end: ends(python(USE + script), *end)
 
 
 @pytest.fixture
 def script(python, tmp_path):
     """Run a script that has a file: processes that are spawned import it."""
 
-    def script(text, **keywords):
+    def script(text):
         file = tmp_path / "script.py"
         file.write_text(install() + textwrap.dedent(USE) + textwrap.dedent(text))
-        return python(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')")
+        ends(python(f"import runpy; runpy.run_path({str(file)!r}, run_name='__main__')"))
 
     return script
 
@@ -58,48 +61,32 @@ def script(python, tmp_path):
 # ---- fork ----------------------------------------------------------------------------------------
 
 
-WAYS_TO_FORK = {
-    "os.fork": """
+FORK = """
 def fork(child):
     pid = os.fork()
     if pid == 0:
         child()
         os._exit(3)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-""",
-    "multiprocessing": """
-import multiprocessing
-def fork(child):
-    def target():
-        child()
-        sys.stdout.flush()
-        sys.exit(3)
-    process = multiprocessing.get_context("fork").Process(target=target)
-    process.start()
-    process.join()
-    return process.exitcode
-""",
-}
+"""
 
 
-def test_a_child_forked_before_cuda_is_used_works(python):
-    done = python(
-        USE
-        + WAYS_TO_FORK["multiprocessing"]
-        + """
+def test_a_child_forked_before_cuda_is_used_works(run):
+    """A decorator has not used it."""
+    script = f"""{FORK}
+work = bridge.primary_context(0)(use)
 def child():
-    with bridge.primary_context():
-        print(use(), flush=True)
+    for _ in range(2):  # the second time, this process itself has used CUDA
+        print(work(), flush=True)
 print(fork(child), flush=True)
 child()
 """
-    )
-    ends(done, stdout=f"{RESULT}\n3\n{RESULT}\n")
+    twice = 2 * f"{RESULT}\n"
+    run(script, 0, f"{twice}3\n{twice}")
 
 
 BEFORE_THE_FORK = {
     "bridge.autoinit": "import bridge.autoinit",
-    "pycuda.autoprimaryctx": "import pycuda.autoprimaryctx",
     "under primary_context": "left = bridge.primary_context(); left.__enter__()",
     "after primary_context": "",
     # One that lives: the child's first new thread gets its id.
@@ -156,17 +143,11 @@ def child():
 """
 
 
-FORKS = [("bridge.autoinit", "multiprocessing"), *((name, "os.fork") for name in BEFORE_THE_FORK)]
-
-
-@pytest.mark.parametrize(("before", "way"), FORKS)
-def test_a_child_forked_after_cuda_was_used_gets_an_error_and_ends(before, way, python):
-    done = python(
-        USE
-        + BEFORE_THE_FORK[before]
-        + INHERIT
-        + WAYS_TO_FORK[way]
-        + """
+@pytest.mark.parametrize("before", BEFORE_THE_FORK.values(), ids=BEFORE_THE_FORK)
+def test_a_child_forked_after_cuda_was_used_gets_an_error_and_ends(before, run):
+    script = f"""{before}
+{INHERIT}
+{FORK}
 print(fork(child))
 with bridge.primary_context():  # the parent goes on
     views.clear()
@@ -177,16 +158,14 @@ if "left" in globals():
 if "stop" in globals():
     stop.set()
 """
-    )
-    ends(done, stdout=f"3\n{RESULT}\n")
+    run(script, 0, f"3\n{RESULT}\n")
 
 
 def test_pycuda_aborts_a_forked_child_that_runs_to_the_end_of_the_script(python):
     """A control of what the limits say, and of the above: the bridge is not there."""
     done = python("""
-        import os, sys, warnings
+        import os, sys, warnings, pycuda.driver as drv
         warnings.simplefilter("ignore")
-        import pycuda.driver as drv
         drv.init()
         context = drv.Device(0).retain_primary_context()
         context.push()
@@ -203,21 +182,12 @@ def test_pycuda_aborts_a_forked_child_that_runs_to_the_end_of_the_script(python)
 # ---- spawn, forkserver, executors ----------------------------------------------------------------
 
 
-IN_THE_PARENT = {
-    "bridge.autoinit": "import bridge.autoinit",
-    "primary_context": "left.enter_context(bridge.primary_context())",
-    "nothing": "pass",
-}
 WORK = """
-import contextlib, multiprocessing, concurrent.futures
+import concurrent.futures, multiprocessing
 
 @bridge.primary_context()
 def work(start):
     return use(start)
-
-def work_and_send(start, connection):
-    connection.send(work(start))
-    connection.close()
 
 def main():
     import bridge.autoinit
@@ -227,63 +197,40 @@ EXPECTED = [[2.0 * (i + j + 2) + 1 for j in range(4)] for i in range(6)]
 """
 
 
-@pytest.mark.parametrize(
-    ("method", "parent"), [("spawn", "bridge.autoinit"), ("forkserver", "primary_context")]
-)
-def test_processes_that_are_started_anew_work(method, parent, script):
-    done = script(
-        WORK
-        + f"""
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_are_started_anew_work(method, script):
+    script(f"""{WORK}
 if __name__ == "__main__":
-    with contextlib.ExitStack() as left:
-        {IN_THE_PARENT[parent]}
-        here = work(0)  # the parent's CUDA is in use
-        context = multiprocessing.get_context({method!r})
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work_and_send, args=(1, sender))
-        process.start()
-        sender.close()
-        assert receiver.recv() == EXPECTED[1]
-        process.join()
-        assert process.exitcode == 0
-        receiver.close()
-        with context.Pool(1) as pool:
-            assert pool.map(work, range(6)) == EXPECTED
-            assert pool.apply(main) == EXPECTED[0]  # autoinit in the child
-            pool.close()
-            pool.join()
-        with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
-            assert list(executor.map(work, range(6))) == EXPECTED
-        assert here == work(0) == EXPECTED[0]
-"""
-    )
-    ends(done)
-
-
-@pytest.mark.parametrize("parent", IN_THE_PARENT.values(), ids=IN_THE_PARENT)
-def test_a_thread_pool_of_futures_works(parent, python):
-    done = python(
-        USE
-        + WORK
-        + f"""
-def with_manager(start):
-    with bridge.primary_context():
-        return use(start)
-
-with contextlib.ExitStack() as left:
-    {parent}
-    with concurrent.futures.ThreadPoolExecutor(3) as executor:
-        for task in (work, with_manager):
-            assert list(executor.map(task, range(6))) == EXPECTED
-        assert not any(executor.map(lambda _: drv.Context.get_current(), range(6)))
-        failed = executor.submit(use).exception()
-        assert isinstance(failed, Exception), failed  # a task without a context
+    here = work(0)  # the parent's CUDA is in use
+    context = multiprocessing.get_context({method!r})
+    process = context.Process(target=work, args=(1,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    with context.Pool(1) as pool:
+        assert pool.map(work, range(6)) == EXPECTED
+        assert pool.apply(main) == EXPECTED[0]  # autoinit in the child
+        pool.close()
+        pool.join()
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
         assert list(executor.map(work, range(6))) == EXPECTED
+    assert here == work(0) == EXPECTED[0]
+""")
+
+
+@pytest.mark.parametrize("parent", ["import bridge.autoinit", "pass"])
+def test_a_thread_pool_of_futures_works(parent, run):
+    run(f"""{WORK}
+{parent}
+with concurrent.futures.ThreadPoolExecutor(3) as executor:
+    assert list(executor.map(work, range(6))) == EXPECTED
+    assert not any(executor.map(lambda _: drv.Context.get_current(), range(6)))
+    failed = executor.submit(use).exception()
+    assert isinstance(failed, Exception), failed  # a task without a context
+    assert list(executor.map(work, range(6))) == EXPECTED
 executor = concurrent.futures.ThreadPoolExecutor(2)  # joined at exit
 pending = [executor.submit(work, i) for i in range(6)]
-"""
-    )
-    ends(done)
+""")
 
 
 # ---- the end of an interpreter -------------------------------------------------------------------
@@ -299,33 +246,26 @@ def make():
 """
 
 
-AROUND = """
+@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
+def test_users_handlers_of_atexit_convert_and_launch(started, python):
+    script = f"""
 import atexit
+atexit.register(lambda: late("before"))
+{USE}
+{MAKE}
 def late(name):
     with bridge.primary_context():
         made = make()
         print(name, use(), flush=True)
         kept.append(made)  # alive when the modules go
 kept = []
-"""
-
-
-@pytest.mark.parametrize("started", ["import bridge.autoinit", "pass"])
-def test_users_handlers_of_atexit_convert_and_launch(started, python):
-    done = python(
-        "import atexit\natexit.register(lambda: late('before'))\n"
-        + USE
-        + MAKE
-        + AROUND
-        + f"""
 {started}
 with bridge.primary_context():
     pool = DeviceMemoryPool()
     late("now")
 atexit.register(late, "after")
 """
-    )
-    ends(done, stdout=f"now {RESULT}\nafter {RESULT}\nbefore {RESULT}\n")
+    ends(python(script), 0, f"now {RESULT}\nafter {RESULT}\nbefore {RESULT}\n")
 
 
 THREADS_AT_EXIT = {
@@ -348,23 +288,17 @@ def work():
 
 @pytest.mark.parametrize("work", THREADS_AT_EXIT.values(), ids=THREADS_AT_EXIT)
 @pytest.mark.parametrize("main", ["import bridge.autoinit", "pass"])
-def test_a_thread_at_exit(main, work, python):
-    daemon = "for _ in" not in work
-    done = python(
-        USE
-        + MAKE
-        + f"""
+def test_a_thread_at_exit(main, work, run):
+    run(f"""{MAKE}
 {main}
 kept, started = [], threading.Event()
 with bridge.primary_context():
     pool = DeviceMemoryPool()
     held = make()
 {work}
-threading.Thread(target=work, daemon={daemon}).start()
+threading.Thread(target=work, daemon={"for _ in" not in work}).start()
 started.wait()
-"""
-    )
-    ends(done)
+""")
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python lets such threads be")
@@ -390,30 +324,14 @@ started.wait()
     assert aborted or done.returncode == -11
 
 
-LEAVING = {
-    "sys.exit": ("sys.exit(4)", 4),
-    "the end": ("", 0),
-    "os._exit": ("os._exit(5)", 5),
-    "SIGTERM": ("os.kill(os.getpid(), __import__('signal').SIGTERM)", -15),
-}
-
-
 AUTOINIT, NOTHING = "import bridge.autoinit", "pass"
-ENDS = [*((way, NOTHING) for way in LEAVING), ("sys.exit", AUTOINIT), ("the end", AUTOINIT)]
 
 
-@pytest.mark.parametrize(("way", "started"), ENDS)
-def test_a_process_ends_inside_of_a_primary_context(started, way, python):
-    leave, status = LEAVING[way]
-    done = python(
-        USE
-        + MAKE
-        + f"""
+@pytest.mark.parametrize(("leave", "status"), [("sys.exit(4)", 4), ("", 0)], ids=["exit", "end"])
+@pytest.mark.parametrize("started", [AUTOINIT, NOTHING])
+def test_a_process_ends_inside_of_a_primary_context(started, leave, status, run):
+    script = f"""{MAKE}
 {started}
-def generate():
-    with bridge.primary_context():
-        yield make()
-
 with bridge.primary_context(), bridge.primary_context(0):
     pool = DeviceMemoryPool()
     views = make()
@@ -421,8 +339,7 @@ with bridge.primary_context(), bridge.primary_context(0):
         views += make(), cupy.zeros(4)
         {leave}
 """
-    )
-    ends(done, status)
+    run(script, status)
 
 
 UNHANDLED = {
@@ -433,21 +350,16 @@ UNHANDLED = {
 
 @pytest.mark.parametrize(("started", "fails", "status", "said"), UNHANDLED.values(), ids=UNHANDLED)
 def test_what_nobody_handles_ends_a_process_as_python_does(started, fails, status, said, python):
-    done = python(
-        USE
-        + MAKE
-        + f"""
+    done = python(f"""{USE}{MAKE}
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
 {started}
-pool = None
 def fail(*views):
     {fails}
 with bridge.primary_context():
     pool = DeviceMemoryPool()
     fail(*make())
-"""
-    )
+""")
     first, *lines, last = done.stderr.splitlines()
     assert (done.returncode, first, last) == (status, "Traceback (most recent call last):", said)
     assert all(line.startswith("  ") for line in lines)  # and nothing else
@@ -549,8 +461,8 @@ assert use() == [5.0, 7.0, 9.0, 11.0]
 
 
 @pytest.mark.parametrize("work", INTERRUPTED.values(), ids=INTERRUPTED)
-def test_an_exception_of_a_signals_handler_leaves_nothing_behind(work, python):
-    ends(python(USE + INTERRUPT + work))
+def test_an_exception_of_a_signals_handler_leaves_nothing_behind(work, run):
+    run(INTERRUPT + work)
 
 
 def test_an_interrupted_write_to_the_cache_leaves_no_file(tmp_path, monkeypatch):
@@ -564,68 +476,6 @@ def test_an_interrupted_write_to_the_cache_leaves_no_file(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
     bridge.SourceModule("__global__ void f() {}", cache_dir=tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
-
-
-# ---- exceptions inside of each context manager ---------------------------------------------------
-
-
-MANAGERS = """
-import contextlib, gc
-import bridge.autoinit
-stream = drv.Stream(1)
-
-def state():
-    return (
-        drv.Context.get_current(),
-        cupy.cuda.driver.ctxGetCurrent(),
-        cupy.cuda.get_current_stream(),
-        cupy.cuda.runtime.getDevice(),
-    )
-
-class Mine(Exception):
-    pass
-
-MANAGERS = [
-    bridge.primary_context,
-    lambda: bridge.primary_context(0),
-    lambda: bridge.as_cupy_stream(stream),
-    lambda: bridge.as_cupy_stream(None),
-]
-before = state()
-"""
-
-
-def test_an_exception_leaves_every_context_manager(python):
-    done = python(
-        USE
-        + MANAGERS
-        + """
-for one in MANAGERS:
-    for other in MANAGERS:
-        try:
-            with one() as first, other() as second:
-                views = [bridge.as_pycuda(cupy.zeros(4)), bridge.as_cupy(gpuarray.zeros(4, "f"))]
-                inside = state()
-                raise Mine
-        except Mine:
-            pass
-        assert state() == before
-        def generate():
-            with one(), other():
-                yield bridge.as_pycuda(cupy.zeros(4), stream=stream)
-                raise AssertionError("closed early")
-        generator = generate()
-        next(generator)
-        generator.close()
-        assert state() == before
-        for _ in generate():  # let go of at the break
-            break
-        gc.collect()
-        assert state() == before
-use()
-"""
-    )
-    ends(done)
 
 
 # ---- memory of another process -------------------------------------------------------------------
@@ -686,4 +536,4 @@ if __name__ == "__main__":
 
 @pytest.mark.usefixtures("gpu")
 def test_memory_of_another_process(script):
-    ends(script(IPC))
+    script(IPC)

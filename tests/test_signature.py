@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from conftest import ON_GPU, run_python
+from test_compiler import in_nvrtc
 
 from bridge.kernels.signature import kernel_names
 
@@ -27,62 +25,38 @@ PARAMETERS = {
     "float *x": ("float *x", True, "float32"),
     "const float *__restrict__ x": ("const float *x", True, "float32"),
     "volatile double *x": ("double volatile *x", True, "float64"),
-    "float x[]": ("float *x", True, "float32"),
     "float x[4][3]": ("float (*) [3] x", True, "float32"),
     "int n": ("int n", False, "int32"),
     "const unsigned n": ("unsigned int n", False, "uint32"),
-    "unsigned short n": ("unsigned short n", False, "uint16"),
-    "long n": ("long n", False, "int64"),
-    "long long n": ("long long n", False, "int64"),
     "char c": ("char c", False, "int8"),
-    "signed char c": ("signed char c", False, "int8"),
-    "unsigned char c": ("unsigned char c", False, "uint8"),
-    "bool b": ("bool b", False, "bool"),
-    "float f": ("float f", False, "float32"),
-    "double d": ("double d", False, "float64"),
     "half h": ("__half h", False, "float16"),
     "__nv_bfloat16 b": ("__nv_bfloat16 b", False, "bfloat16"),
     "const __nv_bfloat16 *b": ("const __nv_bfloat16 *b", True, "bfloat16"),
-    "cudaTextureObject_t t": ("unsigned long long t", False, "uint64"),
     "void *p": ("void *p", True, None),
     "float **p": ("float **p", True, "uint64"),
     "const float *const *p": ("const float *const*p", True, "uint64"),
     "float4 *v": ("float4 *v", True, "float32"),
     "float2 v": ("float2 v", False, "float32"),
     "dim3 v": ("dim3 v", False, None),
-    "real *x": ("double *x", True, "float64"),
     "row x": ("float *x", True, "float32"),
     "const row *x": ("float *const*x", True, "uint64"),
     "point p": ("point p", False, None),
-    "struct point p": ("point p", False, None),
     "const struct point *p": ("const point *p", True, "|V16"),
     "enum mode m": ("mode m", False, None),
-    "filters::edge e": ("filters::edge e", False, None),
     "filters::box<float *> b": ("filters::box<float*> b", False, None),
     "flag<slow> f": ("flag<(mode)1> f", False, None),
     "hidden h": ("(anonymous namespace)::hidden h", False, None),
-    "filters::box<float> b": ("filters::box<float> b", False, None),
     "filters::box<real> *b": ("filters::box<double> *b", True, "|V8"),
     "pycuda::complex<float> *z": ("pycuda::complex<float> *z", True, "complex64"),
-    "pycuda::complex<double> z": ("pycuda::complex<double> z", False, "complex128"),
     "cuComplex z": ("float2 z", False, "float32"),
-    "const cuDoubleComplex *z": ("const double2 *z", True, "float64"),
     "float (*p)[3]": ("float (*) [3]", True, "float32"),
-    "float (*p)[2][3]": ("float (*) [2][3]", True, "float32"),
-    "const point (*p)[3]": ("point const (*) [3]", True, "|V16"),
     "float *(*p)[3]": ("float* (*) [3]", True, "uint64"),
     "float (**p)[3]": ("float (**) [3]", True, "uint64"),
-    "float (**p)(float)": ("float (**)(float)", True, "uint64"),
-    "float ***p": ("float ***p", True, "uint64"),
-    "row x[2]": ("float **x", True, "uint64"),
     "enum mode *m": ("mode *m", True, "int32"),
     "filters::edge *e": ("filters::edge *e", True, "int8"),
     "struct later *p": ("later *p", True, None),
-    "void (*p)()": ("void (*)()", True, None),
     "filters::box<float *> *b": ("filters::box<float*> *b", True, "|V8"),
-    "hidden *h": ("(anonymous namespace)::hidden *h", True, "|V4"),
     "half2 *h": ("__half2 *h", True, "float16"),
-    "__nv_bfloat162 h": ("__nv_bfloat162 h", False, "bfloat16"),
     "float (*p)(float)": ("float (*)(float)", True, None),
     "decltype(1.f) x": ("float", False, "float32"),
     "[[maybe_unused]] double d": ("double d", False, "float64"),
@@ -96,14 +70,12 @@ PARAMETERS = {
 ONE_FLOAT = [("float *x", True, "float32")]
 SOURCES = {
     "no parameters": ("__global__ void f() { }", []),
-    "void": ("__global__ void f(void) { }", []),
     "launch bounds": ("__global__ void __launch_bounds__(64, (1 + 1)) f(float *x) { }", ONE_FLOAT),
     "types alone": (
         "__global__ void f(unsigned char, const float) { }",
         [("unsigned char", False, "uint8"), ("float", False, "float32")],
     ),
     "words before": ('extern "C" __global__ void f(float *x) { }', ONE_FLOAT),
-    "static": ("static __global__ void f(float *x) { }", ONE_FLOAT),
     "declared and defined": (
         "__global__ void f(float *); __global__ void f(float *x) { }",
         [("float *", True, "float32")],
@@ -164,41 +136,27 @@ CASES = {
 }
 
 
+READ = """
+from bridge.kernels.signature import expression, kernel_names, read_signature
+
+def shown(one):
+    if one.dtype is None:
+        return one.text, one.is_pointer, None
+    base = one.dtype if one.dtype.fields is None else one.dtype[0]
+    return one.text, one.is_pointer, str(base)
+
+def attempt(source, options):
+    request = nvrtc.Request(source, "", options, False, False, None, None, False, [])
+    names = sorted({"f", *kernel_names(source)})
+    mangled = nvrtc.compile(request, "sm_90", names).mangled.get(expression("f"))
+    return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
+"""
+
+
 @pytest.fixture(scope="module")
 def read(once, tmp_path_factory):
-    found = once("signatures", lambda: read_all(tmp_path_factory))
+    found = once("signatures", lambda: in_nvrtc(READ, CASES, tmp_path_factory))
     return {name: row and [tuple(one) for one in row] for name, row in found.items()}
-
-
-def read_all(tmp_path_factory):
-    """What is read of each of `CASES`, in another process: see `test_compiler.compile_all`."""
-    cases = tmp_path_factory.mktemp("nvrtc") / "cases.json"
-    cases.write_text(json.dumps(CASES))
-    script = f"""
-    import json
-    {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    from bridge.kernels import nvrtc
-    from bridge.kernels.signature import expression, kernel_names, read_signature
-
-    def shown(one):
-        if one.dtype is None:
-            return one.text, one.is_pointer, None
-        base = one.dtype if one.dtype.fields is None else one.dtype[0]
-        return one.text, one.is_pointer, str(base)
-
-    def attempt(source, options):
-        request = nvrtc.Request(source, "", options, False, False, None, None, False, [])
-        names = sorted({{"f", *kernel_names(source)}})
-        mangled = nvrtc.compile(request, "sm_90", names).mangled.get(expression("f"))
-        return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
-
-    with open({str(cases)!r}) as file:
-        cases = json.load(file)
-    print(json.dumps({{name: attempt(*case) for name, case in cases.items()}}))
-    """
-    done = run_python(script, devices=0)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("declaration", PARAMETERS)
