@@ -55,7 +55,8 @@ def calls(report: Report) -> None:
     px, py, pz = (array.data.ptr for array in (x, y, z))
     factor, n = np.float32(2), np.int32(1024)
     grid, block = (8, 1, 1), (128, 1, 1)
-    ours = bridge.SourceModule(SOURCE).get_function("axpy")
+    module = bridge.SourceModule(SOURCE)
+    ours = module.get_function("axpy")
     theirs = pycuda_function(SOURCE, "axpy")
     raw = cupy.RawKernel(f'extern "C" {SOURCE}', "axpy")
     ours.prepare("PPPfi")
@@ -72,7 +73,7 @@ def calls(report: Report) -> None:
     if core := package("cuda.core"):
         ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
     packed = [*map(ctypes.c_uint64, (pz, px, py)), ctypes.c_float(2), ctypes.c_int(1024)]
-    bare = _in_c(ours._handle(0), packed, buffer)
+    bare = _in_c(module._kernel("axpy", 0)[0], packed, buffer)
     ways["cuLaunchKernel in C"], ways["cuLaunchKernel in C, of a buffer"] = bare
     goals = {
         "cupy.RawKernel": 0.72,
