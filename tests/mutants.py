@@ -203,7 +203,7 @@ MUTANTS = {
     "the collector clears views before their release": mutant(
         "@cython.no_gc_clear  # the",
         "# the",
-        RELEASE + "the_release_in_a_reference_cycle_is_ordered",
+        RELEASE + "views_alive_at_exit_of_a_context_that_another_thread_made",
     ),
     "memory is freed under whatever context is current": mutant(
         "    if is_elsewhere:\n        try:\n            enter",

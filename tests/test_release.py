@@ -611,11 +611,17 @@ def test_an_unordered_view_keeps_no_streams(stream):
 
 @pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
 def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
-    """The collector may run the finalizer of the CuPy stream before that of the view."""
+    """The collector must not run the finalizer of the CuPy stream before that of the view."""
+
+    class Noted(cupy.cuda.Stream):
+        def __del__(self):
+            held.append(pool.used_bytes())
+            super().__del__()
+
     gc.collect()
-    pool = cupy.cuda.MemoryPool()
+    pool, held = cupy.cuda.MemoryPool(), []
     ones = cupy.asarray(np.ones(N, np.int32))
-    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    stream, current = drv.Stream(1), Noted(non_blocking=True)
     keep = [current] if kept else []
     with cupy.cuda.using_allocator(pool.malloc):
         x = cupy.empty(N, np.int32)
@@ -627,11 +633,11 @@ def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
             a.itself = a
             del a, x, current
             gc.collect()
+            assert held == ([] if keep else [0])
             y = cupy.empty(N, np.int32)
             assert y.data.ptr == pointer
             y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
         assert (y.get() == 1).all()
-    assert len(keep) == kept
 
 
 class Recycled:
