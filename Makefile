@@ -28,7 +28,7 @@ tools := $(venv)/.tools
 
 build := $(bin)/python tools/build_pycuda.py --cuda $(CUDA) $(if $(PYCUDA),--version $(PYCUDA))
 
-script := $(bin)/python $(if $(ctk),,tests/hostcuda)
+script := $(bin)/python $(if $(ctk),,-m hostcuda)
 
 compiled := $(wildcard bridge/*.pyx bridge/*/*.pyx)
 
@@ -75,6 +75,7 @@ types: $(tools)
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(tools)
+	$(if $(ctk)$(ARGS),,cd hostcuda && ../$(bin)/python -m pytest -q $(workers))
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel
@@ -82,8 +83,8 @@ nightly: lint types wheel
 	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py
-	$(script) tests/ordering.py --schedules 20000
-	$(script) tests/ordering.py --schedules 20000 --unnamed
+	for order in latest earliest random:1; do for names in "" --unnamed; do HOSTCUDA_ORDER=$$order \
+		$(script) tests/ordering.py --schedules 10000 $$names || exit; done; done
 	$(script) tests/soak.py --operations 1000000
 	$(script) tests/soak.py --threads 8 --seconds 60
 	$(MAKE) coverage
@@ -177,7 +178,7 @@ $(venv)/.libraries: tools/build_pycuda.py setup.cfg pyproject.toml | $(venv)/pyv
 	@echo 'Installing PyCUDA, CuPy and bridge in $(venv): 0.8 GB, one to two minutes'
 	@$(build) --wheel & wheel=$$!; \
 		{ $(pip) '$(cupy)$(CUPY)' 'numpy$(NUMPY)' cython 'setuptools>=70.1' && \
-		echo 'compiling bridge: 20 seconds' && $(with) . --no-deps; } || failed=1; \
+		echo 'compiling bridge: 20 seconds' && $(with) . -e ./hostcuda --no-deps; } || failed=1; \
 		wait $$wheel && [ -z "$$failed" ]
 	@$(build)
 	@touch $@

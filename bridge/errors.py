@@ -24,7 +24,7 @@ _ADVICE = {
     "libcuda.so.1: cannot": (
         "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
         "or start the container with its GPUs (`docker run --gpus all`); `python "
-        "tests/hostcuda PROGRAM`, in the source of bridge, needs no GPU"
+        "-m hostcuda PROGRAM` needs no GPU (`pip install ./hostcuda` in the source of bridge)"
     ),
 }
 

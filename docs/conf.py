@@ -28,7 +28,7 @@ copyright = author = "The bridge authors"
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**", "benchmarks/**", "notebooks/**", "tests/hostcuda/*.md"]
+include_patterns = ["*.md", "docs/**", "benchmarks/**", "notebooks/**", "hostcuda/*.md"]
 exclude_patterns = ["**/.*"]
 
 smartquotes_action = "D"  # dashes, but no other quotes: types are code, {"nvrtc", "nvcc"}

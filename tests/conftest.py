@@ -23,7 +23,8 @@ import pytest
 from gpus import count_gpus
 
 ROOT = Path(__file__).resolve().parents[1]
-GPUS = 0 if "hostcuda" in sys.modules else count_gpus()  # which counts the host driver's, too
+# `count_gpus` would count the devices of hostcuda, which `pytest --hostcuda` has installed already.
+GPUS = 0 if getattr(sys.modules.get("hostcuda"), "_driver", None) else count_gpus()
 ON_GPU = GPUS > 0
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX takes the whole GPU
@@ -31,13 +32,12 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX takes the
 if not ON_GPU:
     if os.environ.get("BRIDGE_REQUIRE_GPU") == "1":
         raise pytest.UsageError("BRIDGE_REQUIRE_GPU=1, but CUDA sees no GPU")
-    sys.path.insert(0, str(ROOT / "tests"))
     import hostcuda
 
     hostcuda.install()
 
 # The host driver is not in place on a GPU, and test_cost counts its calls.
-collect_ignore = ["hostcuda", "test_cost.py"] if ON_GPU else []
+collect_ignore = ["test_cost.py"] if ON_GPU else []
 PACKAGE_MISSING = "not installed: "
 
 

@@ -1,6 +1,6 @@
 """Show what `bridge` does, step by step: `make demo`.
 
-Each step is printed, run, and checked.  Without a GPU it runs on the CUDA driver of tests/hostcuda.
+Each step is printed, run, and checked.  Without a GPU it runs on the CUDA driver of `hostcuda`.
 """
 
 from __future__ import annotations
@@ -103,10 +103,11 @@ def main() -> int:
         if not eval(check, {**names, "output": output}):
             print(f"FAILED: not ({check})", file=sys.stderr)
             return 1
-    if "hostcuda" not in sys.modules:  # times on host memory say nothing
+    on_host = "hostcuda" in sys.modules
+    if not on_host:  # times on host memory say nothing
         print_times(names)
     print("\nall steps did what they say")
-    driver = "tests/hostcuda " if "hostcuda" in sys.modules else ""
+    driver = "-m hostcuda " if on_host else ""
     print(f"Run your own script: {os.path.relpath(sys.executable)} {driver}SCRIPT")
     return 0
 

@@ -45,8 +45,9 @@ def check(python: str, wheel: Path, cuda: str, gpu: bool, folder: Path) -> None:
     run(there, ROOT / "tools/build_pycuda.py", "--cuda", cuda)
     run(there, "-m", "pip", "install", "-q", f"{wheel}[cuda{cuda}]")
     run(there, "-m", "pip", "check")
-    driver = [] if gpu else [ROOT / "tests/hostcuda"]
-    run(there, *driver, ROOT / "tools/demo.py", cwd=folder)
+    if not gpu:
+        run(there, "-m", "pip", "install", "-q", ROOT / "hostcuda")
+    run(there, *([] if gpu else ["-m", "hostcuda"]), ROOT / "tools/demo.py", cwd=folder)
     run(there, "-c", "import bridge; assert 'site-packages' in bridge.__file__", cwd=folder)
 
 

@@ -13,14 +13,14 @@ std::set<size_t> all_before(const Graph &graph, std::set<size_t> nodes) {
 }
 
 // What was captured last runs first, where nothing orders it: the worst case for a missing fence.
-void run(const Graph &graph) {
+void run(const Stream &s, const Graph &graph) {
   std::set<size_t> done;
   while (done.size() < graph.nodes.size())
     for (size_t i = graph.nodes.size(); i-- > 0;) {
       const auto &after = graph.nodes[i].after;
       if (done.count(i) || !std::includes(done.begin(), done.end(), after.begin(), after.end()))
         continue;
-      graph.nodes[i].work();
+      perform(s, {0, graph.nodes[i].work, nullptr, 0, {}});
       done.insert(i);
       break;
     }
@@ -93,7 +93,8 @@ CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   TRY(may_queue(*stream));
   shared_ptr<Graph> graph = *found;
-  enqueue(*stream, [=] { run(*graph); });
+  Stream *s = stream.get();
+  enqueue(*stream, {"", {}, {}, [=] { run(*s, *graph); }});
 })
 
 CALL(cuGraphDestroy, (CUgraph handle),

@@ -1,7 +1,8 @@
 """Compile with g++, and keep what was compiled.
 
 Two things are built: the driver of this folder, once per version of ``cuda.h``, and kernels: CUDA C
-compiled for the host through ``device.h``.
+compiled for the host through ``device.h``.  The real NVRTC compiles a kernel first, for the GPU: it
+says what is wrong with the source, and what a launch may ask for.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+from . import _nvrtc
 
 FOLDER = Path(__file__).resolve().parent
 CXX = os.environ.get("CXX", "g++")
@@ -127,35 +132,86 @@ def preprocess(source: str, options: Iterable[str] = ()) -> str:
     return _run([*command, "-x", "c++", "-"], text)
 
 
-def compile(
-    source: str, options: Iterable[str] = (), name_expressions: Iterable[str] = ()
-) -> bytes:
-    """Compile CUDA C for the host; answer the image of a shared object for ``cuModuleLoadData``.
+def _host_macros() -> str:
+    """Answer a header with the limits and constants of the host's headers, for NVRTC."""
+    include = "".join(f"#include <{name}.h>\n" for name in ("float", "limits", "math", "stdint"))
 
-    Of the options those about headers and macros count (``-I``, ``-D``, ``-U``); the others are for
-    a GPU.
+    def make(target: Path) -> None:
+        known = _run([CXX, "-dM", "-E", "-x", "c++", "-"], include)
+        limits = r"#define ((?:[A-Z]+_)?(?:MIN|MAX|EPSILON|DIG)|M_\w+|CHAR_BIT|INFINITY|NAN) "
+        names = re.findall(limits, known)
+        text = "".join(f'"@{name}" {name}\n' for name in names)
+        values = re.findall(
+            r'"@(\w+)" (.*)', _run([CXX, "-E", "-P", "-x", "c++", "-"], include + text)
+        )
+        target.write_text("".join(f"#define {name} {value}\n" for name, value in values))
+
+    return _cached(
+        "macros", ".h", [include.encode(), Path(__file__).read_bytes()], make
+    ).read_text()
+
+
+class Compiled(NamedTuple):
+    """A kernel module for the host."""
+
+    image: bytes  # for ``cuModuleLoadData``
+    log: str  # NVRTC's remarks
+    lowered: dict[str, str]  # the mangled names of the name expressions
+
+
+def compile(
+    source: str,
+    options: Iterable[str] = (_nvrtc.ARCHITECTURE,),
+    names: Iterable[str] = (),
+    headers: Mapping[str, str | bytes] | None = None,
+    of_nvcc: bool = False,
+) -> Compiled:
+    """Compile CUDA C for the host, after NVRTC has compiled it for the GPU.
+
+    `options` and `headers` are NVRTC's, or nvcc's options if `of_nvcc`.  For the host, those about
+    headers and macros count (``-I``, ``-D``, ``-U``).
 
     Raises
     ------
     CompileError
-        With the compiler's text.
+        With NVRTC's log; or with g++'s, if only the host cannot run the kernel.
     """
-    options = _host_options(options)
-    names = tuple(name_expressions)
+    options, names = tuple(options), tuple(names)
     # A module must not share its static variables or functions with another module of equal names.
     link = ["-shared", "-fno-gnu-unique", "-fno-threadsafe-statics", "-Wl,-Bsymbolic"]
 
+    @functools.cache
+    def checked() -> _nvrtc.Checked:
+        try:
+            if of_nvcc:
+                return _nvrtc.check_for_nvcc(source, options, _host_macros())
+            return _nvrtc.check(source, options, names, headers)
+        except _nvrtc.Refused as error:
+            raise CompileError(str(error)) from None
+
     def make(target: Path) -> None:
-        text = _host_source(preprocess(source, options), names)
-        command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o", str(target)]
-        _run(command, text)
+        found = checked()
+        try:
+            text = _host_source(preprocess(source, options), found)
+            command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o"]
+            _run([*command, str(target)], text)
+        except CompileError as error:
+            raise CompileError(
+                f"hostcuda: compiled for the GPU; the host cannot run it:\n{error}"
+            ) from None
         if _has_variables(target):
             _run(["objcopy", *_MARKED, str(target)])
 
+    def note(target: Path) -> None:
+        target.write_text(json.dumps(checked()[:2]))
+
     # What the source includes may change under it.
     key = preprocess(source, options) if "inc" in source else source
-    parts = (compiler_key(), repr((options, names)), key)
-    return _cached("kernel", ".so", [part.encode() for part in parts], make).read_bytes()
+    parts = (compiler_key(), repr((options, names, _nvrtc.version())), key)
+    encoded = [part.encode() for part in parts]
+    image = _cached("kernel", ".so", encoded, make).read_bytes()
+    log, lowered = json.loads(_cached("kernel", ".json", encoded, note).read_text())
+    return Compiled(image, log, lowered)
 
 
 # A section and a symbol in it, by which a cubin says that there are variables.
@@ -171,21 +227,6 @@ def _has_variables(image: Path) -> bool:
         line.split() for line in _run(["nm", "-D", "--defined-only", str(image)]).splitlines()
     ]
     return any(kind in "BD" and name != "hostcuda_kernels" for _, kind, name in symbols)
-
-
-def lowered_name(image: bytes, expressions: list[str], name: str) -> str:
-    """Answer the mangled name of a variable's address; a kernel is found by its own text."""
-    if not name.startswith("&"):
-        return name
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(image)
-        file.flush()
-        symbols = _run(["nm", "-D", "--defined-only", file.name])
-        relocations = _run(["readelf", "-Wr", file.name])
-    at = {symbol: int(address, 16) for address, _, symbol in map(str.split, symbols.splitlines())}
-    used = at[f"hostcuda_use_{expressions.index(name)}"]
-    target = re.search(rf"^0*{used:x} .*_RELATIVE\s+(\w+)$", relocations, re.MULTILINE)[1]
-    return next(symbol for symbol in at if symbol[0] == "_" and at[symbol] == int(target, 16))
 
 
 def compiler_key() -> str:
@@ -216,8 +257,14 @@ _VOLATILE = r"\bvolatile\s+[\w:<>]+\s*\*\s*(\w+)\s*="
 _KERNEL = rf"\b__global__\s+(?:{_ATTRIBUTE}|\w+\s+)*?(\w+)\s*\("
 
 
-def _host_source(text: str, name_expressions: Iterable[str]) -> str:
+def _host_source(text: str, checked: _nvrtc.Checked) -> str:
     """Give preprocessed CUDA C the host's words, and the table of its kernels (``kernel.h``)."""
+
+    def row(function: str, name: str) -> str:
+        mangled = re.compile(rf"{name}|_Z\w*?{len(name)}{name}\w*")
+        found = next(filter(mangled.fullmatch, checked.limits), "")
+        limits = ", ".join(map(str, checked.limits.get(found, _nvrtc.Limits())))
+        return f'hostcuda_entry<&{function}>::make("{name}", {{{limits}}})'
 
     def dynamic(match: re.Match[str]) -> str:
         kind = re.sub(_ATTRIBUTE, "", match[1])
@@ -227,13 +274,10 @@ def _host_source(text: str, name_expressions: Iterable[str]) -> str:
     for match in re.finditer(_KERNEL, text):
         before = re.split(r"[;{}]", text[: match.start()])[-1]
         if not re.search(r"\btemplate\s*<", before):  # templates are named by expressions
-            rows[match[1]] = f"hostcuda_entry<&{match[1]}>::make(nullptr)"
-    uses = ""
-    for index, name in enumerate(name_expressions):
-        if name.startswith("&"):  # a variable's address: see `lowered_name`
-            uses += f"void *hostcuda_use_{index} = {name};\n"
-        else:
-            rows[name] = f'hostcuda_entry<&{name}>::make("{name}")'
+            rows[match[1]] = row(match[1], match[1])
+    for name, lowered in checked.lowered.items():
+        if lowered in checked.limits:  # a kernel; not a variable
+            rows[name] = row(name, lowered)
     # Kernels older than Volta, PyCUDA's reductions among them, count on the threads of a warp
     # running in step where they write through a pointer to volatile. Here such a write waits.
     for pointer in set(re.findall(_VOLATILE, text)):
@@ -242,4 +286,4 @@ def _host_source(text: str, name_expressions: Iterable[str]) -> str:
     text = re.sub(r"(?:\bstatic\s+)?\b__shared__\b", "static", text)
     text = re.sub(r"\b__global__\b", "", text)
     table = "".join(f"{row}, " for row in rows.values())
-    return f'{text}\n{uses}extern "C" hostcuda_kernel hostcuda_kernels[] = {{{table}{{}}}};\n'
+    return f'{text}\nextern "C" hostcuda_kernel hostcuda_kernels[] = {{{table}{{}}}};\n'

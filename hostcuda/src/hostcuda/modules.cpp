@@ -77,6 +77,19 @@ bool reachable(const Context *ctx, const Bytes &arguments) {
   return true;
 }
 
+// The memory from each address among the arguments on: to the end of its block, freed or not.
+std::vector<Range> touched(const Bytes &arguments) {
+  std::vector<Range> found;
+  for (size_t i = 0; i + sizeof(void *) <= arguments.size(); i += sizeof(void *)) {
+    uintptr_t address;
+    memcpy(&address, &arguments[i], sizeof address);
+    Block *b = find_block((void *)address);
+    if (!b) b = find_freed(address);
+    if (b) found.push_back({address, b->start + b->size - address});
+  }
+  return found;
+}
+
 CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsigned shared,
                 CUstream handle, void **params, void **extra) {
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
@@ -88,6 +101,8 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
     CHECK(block[i] && block[i] <= most_threads[i], CUDA_ERROR_INVALID_VALUE);
   }
   CHECK(block[0] * block[1] * block[2] <= 1024, CUDA_ERROR_INVALID_VALUE);
+  CHECK(!f->kernel || block[0] * block[1] * block[2] <= f->kernel->limits.threads,
+        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   CHECK(shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
   auto packed = std::make_shared<Bytes>();
   TRY(pack(*f, params, extra, packed.get()));
@@ -102,12 +117,16 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
   hostcuda_size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
   const hostcuda_kernel *kernel = f->kernel;
   Context *ctx = stream->ctx;
-  enqueue(*stream, [=] {
+  std::string name = "kernel " + f->name;
+  enqueue(*stream, {name, {}, touched(*packed), [=] {
     if (!kernel) return;
     std::vector<void *> arguments(kernel->count);
     for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
+    char *end = kernel->shared + shared;  // of dynamic shared memory
+    memset(end, GUARD_BYTE, GUARD);
     if (!hostcuda_run(kernel, arguments.data(), g, b)) ctx->dead = CUDA_ERROR_LAUNCH_FAILED;
-  });
+    if (!all_bytes(end, GUARD, GUARD_BYTE)) report({0, shared, ctx->device, 0, name});
+  }});
   return CUDA_SUCCESS;
 }
 
@@ -158,14 +177,14 @@ CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), 
       kernel = (const hostcuda_kernel *)dlsym(module->library, "hostcuda_kernels");
       auto *function = (void (*)())dlsym(module->library, name);
       auto matches = [&] {
-        return kernel->function == function ||
-               (kernel->expression && !strcmp(kernel->expression, name));
+        return kernel->function == function || !strcmp(kernel->name, name);
       };
       while (kernel && kernel->function && !matches()) ++kernel;
       CHECK(kernel && kernel->function, (module->functions.erase(name), CUDA_ERROR_NOT_FOUND));
     }
     known = new_handle<CUfunction>();
-    functions[known] = {module, name, kernel, HOSTCUDA_FREE_SHARED_BYTES};
+    unsigned used = kernel ? kernel->limits.shared : 0;
+    functions[known] = {module, name, kernel, HOSTCUDA_FREE_SHARED_BYTES - used};
   }
   *out = known;
 })
@@ -189,15 +208,26 @@ CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, con
 CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction handle), {
   Function *f = lookup(functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  hostcuda_limits unknown = {32, 0, 0, 0, 1024};
+  auto &limits = f->kernel ? f->kernel->limits : unknown;
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = 1024;
+      *value = limits.threads;
+      break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      *value = limits.shared;
+      break;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+      *value = limits.constant;
+      break;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = limits.local;
       break;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       *value = f->most_shared;
       break;
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      *value = 32;
+      *value = limits.registers;
       break;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:

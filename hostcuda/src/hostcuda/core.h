@@ -2,8 +2,9 @@
 // host memory and kernels that are host code (see device.h).
 //
 // Its streams are LAZY. Work is queued and runs at the latest moment the CUDA documentation allows:
-// when the host waits for it, or when later work that is ordered after it runs. A missing fence
-// therefore shows every time, as stale data, where on a GPU it shows once in a while.
+// when the host waits for it, or when later work that is ordered after it runs. Two other orders may
+// be chosen, the earliest, and a random one: each is legal, and a missing fence that is harmless in
+// one of them shows in another.
 #pragma once
 #include <cuda.h>
 
@@ -58,6 +59,17 @@ inline uint64_t last_handle = 0;  // handles are never reused, so a stale one is
 inline long calls = 0;            // of entry points
 inline long host_waits = 0;       // how often the host was blocked on work that had not run yet
 
+enum class Order { latest, earliest, random };
+inline Order order = Order::latest;
+inline uint64_t random_state = 1;
+inline int stream_count = 0;
+
+inline unsigned random_below(unsigned n) {  // xorshift*
+  random_state ^= random_state >> 12, random_state ^= random_state << 25;
+  random_state ^= random_state >> 27;
+  return unsigned(random_state * 0x2545F4914F6CDD1Dull >> 33) % n;
+}
+
 template <class H>
 H new_handle() {
   return H(uintptr_t(0x10000 + 0x10 * ++last_handle));
@@ -66,10 +78,21 @@ H new_handle() {
 struct Context;
 struct Stream;
 
+// What is queued or captured: a name for messages, the memory that it may touch, and the work.
+struct Range {
+  uintptr_t start;
+  size_t size;
+};
+struct Work {
+  std::string name;
+  std::vector<Range> reads, writes;
+  std::function<void()> run;
+};
+
 // What a capture has gathered. Its nodes are in an order that respects their dependencies.
 struct Graph {
   struct Node {
-    std::function<void()> work;
+    Work work;
     std::set<size_t> after;
   };
   std::vector<Node> nodes;
@@ -78,11 +101,15 @@ struct Graph {
   bool open = true, spoilt = false;
 };
 
+// How much of each stream's work, by its number, comes before something.
+using Clock = std::map<int, uint64_t>;
+
 struct Operation {
   uint64_t seq;
-  std::function<void()> work;
+  Work work;
   shared_ptr<Stream> after;  // cuStreamWaitEvent: run this stream up to after_seq first
   uint64_t after_seq;
+  Clock clock;
 };
 
 struct Stream {
@@ -90,7 +117,9 @@ struct Stream {
   CUstream handle;
   unsigned flags;
   bool legacy = false, destroyed = false;
-  int priority = 0;
+  int priority = 0, number = 0;
+  unsigned haste = 0;  // in the random order: of 8 calls, how many let it run
+  Clock clock;         // of what is queued last
   std::deque<Operation> todo;
   shared_ptr<Graph> graph;  // while it is being captured
   bool began_here = false;
@@ -103,6 +132,7 @@ struct Event {
   unsigned flags;
   shared_ptr<Stream> stream;  // of the latest record, null before the first
   uint64_t seq = 0;
+  Clock clock;
   shared_ptr<double> milliseconds;
   shared_ptr<Graph> graph;  // of a record on a stream that was being captured
   std::set<size_t> last;
@@ -156,6 +186,7 @@ struct Damage {
   uintptr_t start;
   size_t size;
   int device, freed;
+  std::string by;  // the work, if it is known
 };
 
 inline std::map<CUcontext, Context> contexts;  // destroyed ones stay, with 0 references
@@ -192,7 +223,8 @@ inline double wall_ms() {
 #define ENTER                                           \
   std::lock_guard<std::recursive_mutex> lock(big_lock); \
   ++calls;                                              \
-  if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED
+  if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED; \
+  if (order == Order::random) go_on()
 #define ENTER_CONTEXT       \
   ENTER;                    \
   Context *ctx = current(); \
@@ -233,7 +265,9 @@ inline double wall_ms() {
 
 inline shared_ptr<Stream> new_stream(Context *ctx, unsigned flags, CUstream handle) {
   auto s = std::make_shared<Stream>();
-  s->ctx = ctx, s->flags = flags, s->handle = handle;
+  s->ctx = ctx, s->flags = flags, s->handle = handle, s->number = ++stream_count;
+  const unsigned hastes[] = {0, 1, 4, 8};
+  if (order == Order::random) s->haste = hastes[random_below(4)];
   ctx->streams.push_back(s);
   return s;
 }
@@ -274,6 +308,19 @@ inline bool undone_before(const Stream &s) {  // anything that new work on `s` w
   return false;
 }
 
+// ---- work that is traced (trace.cpp) -------------------------------------------------------------
+
+void perform(const Stream &s, const Operation &op);  // runs it, and says what it damaged
+inline bool tracing = false;
+inline Clock host_clock;  // what the host has waited for
+
+inline void join(Clock &clock, const Clock &other) {
+  for (auto &[number, seq] : other) clock[number] = std::max(clock[number], seq);
+}
+inline void host_waited(const Clock &clock) {
+  if (tracing) join(host_clock, clock);
+}
+
 // Run the work of `s` up to sequence number `upto`, and before each operation all that it waits
 // for. Every dependency has a smaller number than the operation, so the recursion ends.
 inline void run(Stream &s, uint64_t upto) {
@@ -283,19 +330,35 @@ inline void run(Stream &s, uint64_t upto) {
     for (auto &t : s.ctx->streams)
       if (t.get() != &s && ordered(s, *t)) run(*t, op.seq - 1);
     if (op.after) run(*op.after, op.after_seq);
-    if (!s.ctx->dead) op.work();
+    if (!s.ctx->dead) perform(s, op);
   }
 }
 
-inline uint64_t enqueue(Stream &s, std::function<void()> work, shared_ptr<Stream> after = nullptr,
-                        uint64_t after_seq = 0) {
+// Another call of the host: in the random order, some of the queued work runs meanwhile.
+inline void go_on() {
+  for (auto &item : contexts)
+    for (auto &s : item.second.streams)
+      if (!s->todo.empty() && random_below(8) < s->haste) run(*s, s->todo.front().seq);
+}
+
+inline uint64_t enqueue(Stream &s, Work work, const Event *after = nullptr) {
   if (s.graph) {
     s.graph->nodes.push_back({std::move(work), s.last});
     s.last = {s.graph->nodes.size() - 1};
     return 0;
   }
-  s.todo.push_back({++clock_now, std::move(work), std::move(after), after_seq});
-  return clock_now;
+  uint64_t seq = ++clock_now;
+  if (tracing) {
+    join(s.clock, host_clock);
+    for (auto &t : s.ctx->streams)
+      if (ordered(s, *t)) join(s.clock, t->clock);
+    if (after) join(s.clock, after->clock);
+    s.clock[s.number] = seq;
+  }
+  s.todo.push_back({seq, std::move(work), after ? after->stream : nullptr, after ? after->seq : 0,
+                    s.clock});
+  if (order == Order::earliest || (order == Order::random && random_below(8) < s.haste)) run(s, seq);
+  return seq;
 }
 
 // ---- captures: what a call may not do while a stream is being captured ----------------------------
@@ -330,6 +393,8 @@ inline CUresult may_be_unsafe() {
 
 // The host waits here: everything that new work on `s` would wait for is run.
 inline void settle(Stream &s) {
+  for (auto &t : s.ctx->streams)
+    if (ordered(s, *t)) host_waited(t->clock);
   if (!undone_before(s)) return;
   ++host_waits;
   for (auto &t : std::vector<shared_ptr<Stream>>(s.ctx->streams))
@@ -344,6 +409,7 @@ inline void settle_context(Context *ctx) {
   std::stable_sort(streams.begin(), streams.end(),
                    [&](auto &one, auto &other) { return latest(one) > latest(other); });
   for (auto &t : streams) {
+    host_waited(t->clock);
     waited |= undone(*t, LATEST);
     run(*t, LATEST);
   }
@@ -363,6 +429,12 @@ inline Block *find_block(const void *address) {
   return uintptr_t(address) < b.start + b.size ? &b : nullptr;
 }
 
+inline Block *find_freed(uintptr_t address) {
+  for (Block &b : freed)
+    if (address >= b.start && address < b.start + b.size) return &b;
+  return nullptr;
+}
+
 inline bool on_device(const Block *b) {
   return b && b->kind != Kind::pinned && b->kind != Kind::registered;
 }
@@ -379,6 +451,11 @@ inline bool intact(const Block &b) {
   const char *start = (const char *)b.start;
   return !b.raw || (all_bytes(start - GUARD, GUARD, GUARD_BYTE) &&
                     all_bytes(start + b.size, GUARD, GUARD_BYTE));
+}
+
+inline void mend(const Block &b) {  // so that a broken guard is reported once
+  memset((char *)b.start - GUARD, GUARD_BYTE, GUARD);
+  memset((char *)b.start + b.size, GUARD_BYTE, GUARD);
 }
 
 inline size_t used_bytes(int device) {
@@ -407,7 +484,7 @@ inline CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, v
 inline void leave_quarantine() {
   Block &b = freed.front();
   if (!intact(b) || !all_bytes((char *)b.start, b.size, FREED_BYTE))
-    broken.push_back({b.start, b.size, b.ctx->device, 1});
+    broken.push_back({b.start, b.size, b.ctx->device, 1, ""});
   freed_bytes -= b.size;
   free(b.raw);
   freed.pop_front();
@@ -418,9 +495,8 @@ inline void release(Block *found) {
   blocks.erase(b.start);
   if (!b.raw) return;
   if (!intact(b)) {
-    broken.push_back({b.start, b.size, b.ctx->device, 1});
-    memset(b.raw, GUARD_BYTE, GUARD);  // report a broken guard once
-    memset((char *)b.start + b.size, GUARD_BYTE, GUARD);
+    broken.push_back({b.start, b.size, b.ctx->device, 1, ""});
+    mend(b);
   }
   memset((char *)b.start, FREED_BYTE, b.size);
   freed.push_back(b);
@@ -464,6 +540,8 @@ inline Context *primary_context(CUdevice device) {
   ctx->primary = true;
   return ctx;
 }
+
+void report(const Damage &damage);  // trace.cpp
 
 inline bool valid_device(CUdevice device) { return device >= 0 && device < device_count; }
 

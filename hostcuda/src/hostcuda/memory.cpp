@@ -31,6 +31,12 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
   CHECK(!target || holds(target, to.start, last(to)), CUDA_ERROR_INVALID_VALUE);
   CHECK(!source || holds(source, from.start, last(from)), CUDA_ERROR_INVALID_VALUE);
   bool device_only = on_device(target) && on_device(source);
+  auto work = [&](std::function<void()> run) {
+    Work made = {"a copy of " + std::to_string(width * height * depth) + " bytes", {}, {}, run};
+    if (target) made.writes.push_back({uintptr_t(to.start), last(to)});
+    if (source) made.reads.push_back({uintptr_t(from.start), last(from)});
+    return made;
+  };
   if (device_only && stream->legacy && source->ctx->device != target->ctx->device) {
     // Between two devices the default stream waits for all work given to either (CUDA C++
     // Programming Guide, "Peer-to-Peer Memory Copy"), so that work may as well run now.
@@ -46,15 +52,18 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
     TRY(may_be_unsafe());
     settle(*stream);
     CHECK(!stream->ctx->dead, stream->ctx->dead);
-    copy_box(to, from, width, height, depth);
+    enqueue(*stream, work([=] { copy_box(to, from, width, height, depth); }));
+    run(*stream, LATEST);
+    host_waited(stream->clock);
   } else if (source) {
-    enqueue(*stream, [=] { copy_box(to, from, width, height, depth); });
+    enqueue(*stream, work([=] { copy_box(to, from, width, height, depth); }));
   } else {
     auto staged = std::make_shared<Bytes>(width * height * depth);
     Box packed = {staged->data(), width, width * height};
     copy_box(packed, from, width, height, depth);
-    enqueue(*stream,
-            [=] { copy_box(to, {staged->data(), width, width * height}, width, height, depth); });
+    enqueue(*stream, work([=] {
+              copy_box(to, {staged->data(), width, width * height}, width, height, depth);
+            }));
   }
   return CUDA_SUCCESS;
 }
@@ -79,9 +88,10 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
             holds(find_block((void *)to), (void *)to, (height - 1) * pitch + width * sizeof(T)),
         CUDA_ERROR_INVALID_VALUE);
   TRY(may_queue(*stream));
-  enqueue(*stream, [=] {
+  size_t size = (height - 1) * pitch + width * sizeof(T);
+  enqueue(*stream, {"a fill of " + std::to_string(size) + " bytes", {}, {{to, size}}, [=] {
     for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
-  });
+  }});
   return CUDA_SUCCESS;
 }
 
@@ -164,9 +174,9 @@ CALL(cuMemFreeAsync, (CUdeviceptr address, CUstream handle), {
   if (!address) return CUDA_SUCCESS;
   Block *b = lookup(blocks, uintptr_t(address));
   CHECK(b && b->kind == Kind::device, CUDA_ERROR_INVALID_VALUE);
-  enqueue(*stream, [=] {
+  enqueue(*stream, {"cuMemFreeAsync", {}, {{address, b->size}}, [=] {
     if (Block *found = lookup(blocks, uintptr_t(address))) release(found);
-  });
+  }});
 })
 
 CALL_IN_CONTEXT(cuMemHostAlloc, (void **out, size_t size, unsigned flags),

@@ -26,6 +26,7 @@ CALL(cuStreamSynchronize, (CUstream handle), {
   TRY(may_be_unsafe());
   if (stream->legacy) return settle(*stream), stream->ctx->dead;
   host_waits += undone(*stream, LATEST);
+  host_waited(stream->clock);
   run(*stream, LATEST);
   return stream->ctx->dead;
 })
@@ -35,6 +36,7 @@ CALL(cuStreamQuery, (CUstream handle), {
   TRY(may_ask(*stream));
   TRY(may_be_unsafe());
   bool busy = stream->legacy ? undone_before(*stream) : undone(*stream, LATEST);
+  if (!busy) host_waited(stream->clock);
   return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 })
 
@@ -71,7 +73,9 @@ CALL(cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned), {
   if (stream->graph && event->stream)
     return spoil(stream->graph, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   if (event->stream && undone(*event->stream, event->seq))
-    enqueue(*stream, [] {}, event->stream, event->seq);
+    enqueue(*stream, {"", {}, {}, [] {}}, event);
+  else if (tracing && event->stream)
+    join(stream->clock, event->clock);
 })
 
 CALL_IN_CONTEXT(cuEventCreate, (CUevent *out, unsigned flags), {
@@ -97,7 +101,8 @@ CALL(cuEventRecord, (CUevent handle, CUstream stream_handle), {
   event->milliseconds = when;
   // On a stream with nothing to wait for the event is complete at once, as on an idle GPU.
   bool idle = !undone_before(*stream);
-  event->seq = enqueue(*stream, [=] { *when = wall_ms(); });
+  event->seq = enqueue(*stream, {"", {}, {}, [=] { *when = wall_ms(); }});
+  event->clock = stream->clock;
   if (idle) run(*stream, LATEST);
 })
 
@@ -106,7 +111,9 @@ CALL(cuEventQuery, (CUevent handle), {
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
-  return event->stream && undone(*event->stream, event->seq) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  if (event->stream && undone(*event->stream, event->seq)) return CUDA_ERROR_NOT_READY;
+  host_waited(event->clock);
+  return CUDA_SUCCESS;
 })
 
 CALL(cuEventSynchronize, (CUevent handle), {
@@ -117,6 +124,7 @@ CALL(cuEventSynchronize, (CUevent handle), {
   if (!event->stream) return CUDA_SUCCESS;
   shared_ptr<Stream> stream = event->stream;
   host_waits += undone(*stream, event->seq);
+  host_waited(event->clock);
   run(*stream, event->seq);
   return stream->ctx->dead;
 })

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import _build
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from hostcuda import _build
 
 
 def main(arguments):
@@ -21,7 +21,9 @@ def main(arguments):
             print(_build.preprocess(path.read_text(), arguments))
         else:
             kind = next((k for k in ("cubin", "ptx", "fatbin") if f"--{k}" in arguments), "cubin")
-            path.with_suffix(f".{kind}").write_bytes(_build.compile(path.read_text(), arguments))
+            path.with_suffix(f".{kind}").write_bytes(
+                _build.compile(path.read_text(), arguments, of_nvcc=True).image
+            )
     except _build.CompileError as error:
         print(error, file=sys.stderr)
         return 1

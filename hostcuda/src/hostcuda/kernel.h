@@ -10,14 +10,21 @@ struct hostcuda_size {
   unsigned x, y, z;
 };
 
+struct hostcuda_limits {  // what NVRTC says of a kernel
+  int registers, shared, local, constant;  // per thread, bytes of the block, per thread, in all
+  unsigned threads;                        // of a block, at most
+};
+
 // A module exports an array of these, `hostcuda_kernels`, that ends with a null function.
 struct hostcuda_kernel {
-  const char *expression;          // a name expression such as "scale<float>", or null
+  const char *name;                // as NVRTC mangles it
   void (*function)();              // the __global__ function, found by its symbol
   void (*call)(void **arguments);  // run it as one thread
   int count;                       // of its parameters; their sizes, and CUDA's offsets
   const size_t *sizes, *offsets;
   size_t bytes;  // of the packed parameters
+  hostcuda_limits limits;
+  char *shared;  // the module's dynamic shared memory, and 512 bytes behind it
 };
 
 #pragma GCC visibility push(default)

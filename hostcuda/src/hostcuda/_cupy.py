@@ -15,7 +15,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from . import _build
+from . import _build, _libraries, _nvrtc
 
 WRITTEN_FOR = "CuPy 13.6 and 14"
 NEW_IN_14 = {  # nothing in CuPy 13 calls them
@@ -149,6 +149,7 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
                     getattr(driver, "hostcuda_refuse_" + refusal), ctypes.c_void_p
                 )
                 replaced[key] = (signature, address.value)
+    _libraries.replace()
     if compilers:
         replace_nvrtc()
     for key, (signature, address) in replaced.items():
@@ -165,11 +166,11 @@ _KEEP: list[bytes] = []
 class _Program:
     """One NVRTC program, compiled for the host."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, headers: Any, names: Any) -> None:
         self.source = source
+        self.headers = dict(zip(names, headers, strict=True))
         self.expressions: list[str] = []
-        self.image = b""
-        self.log = ""
+        self.compiled = _build.Compiled(b"", "", {})
 
 
 def replace_nvrtc() -> None:
@@ -184,41 +185,36 @@ def replace_nvrtc() -> None:
 
     def create_program(source: str, name: str, headers: Any, include_names: Any) -> int:
         key = max(programs, default=0) + 1
-        programs[key] = _Program(source)
+        programs[key] = _Program(source, headers, include_names)
         return key
 
     def compile_program(key: int, options: Any = ()) -> None:
         program = programs[key]
         try:
-            program.image = _build.compile(program.source, options, program.expressions)
-            return
+            program.compiled = _build.compile(
+                program.source, options, program.expressions, program.headers
+            )
         except _build.CompileError as error:
-            program.log = str(error)
-        for expression in program.expressions:
-            try:
-                _build.compile(program.source, options, [expression])
-            except _build.CompileError as error:
-                program.log += f"__nv_name_map(1): error: {error}\n"
-                program.log += f"  #pragma nv_mangled_name {expression}\n"
-        raise Refused
+            program.compiled = _build.Compiled(b"", str(error), {})
+            raise Refused from None
 
     def get_ptx(key: int) -> bytes:
         # CuPy compiles an empty source to learn the compiler's version from the comments.
         program = programs[key]
-        return program.image if program.source else f"// {_build.compiler_key()}\n".encode()
+        return (
+            program.compiled.image if program.source else f"// {_build.compiler_key()}\n".encode()
+        )
 
     replacements = {
-        "getVersion": lambda: divmod(_build.cuda_version() // 10, 100),
+        "getVersion": _nvrtc.version,
         "createProgram": create_program,
         "destroyProgram": lambda key: programs.pop(key, None),
         "compileProgram": compile_program,
         "getPTX": get_ptx,
-        "getCUBIN": lambda key: programs[key].image,
-        "getProgramLog": lambda key: programs[key].log,
+        "getCUBIN": lambda key: programs[key].compiled.image,
+        "getProgramLog": lambda key: programs[key].compiled.log,
         "addNameExpression": lambda key, name: programs[key].expressions.append(name),
-        "getLoweredName": lambda key, name: _build.lowered_name(
-            programs[key].image, programs[key].expressions, name
-        ),
+        "getLoweredName": lambda key, name: programs[key].compiled.lowered[name],
     }
     for name, function in replacements.items():
         if not hasattr(nvrtc, name):

@@ -32,6 +32,7 @@ struct hostcuda_row {
   uintptr_t start;
   size_t size;
   int device, freed;
+  const char *by;
 };
 
 // Both fill at most `room` rows and answer how many there are.
@@ -41,7 +42,7 @@ EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
   for (auto &item : blocks) {
     const Block &b = item.second;
     if (b.kind != Kind::device && b.kind != Kind::managed) continue;
-    if (n < room) rows[n] = {b.start, b.size, b.ctx->device, 0};
+    if (n < room) rows[n] = {b.start, b.size, b.ctx->device, 0, ""};
     ++n;
   }
   return n;
@@ -50,11 +51,11 @@ EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
 EXPORT size_t hostcuda_damaged(hostcuda_row *rows, size_t room) {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   size_t n = 0;
-  auto add = [&](uintptr_t start, size_t size, int device, int was_freed) {
-    if (n < room) rows[n] = {start, size, device, was_freed};
+  auto add = [&](uintptr_t start, size_t size, int device, int was_freed, const char *by = "") {
+    if (n < room) rows[n] = {start, size, device, was_freed, by};
     ++n;
   };
-  for (auto &d : broken) add(d.start, d.size, d.device, d.freed);
+  for (auto &d : broken) add(d.start, d.size, d.device, d.freed, d.by.c_str());
   for (auto &item : blocks)
     if (!intact(item.second)) add(item.first, item.second.size, item.second.ctx->device, 0);
   for (auto &b : freed)
@@ -93,4 +94,11 @@ EXPORT void hostcuda_clear() {
   broken.clear();
   while (!freed.empty()) leave_quarantine();
   broken.clear();
+}
+
+EXPORT void hostcuda_finish() {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  long before = host_waits;
+  for (auto &item : contexts) settle_context(&item.second);
+  host_waits = before;
 }

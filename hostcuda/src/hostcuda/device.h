@@ -255,7 +255,7 @@ HOSTCUDA_ROUNDED(rd)
 
 // ---- the table of kernels -----------------------------------------------------------------------
 
-alignas(16) static char hostcuda_dynamic_shared[HOSTCUDA_SHARED_BYTES];  // extern __shared__ T x[];
+alignas(16) static char hostcuda_dynamic_shared[HOSTCUDA_SHARED_BYTES + 512];  // extern __shared__ T x[];
 
 template <class... P>
 struct hostcuda_parameters {
@@ -284,9 +284,9 @@ struct hostcuda_entry<Function> {
     Function(*(std::remove_const_t<P> *)arguments[I]...);
   }
   static void call(void **arguments) { call(arguments, std::index_sequence_for<P...>()); }
-  static hostcuda_kernel make(const char *expression) {
+  static hostcuda_kernel make(const char *name, hostcuda_limits limits) {
     auto &layout = hostcuda_parameters<P...>::layout;
-    return {expression,   (void (*)())Function, call,        sizeof...(P),
-            layout.sizes, layout.offsets,       layout.bytes};
+    return {name,           (void (*)())Function, call,   sizeof...(P),           layout.sizes,
+            layout.offsets, layout.bytes,         limits, hostcuda_dynamic_shared};
   }
 };

@@ -8,20 +8,24 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from . import _build, _cupy
-from ._build import CompileError, compile
+from . import _build, _cupy, _nvrtc
+from ._build import CompileError
 from ._cupy import Unsupported
 
 __all__ = [
+    "ORDERS",
     "CompileError",
+    "Damage",
     "Launch",
     "Unsupported",
     "calls",
     "clear",
     "compile",
     "damaged",
+    "finish",
     "host_waits",
     "install",
     "installed",
@@ -31,6 +35,7 @@ __all__ = [
 ]
 
 MEMORY = 1 << 30  # bytes of each device
+ORDERS = "latest", "earliest", "random"
 
 _driver: Any = None
 
@@ -54,7 +59,31 @@ class Block(NamedTuple):
     device: int
 
 
-def install(devices: int | None = None, compilers: bool = True) -> None:
+class Damage(NamedTuple):
+    """Memory that was written where it must not be."""
+
+    ptr: int  # of the block; 0 for shared memory
+    size: int  # of the block, in bytes
+    device: int
+    was_freed: bool
+    by: str  # "kernel fill", "a copy of 8 bytes"; "" if it is not known
+
+    def __str__(self) -> str:
+        """Say who wrote where."""
+        where = f"outside of a block of {self.size} bytes"
+        if not self.ptr:
+            where = f"past the end of its {self.size} bytes of dynamic shared memory"
+        elif self.was_freed:
+            where = f"outside of a block of {self.size} bytes, or into it after it was freed"
+        return f"{self.by or 'something'} wrote {where}"
+
+
+def install(
+    devices: int | None = None,
+    compilers: bool = True,
+    order: str | None = None,
+    seed: int = 0,
+) -> None:
     """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
 
     Parameters
@@ -64,6 +93,9 @@ def install(devices: int | None = None, compilers: bool = True) -> None:
     compilers
         Put g++ in the place of NVRTC and nvcc; without, kernels are compiled by the real ones, if
         they are there, and their launches are recorded only.
+    order, seed
+        When queued work runs, where CUDA allows several moments: "latest", "earliest", or "random"
+        with a seed.  By default ``$HOSTCUDA_ORDER``, such as "random:7", or the latest.
 
     Raises
     ------
@@ -81,6 +113,10 @@ def install(devices: int | None = None, compilers: bool = True) -> None:
     os.environ["PYCUDA_CACHE_DIR"] = str(cache / "pycuda")
     (cache / "pycuda").mkdir(exist_ok=True)
     if compilers:
+        try:
+            _nvrtc.library()
+        except FileNotFoundError as error:
+            raise Unsupported(str(error)) from None
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
         os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++
@@ -88,11 +124,19 @@ def install(devices: int | None = None, compilers: bool = True) -> None:
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
+    driver.hostcuda_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
+    driver.hostcuda_trace.argtypes = [ctypes.c_char_p]
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
         query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
     if devices is None:
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
+    if order is None:
+        order, _, number = os.environ.get("HOSTCUDA_ORDER", "latest").partition(":")
+        seed = int(number or 0)
+    driver.hostcuda_order(ORDERS.index(order), seed)
+    if path := os.environ.get("HOSTCUDA_TRACE"):
+        driver.hostcuda_trace(path.encode())
     _cupy.replace_runtime(driver, compilers)
     _driver = driver
 
@@ -108,6 +152,7 @@ class _Row(ctypes.Structure):
         ("size", ctypes.c_size_t),
         ("device", ctypes.c_int),
         ("freed", ctypes.c_int),
+        ("by", ctypes.c_char_p),
     ]
 
 
@@ -134,16 +179,22 @@ def live_blocks() -> list[Block]:
     return [Block(r.start, r.size, r.device) for r in _rows(_driver.hostcuda_live_blocks, _Row)]
 
 
-def damaged() -> list[Block]:
-    """Answer the blocks that were written outside of their bounds, or after they were freed."""
-    return [Block(r.start, r.size, r.device) for r in _rows(_driver.hostcuda_damaged, _Row)]
+def damaged() -> list[Damage]:
+    """Answer what was written outside of blocks, into freed ones or past shared memory."""
+    return [
+        Damage(r.start, r.size, r.device, bool(r.freed), (r.by or b"").decode())
+        for r in _rows(_driver.hostcuda_damaged, _Row)
+    ]
 
 
-def print_damaged() -> None:
-    """Print the blocks that were written outside of their bounds, or after they were freed."""
-    for block in damaged():
-        what = "was written outside of its bounds, or after it was freed"
-        print(f"hostcuda: {block} {what}", file=sys.stderr)
+def print_damage() -> None:
+    """From now on, print damage where it is found: when the work runs that did it."""
+    _driver.hostcuda_loud()
+
+
+def finish() -> None:
+    """Run all queued work."""
+    _driver.hostcuda_finish()
 
 
 def launches() -> list[Launch]:
@@ -164,6 +215,11 @@ def launches() -> list[Launch]:
 def clear() -> None:
     """Forget the launches so far, and the damage to blocks that have been freed."""
     _driver.hostcuda_clear()
+
+
+def compile(source: str, options: Iterable[str] = ()) -> bytes:
+    """Compile CUDA C; answer an image for ``cuModuleLoadData``.  Raises CompileError."""
+    return _build.compile(source, (_nvrtc.ARCHITECTURE, *options)).image
 
 
 def calls() -> int:

@@ -1,0 +1,74 @@
+"""``python -m hostcuda SCRIPT`` or ``-m MODULE``: run it without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from pathlib import Path
+
+import hostcuda
+from hostcuda import orders
+
+DAMAGED = 70  # the exit status of a program that damaged memory and says nothing itself
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m hostcuda", description=__doc__)
+    parser.add_argument("--devices", type=int, help="how many there are; one if omitted")
+    parser.add_argument(
+        "--order",
+        choices=hostcuda.ORDERS,
+        help="when queued work runs, where CUDA allows several moments; the latest if omitted",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random order")
+    parser.add_argument(
+        "--orders",
+        type=int,
+        metavar="N",
+        help="run the program in N orders, compare what it prints, and name work that races",
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
+    parser.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
+    options = parser.parse_args(arguments)
+    if not options.module and not Path(options.program).exists():
+        parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
+    if options.orders is not None and (options.orders < 2 or options.order):
+        parser.error("--orders takes 2 or more, and no --order")
+    return options
+
+
+def main() -> int:
+    options = parse()
+    program = [*["-m"] * options.module, options.program, *options.arguments]
+    if options.orders:
+        return orders.compare(program, options.orders, options.devices, options.seed)
+    try:
+        hostcuda.install(options.devices, order=options.order, seed=options.seed)
+    except hostcuda.Unsupported as error:
+        sys.exit(str(error))
+    hostcuda.print_damage()
+    sys.argv[:] = [options.program, *options.arguments]
+    sys.path[0] = "" if options.module else str(Path(options.program).resolve().parent)
+    status = 0
+    try:
+        if options.module:
+            runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(options.program, run_name="__main__")
+    except SystemExit as end:
+        status = end.code
+    finally:
+        damage = hostcuda.damaged()
+    for one in damage:
+        if not one.by:  # others have been printed
+            print(f"hostcuda: {one}", file=sys.stderr)
+    if not damage or status:
+        return status
+    sys.stdout.flush()
+    return DAMAGED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Run a program in several orders of its queued work, and name the work that races.
+
+CUDA leaves open when queued work runs, beyond what streams, events and the host's waits order.  A
+program whose output depends on it has a race.  Which two pieces of work race is found in the traces
+of two runs with different outputs: they are not ordered, touch the same bytes, at least one changes
+them, and the runs had them in different orders.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+MOST_SHOWN = 3  # pairs
+
+
+class Range(NamedTuple):
+    """Bytes of a block."""
+
+    block: int
+    size: int  # of the block
+    first: int
+    end: int
+
+
+class Work(NamedTuple):
+    """A piece of queued work, as one run had it."""
+
+    number: int  # in the order of the calls
+    place: int  # in the order of execution
+    stream: int
+    name: str
+    clock: dict[int, int]  # stream -> the last work on it that comes before
+    reads: list[Range]  # what it may read
+    writes: list[Range]  # what it changed
+
+
+class Run(NamedTuple):
+    """One run of the program."""
+
+    order: str
+    output: str
+    status: int
+    work: dict[int, Work]
+
+
+def compare(program: list[str], count: int, devices: int | None, seed: int) -> int:
+    """Run a program in `count` orders; print what differs; return the exit status, 1 for a race."""
+    orders = ["latest", "earliest", *(f"random:{seed + i}" for i in range(count - 2))]
+    first, again = (_run(program, "latest", devices) for _ in range(2))
+    if (first.output, first.status) != (again.output, again.status):
+        print(_difference(first, again), file=sys.stderr)
+        print(
+            "hostcuda: two runs in the same order differ (times? random numbers? addresses?), so "
+            "that orders cannot be compared: let the program print the same each time",
+            file=sys.stderr,
+        )
+        return 1
+    sys.stdout.write(first.output)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for other in pool.map(lambda order: _run(program, order, devices), orders[1:]):
+            if (first.output, first.status) != (other.output, other.status):
+                print(_difference(first, other), file=sys.stderr)
+                print(_explain(first, other), file=sys.stderr)
+                pool.shutdown(cancel_futures=True)
+                return 1
+    print(f"hostcuda: the same output in {len(orders)} orders", file=sys.stderr)
+    return first.status
+
+
+def _run(program: list[str], order: str, devices: int | None) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder, "trace")
+        variables = {"HOSTCUDA_ORDER": order, "HOSTCUDA_TRACE": str(trace)}
+        command = [sys.executable, "-m", "hostcuda", *program]
+        if devices is not None:
+            command[3:3] = ["--devices", str(devices)]
+        done = subprocess.run(
+            command,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        work = _read(trace.read_text()) if trace.exists() else {}
+    return Run(order, done.stdout, done.returncode, work)
+
+
+def _read(trace: str) -> dict[int, Work]:
+    """Return the work of a trace, by its number."""
+    found: dict[int, Work] = {}
+    for line in trace.splitlines():
+        kind, *fields = line.split(" ", 3 if line.startswith("work ") else -1)
+        if kind == "work":
+            number, stream = map(int, fields[:2])
+            work = found[number] = Work(number, len(found), stream, fields[2], {}, [], [])
+        elif kind == "after":
+            work.clock[int(fields[0])] = int(fields[1])
+        else:
+            block, size, start, length = map(int, fields)
+            ranges = work.reads if kind == "read" else work.writes
+            ranges.append(Range(block, size, start, start + length))
+    return found
+
+
+def _difference(one: Run, other: Run) -> str:
+    lines = difflib.unified_diff(
+        one.output.splitlines(),
+        other.output.splitlines(),
+        f"order {one.order}, exit status {one.status}",
+        f"order {other.order}, exit status {other.status}",
+        lineterm="",
+        n=0,
+    )
+    return "\n".join(itertools.islice(lines, 20)) or (
+        f"hostcuda: exit status {one.status} in order {one.order}, {other.status} in {other.order}"
+    )
+
+
+def _explain(one: Run, other: Run) -> str:
+    """Name the pairs of work that race, the earliest first."""
+    pairs = list(dict.fromkeys(_races(one, other)))
+    if not pairs:
+        return (
+            "hostcuda: no two pieces of work are found that race: perhaps the host reads "
+            "page-locked or managed memory before the work on it has ended"
+        )
+    return "\n".join(f"hostcuda: a race: {pair}" for pair in pairs[:MOST_SHOWN])
+
+
+def _races(one: Run, other: Run) -> Iterator[str]:
+    both = sorted(one.work.keys() & other.work.keys())
+    for later, earlier in ((j, i) for j in both for i in both if i < j):
+        a, b = one.work[earlier], one.work[later]
+        if a.stream == b.stream or b.clock.get(a.stream, 0) >= a.number:
+            continue  # ordered
+        swapped = other.work[earlier].place > other.work[later].place
+        if swapped == (a.place > b.place):
+            continue
+        changed = (a.writes + other.work[earlier].writes, b.writes + other.work[later].writes)
+        if common := _common(changed[0], b.reads + changed[1]) or _common(changed[1], a.reads):
+            yield (
+                f"{a.name} (on stream {a.stream}) and {b.name} (on stream {b.stream}) are not "
+                f"ordered, and both use {common}"
+            )
+
+
+def _common(ranges: list[Range], others: list[Range]) -> str:
+    """Describe the first bytes that two lists of ranges share; "" if there are none."""
+    for one, other in itertools.product(ranges, others):
+        first, end = max(one.first, other.first), min(one.end, other.end)
+        if one.block == other.block and first < end:
+            return f"bytes {first} to {end} of a block of {one.size}"
+    return ""

@@ -1,0 +1,84 @@
+// Runs queued work, says what it damaged, and, if asked, writes down which memory it changed.
+#include "core.h"
+
+namespace {
+
+bool loud = false;         // damage is printed where it is found
+FILE *trace_file = nullptr;
+
+// Reports a broken guard of a block, or writes to one that had been freed.
+void inspect(uintptr_t address, const std::string &by) {
+  Block *b = find_block((void *)address);
+  bool is_freed = !b && (b = find_freed(address));
+  if (!b || !b->raw) return;
+  bool broken_guard = !intact(*b);
+  bool written = is_freed && !all_bytes((char *)b->start, b->size, FREED_BYTE);
+  if (!broken_guard && !written) return;
+  report({b->start, b->size, b->ctx->device, written, by});
+  mend(*b);
+  if (written) memset((char *)b->start, FREED_BYTE, b->size);
+}
+
+// The blocks that work may write, as they were before it.
+struct Before {
+  Range range;
+  Bytes bytes;
+};
+
+void print_range(const char *what, uintptr_t start, size_t size) {
+  Block *b = find_block((void *)start);
+  if (!b && !(b = find_freed(start))) return;
+  fprintf(trace_file, "%s %llu %zu %zu %zu\n", what, b->id ? b->id : b->start, b->size,
+          size_t(start - b->start), size);
+}
+
+void print(const Stream &s, const Operation &op, const std::vector<Before> &before) {
+  fprintf(trace_file, "work %llu %d %s\n", (unsigned long long)op.seq, s.number,
+          op.work.name.c_str());
+  for (auto &[number, seq] : op.clock)
+    fprintf(trace_file, "after %d %llu\n", number, (unsigned long long)seq);
+  for (auto &range : op.work.reads) print_range("read", range.start, range.size);
+  for (auto &[range, bytes] : before) {
+    const char *now = (const char *)range.start;
+    size_t first = 0, last = range.size;
+    while (first < last && now[first] == bytes[first]) ++first;
+    while (last > first && now[last - 1] == bytes[last - 1]) --last;
+    print_range("read", range.start, range.size);
+    if (first < last) print_range("write", range.start + first, last - first);
+  }
+}
+
+}  // namespace
+
+void hostcuda::report(const Damage &d) {
+  broken.push_back(d);
+  if (!loud) return;
+  const char *where = !d.start   ? "past the end of its %zu bytes of dynamic shared memory\n"
+                      : d.freed ? "outside of a block of %zu bytes, or into it after it was freed\n"
+                                : "outside of a block of %zu bytes\n";
+  fprintf(stderr, "hostcuda: %s wrote ", d.by.c_str());
+  fprintf(stderr, where, d.size);
+}
+
+void hostcuda::perform(const Stream &s, const Operation &op) {
+  std::vector<Before> before;
+  if (tracing)
+    for (auto &range : op.work.writes)
+      before.push_back({range, Bytes((char *)range.start, (char *)range.start + range.size)});
+  op.work.run();
+  for (auto &range : op.work.writes) inspect(range.start, op.work.name);
+  if (tracing && !op.work.name.empty()) print(s, op, before);
+}
+
+// The order in which queued work runs, where CUDA allows several: 0 latest, 1 earliest, 2 random.
+EXPORT void hostcuda_order(int which, unsigned long long seed) {
+  order = Order(which);
+  random_state = (seed + 1) * 0x9E3779B97F4A7C15ull;
+}
+
+EXPORT void hostcuda_loud() { loud = true; }
+
+EXPORT void hostcuda_trace(const char *path) {
+  trace_file = fopen(path, "w");
+  tracing = trace_file != nullptr;
+}

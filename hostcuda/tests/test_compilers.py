@@ -1,0 +1,116 @@
+"""NVRTC judges every source first; then g++ makes it run here."""
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from pycuda.compiler import SourceModule
+
+import hostcuda
+from hostcuda import _libraries
+
+REFUSED = {
+    "the C++ library": ("#include <vector>\n__global__ void f(int *x) {}", '"vector"'),
+    "an array of variable length": (
+        "__global__ void f(float *x, int n) { float s[n]; x[0] = s[1]; }",
+        "must have a constant value",
+    ),
+    "80 KB of shared memory": (
+        "__global__ void f(char *x) { __shared__ char s[80000]; s[threadIdx.x] = 2;"
+        " __syncthreads(); x[0] = s[5]; }",
+        "too much shared data",
+    ),
+    "a function of the host": (
+        "int g() { return 1; } __global__ void f(int *x) { *x = g(); }",
+        "without execution space annotations",
+    ),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def context():
+    drv.init()
+    context = drv.Device(0).retain_primary_context()
+    context.push()
+    yield
+    context.pop()
+
+
+@pytest.mark.parametrize("case", [c for c in REFUSED if c != "a function of the host"])
+def test_what_a_gpu_does_not_run_is_refused(case):
+    source, said = REFUSED[case]
+    with pytest.raises(cupy.cuda.compiler.CompileException, match=said) as raised:
+        cupy.RawModule(code=source).get_function("f")
+    assert "(1): " in str(raised.value) or "ptxas error" in str(raised.value)
+
+
+@pytest.mark.parametrize("case", [c for c in REFUSED if c != "the C++ library"])
+def test_nvcc_refuses_it_too(case):
+    source, said = REFUSED[case]
+    with pytest.raises(drv.CompileError, match=said):
+        SourceModule(source)
+
+
+def test_nvcc_takes_functions_of_the_host_that_no_kernel_calls():
+    source = "#include <cstdio>\n#include <float.h>\nint g() { return 1; }\n" + (
+        "__global__ void f(float *x) { *x = FLT_MAX; }"
+    )
+    x = np.zeros(1, np.float32)
+    SourceModule(source).get_function("f")(drv.Out(x), block=(1, 1, 1))
+    assert x[0] == np.finfo(np.float32).max
+
+
+def test_a_kernels_needs_come_from_its_cubin():
+    kernel = cupy.RawKernel(
+        """extern "C" __global__ void __launch_bounds__(64) f(float *x) {
+          __shared__ float s[100];
+          s[threadIdx.x] = x[0];
+          __syncthreads();
+          x[threadIdx.x] = s[99];
+        }""",
+        "f",
+    )
+    assert (kernel.shared_size_bytes, kernel.max_threads_per_block) == (400, 64)
+    assert 4 < kernel.num_regs < 64
+    x = cupy.zeros(100, np.float32)
+    kernel((1,), (64,), (x,))
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="too many resources"):
+        kernel((1,), (65,), (x,))
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="invalid argument"):
+        kernel((1,), (64,), (x,), shared_mem=48 * 1024 - 300)
+
+
+def test_what_only_the_host_cannot_run_is_said():
+    source = 'extern "C" __global__ void f(int *x) { asm("mov.u32 %0, 1;" : "=r"(*x)); }'
+    with pytest.raises(hostcuda.CompileError, match="compiled for the GPU; the host cannot run it"):
+        hostcuda.compile(source)
+
+
+def test_expressions_have_nvrtcs_names():
+    module = cupy.RawModule(
+        code="template <class T> __global__ void f(T *x) { *x = 3; } __constant__ int c[5];",
+        name_expressions=["f<int>", "f<float>", "&c"],
+    )
+    x = cupy.zeros(1, np.float32)
+    module.get_function("f<float>")((1,), (1,), (x,))
+    assert x.get().tolist() == [3]
+    assert module.get_global("c").ptr
+
+
+LIBRARIES = {
+    "cuBLAS": lambda x: cupy.asfortranarray(x),
+    "cuFFT": lambda x: cupy.fft.fft(x),
+    "cuSOLVER": lambda x: cupy.linalg.svd(x),
+    "Thrust": lambda x: cupy.sort(x),
+    "cuRAND": lambda x: cupy.random.random(3),
+    "cuRAND (cupy.random)": lambda x: cupy.random.default_rng(1).random(3),
+}
+
+
+@pytest.mark.parametrize("title", LIBRARIES)
+def test_a_library_that_cannot_work_says_so(title):
+    with pytest.raises(
+        _libraries.Missing, match=r"^hostcuda: .* brings its own GPU code"
+    ) as raised:
+        LIBRARIES[title](cupy.zeros((3, 3), np.float32))
+    assert title in str(raised.value)

@@ -1,0 +1,97 @@
+"""Other legal orders of queued work, and races that they show."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hostcuda import orders
+
+START = """
+import cupy, numpy as np, pycuda.autoprimaryctx, pycuda.driver as drv
+from pycuda import gpuarray
+
+def in_cupy(a):
+    memory = cupy.cuda.UnownedMemory(int(a.gpudata), a.nbytes, a)
+    return cupy.ndarray(a.shape, a.dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+h = drv.pagelocked_empty(4, np.float32)
+h[:] = 7
+a = gpuarray.zeros(4, np.float32)
+x, s, t = in_cupy(a), drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+done = cupy.cuda.Event(disable_timing=True)
+drv.Context.synchronize()
+"""
+RACE = """
+a.set_async(h, stream=s)
+with t:
+    y = x * 2  # may run before the copy
+    s.synchronize()
+    print(y.get())
+"""
+NO_RACE = RACE.replace("with t:", "drv.Event().record(s).synchronize()\nwith t:")
+# Neither the latest nor the earliest order is wrong.
+TWO = """
+with t:
+    y = x + 1
+    done.record()
+a.set_async(h, stream=s)
+t.synchronize()
+s.synchronize()
+print(y.get())
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(script, *options):
+        path = tmp_path / "program.py"
+        path.write_text(START + script)
+        command = [sys.executable, "-m", "hostcuda", *options, str(path)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.mark.parametrize("order", [(), ("--order", "latest"), ("--order", "earliest")])
+def test_latest_and_earliest_hide_this_race(order, run):
+    done = run(RACE, *order)
+    assert (done.stdout, done.stderr) == ("[14. 14. 14. 14.]\n", "")
+
+
+def test_some_random_order_shows_it_each_time(run):
+    def printed(seed):
+        return run(RACE, "--order", "random", "--seed", str(seed)).stdout
+
+    seed = next(seed for seed in range(30) if printed(seed) == "[0. 0. 0. 0.]\n")
+    assert printed(seed) == "[0. 0. 0. 0.]\n"
+
+
+@pytest.mark.parametrize("script", [RACE, TWO])
+def test_orders_name_the_work_that_races(script, run):
+    done = run(script, "--orders", "20")
+    assert done.returncode == 1
+    assert "hostcuda: a race: " in done.stderr
+    assert "a copy of 16 bytes (on stream " in done.stderr
+    assert "kernel cupy_" in done.stderr
+    assert "of a block of 16" in done.stderr
+
+
+def test_ordered_work_prints_the_same_in_every_order(run):
+    done = run(NO_RACE, "--orders", "5")
+    assert (done.returncode, done.stdout) == (0, "[14. 14. 14. 14.]\n")
+    assert done.stderr == "hostcuda: the same output in 5 orders\n"
+
+
+def test_a_program_that_never_prints_the_same_is_not_compared(run):
+    done = run("import time; print(time.time_ns())", "--orders", "3")
+    assert done.returncode == 1
+    assert "two runs in the same order differ" in done.stderr
+
+
+def test_work_with_a_common_predecessor_is_unordered():
+    trace = "work 1 1 a\nafter 1 1\nwrite 9 8 0 8\nwork 2 2 b\nafter 1 1\nafter 2 2\nread 9 8 4 4\n"
+    one = orders.Run("latest", "", 0, orders._read(trace))
+    assert one.work[2].clock == {1: 1, 2: 2}
+    assert one.work[1].writes == [orders.Range(9, 8, 0, 8)]
+    assert list(orders._races(one, one)) == []
