@@ -75,7 +75,7 @@ types: $(tools)
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(tools)
-	$(if $(ctk)$(ARGS),,cd hostcuda && ../$(bin)/python -m pytest -q $(workers))
+	$(if $(ctk)$(ARGS),,cd hostcuda && ../$(bin)/python -m pytest -q -n auto --dist loadfile)
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel

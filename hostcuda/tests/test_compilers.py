@@ -27,7 +27,7 @@ REFUSED = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def context():
     drv.init()
     context = drv.Device(0).retain_primary_context()
@@ -102,8 +102,7 @@ LIBRARIES = {
     "cuFFT": lambda x: cupy.fft.fft(x),
     "cuSOLVER": lambda x: cupy.linalg.svd(x),
     "Thrust": lambda x: cupy.sort(x),
-    "cuRAND": lambda x: cupy.random.random(3),
-    "cuRAND (cupy.random)": lambda x: cupy.random.default_rng(1).random(3),
+    "cuRAND's device code": lambda x: cupy.random.default_rng(1).random(3),
 }
 
 
@@ -114,3 +113,35 @@ def test_a_library_that_cannot_work_says_so(title):
     ) as raised:
         LIBRARIES[title](cupy.zeros((3, 3), np.float32))
     assert title in str(raised.value)
+
+
+def test_random_numbers_are_random_and_repeat():
+    cupy.random.seed(3)
+    first = cupy.random.random(1000)
+    normal = cupy.random.randn(1000)
+    assert 0.4 < float(first.mean()) < 0.6
+    assert 0.9 < float(normal.std()) < 1.1
+    assert {*cupy.random.randint(0, 3, 100).get().tolist()} == {0, 1, 2}
+    cupy.random.seed(3)
+    assert (cupy.random.random(1000) == first).all()
+
+
+def test_inverses_of_the_error_function():
+    y = cupy.array([1e-9, 0.1, 0.5, 0.9, 1.0, 1.5, 1.999])
+    source = """extern "C" __global__ void f(double *x) {
+      x[threadIdx.x] = erfc(erfcinv(x[threadIdx.x]));
+    }"""
+    x = y.copy()
+    cupy.RawKernel(source, "f")((1,), (7,), (x,))
+    np.testing.assert_allclose(x.get(), y.get(), rtol=1e-12)
+
+
+def test_a_source_may_define_the_types_of_stdint():
+    kernel = cupy.RawKernel(
+        """typedef unsigned long long uint64_t;
+        extern "C" __global__ void f(uint64_t *x) { *x = 1ull << 40; }""",
+        "f",
+    )
+    x = cupy.zeros(1, np.uint64)
+    kernel((1,), (1,), (x,))
+    assert int(x[0]) == 1 << 40

@@ -620,12 +620,19 @@ def test_garbage_is_not_a_module():
         drv.module_from_buffer(b"garbage" * 100)
 
 
-def test_ptx_is_accepted_and_its_launches_only_recorded():
-    module = drv.module_from_buffer(b".version 8.0\n.target sm_90\n")
-    array = zeros()
-    module.get_function("anything")(array, block=(8, 1, 1))
-    assert hostcuda.launches()[-1].name == "anything"
-    assert not array.get().any()
+LOAD = """
+import pycuda.autoprimaryctx, pycuda.driver as drv
+module = drv.module_from_buffer(b".version 8.0\\n.target sm_90\\n")
+module.get_function("anything")(block=(8, 1, 1))
+print(hostcuda.launches()[-1].name)
+"""
+
+
+def test_code_for_a_gpu_is_refused_unless_launches_are_only_to_be_recorded():
+    done = python(LOAD, 1)
+    assert "no kernel image is available for execution on the device" in done.stderr
+    done = python(LOAD, "compilers=False")
+    assert (done.stdout, done.stderr) == ("anything\n", "")
 
 
 def test_warp_shuffles_exchange_values():

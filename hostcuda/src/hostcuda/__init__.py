@@ -91,8 +91,8 @@ def install(
     devices
         How many devices there are; by default ``$HOSTCUDA_DEVICES``, or one. The first call counts.
     compilers
-        Put g++ in the place of NVRTC and nvcc; without, kernels are compiled by the real ones, if
-        they are there, and their launches are recorded only.
+        Let kernels run here.  Without, the real NVRTC and nvcc compile them, if they are there, and
+        their launches are recorded only.
     order, seed
         When queued work runs, where CUDA allows several moments: "latest", "earliest", or "random"
         with a seed.  By default ``$HOSTCUDA_ORDER``, such as "random:7", or the latest.
@@ -118,6 +118,7 @@ def install(
         except FileNotFoundError as error:
             raise Unsupported(str(error)) from None
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
+        os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
         os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
@@ -131,6 +132,7 @@ def install(
     if devices is None:
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
+    driver.hostcuda_record_only(not compilers)
     if order is None:
         order, _, number = os.environ.get("HOSTCUDA_ORDER", "latest").partition(":")
         seed = int(number or 0)

@@ -151,6 +151,9 @@ def _host_macros() -> str:
     ).read_text()
 
 
+UNABLE = "hostcuda: compiled for the GPU; the host cannot run it"
+
+
 class Compiled(NamedTuple):
     """A kernel module for the host."""
 
@@ -196,17 +199,20 @@ def compile(
             command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o"]
             _run([*command, str(target)], text)
         except CompileError as error:
-            raise CompileError(
-                f"hostcuda: compiled for the GPU; the host cannot run it:\n{error}"
-            ) from None
+            raise CompileError(f"{UNABLE}:\n{error}") from None
         if _has_variables(target):
             _run(["objcopy", *_MARKED, str(target)])
 
     def note(target: Path) -> None:
         target.write_text(json.dumps(checked()[:2]))
 
-    # What the source includes may change under it.
-    key = preprocess(source, options) if "inc" in source else source
+    key = source
+    if "inc" in source:  # what it includes may change under it
+        try:
+            key = preprocess(source, options)
+        except CompileError as error:
+            checked()  # may raise an error of its own
+            raise CompileError(f"{UNABLE}:\n{error}") from None
     parts = (compiler_key(), repr((options, names, _nvrtc.version())), key)
     encoded = [part.encode() for part in parts]
     image = _cached("kernel", ".so", encoded, make).read_bytes()
@@ -231,8 +237,8 @@ def _has_variables(image: Path) -> bool:
 
 def compiler_key() -> str:
     """Name what compiled kernels depend on besides their source, for the caches of others."""
-    digest = hashlib.sha256(CXX.encode())
-    for path in (*FOLDER.glob("*.h"), *FOLDER.glob("include/**/*.h"), Path(__file__)):
+    digest = hashlib.sha256(CXX.encode() + Path(__file__).read_bytes())
+    for path in (*FOLDER.glob("*.h"), *FOLDER.glob("include/**/*.h"), *FOLDER.glob("_n*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -253,6 +259,9 @@ def _host_options(options: Iterable[str]) -> tuple[str, ...]:
 
 _DYNAMIC = r"(?:extern\s+__shared__|__shared__\s+extern)\s+([^;\[\]]*?)(\w+)\s*\[\s*\]\s*;"
 _ATTRIBUTE = r"__attribute__\s*\(\(.*?\)\)\s*"
+_FIXED_WIDTH = (
+    r"\btypedef\s+(?:(?:unsigned|signed|char|short|int|long)\s+)+u?int(?:8|16|32|64)_t\s*;"
+)
 _VOLATILE = r"\bvolatile\s+[\w:<>]+\s*\*\s*(\w+)\s*="
 _KERNEL = rf"\b__global__\s+(?:{_ATTRIBUTE}|\w+\s+)*?(\w+)\s*\("
 
@@ -282,6 +291,8 @@ def _host_source(text: str, checked: _nvrtc.Checked) -> str:
     # running in step where they write through a pointer to volatile. Here such a write waits.
     for pointer in set(re.findall(_VOLATILE, text)):
         text = re.sub(rf"(\b{pointer}\s*\[[^;]*?\]\s*=[^=;][^;]*;)", r"{ \1 __syncwarp(); }", text)
+    # NVRTC has no <stdint.h>, so that sources define its types; here they are the host's.
+    text = re.sub(_FIXED_WIDTH, "", text)
     text = re.sub(_DYNAMIC, dynamic, text)
     text = re.sub(r"(?:\bstatic\s+)?\b__shared__\b", "static", text)
     text = re.sub(r"\b__global__\b", "", text)

@@ -1,29 +1,38 @@
-"""nvcc, as pycuda.compiler calls it, with g++ behind it: the "cubin" is a host shared object."""
+"""nvcc, as PyCUDA and CuPy call it, with g++ behind it: the "cubin" is a host shared object."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hostcuda import _build
+from hostcuda import _build, _nvrtc
 
 
 def main(arguments):
     if "--version" in arguments:
         # PyCUDA's disk cache is keyed by this text.
-        print(f"nvcc of hostcuda, {_build.compiler_key()}")
+        major, minor = _nvrtc.version()
+        print(f"nvcc of hostcuda, release {major}.{minor}, {_build.compiler_key()}")
         return 0
     path = next((Path(a) for a in arguments if a.endswith(".cu")), None)
     if path is None:
         print("nvcc of hostcuda: no .cu file among the arguments", file=sys.stderr)
         return 1
+    source = path.read_text()
+    forms = ("cubin", "ptx", "fatbin")
+    form = next((f for f in forms if {f"-{f}", f"--{f}"} & {*arguments}), "cubin")
+    target = path.with_suffix(f".{form}")
+    if "-o" in arguments:
+        target = Path(arguments[arguments.index("-o") + 1])
     try:
         if "--preprocess" in arguments or "-E" in arguments:
-            print(_build.preprocess(path.read_text(), arguments))
+            print(_build.preprocess(source, arguments))
+        elif form == "ptx" and "__global__" not in source:  # CuPy asks for the compiler's version
+            target.write_text(f"// {_build.compiler_key()}\n")
+        elif form == "ptx" and "-rdc=true" in arguments:
+            print(f"{_build.UNABLE}: the code is for CUDA's linker", file=sys.stderr)
+            return 1
         else:
-            kind = next((k for k in ("cubin", "ptx", "fatbin") if f"--{k}" in arguments), "cubin")
-            path.with_suffix(f".{kind}").write_bytes(
-                _build.compile(path.read_text(), arguments, of_nvcc=True).image
-            )
+            target.write_bytes(_build.compile(source, arguments, of_nvcc=True).image)
     except _build.CompileError as error:
         print(error, file=sys.stderr)
         return 1

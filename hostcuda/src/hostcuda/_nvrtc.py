@@ -20,13 +20,17 @@ ARCHITECTURE = "-arch=sm_90"  # of the devices of this driver
 # Headers of the host that sources for nvcc include: NVRTC declares what kernels use of them.
 HOST_HEADERS = """assert.h cassert cfloat climits cmath complex.h cstddef cstdint cstdio cstdlib
 cstring cuda.h cuda_runtime.h device_launch_parameters.h float.h inttypes.h limits.h math.h
-stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h vector_types.h"""
+stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h surface_functions.h vector_types.h"""
 TYPES = """#pragma once
 typedef signed char int8_t; typedef unsigned char uint8_t;
 typedef short int16_t; typedef unsigned short uint16_t;
 typedef int int32_t; typedef unsigned uint32_t;
 typedef long int64_t; typedef unsigned long uint64_t;
 typedef unsigned long uintptr_t; typedef long intptr_t;
+"""
+# <sys/types.h> has these, which CUDA's headers include for nvcc.
+SHORT_TYPES = """typedef unsigned int uint; typedef unsigned short ushort;
+typedef unsigned long ulong;
 """
 
 
@@ -130,12 +134,21 @@ def check(
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
+# What nvcc accepts: NVRTC has neither headers of the host nor <cmath>'s templates, and takes every
+# unmarked name for one of the host.
+_OF_NVCC = re.compile(
+    "(could not|cannot) open source file|more than one instance of overloaded function .* matches"
+    "|host variables are not allowed in JIT mode"
+)
+_UNMARKED = "function without execution space annotations"
+
+
 def check_for_nvcc(source: str, options: Iterable[str], macros: str) -> Checked:
     """Compile a source written for nvcc.
 
-    It may hold functions of the host, which NVRTC refuses; if only these are wrong, and no other
-    function calls them, it is right.  A source with headers that only nvcc has is not judged.
-    `macros` is a header with those of the host.
+    What NVRTC alone refuses is let pass: functions of the host that nothing calls, and headers that
+    only nvcc has, with which the source is not judged.  `macros` is a header with those of the
+    host.
     """
     given = [ARCHITECTURE, "-w", "--pre-include=hostcuda.h"]
     rest = iter(options)
@@ -145,19 +158,18 @@ def check_for_nvcc(source: str, options: Iterable[str], macros: str) -> Checked:
         if option.startswith(("-I", "-D", "-U", "-std=", "--std=")):
             given.append(option)
     headers = {name: TYPES if "int" in name else "" for name in HOST_HEADERS.split()}
-    headers["hostcuda.h"] = macros
+    headers["hostcuda.h"] = SHORT_TYPES + macros
     try:
         return check(source, given, headers=headers)
     except Refused as error:
-        if re.search("(could not|cannot) open source file", str(error)):
+        wrong = [line for line in str(error).splitlines() if " error: " in line]
+        if wrong and all(map(_OF_NVCC.search, wrong)):
             return Checked("", {}, {})
-        unmarked = "function without execution space annotations"
-        lines = str(error).splitlines()
-        wrong = [line for line in lines if ": error:" in line]
-        if not wrong or not all(unmarked in line for line in wrong):
-            raise
-        for at in (int(re.match(r".*?\((\d+)\)", line)[1]) for line in wrong):
-            name = re.search(r"(\w+)\s*\(", source.splitlines()[at - 1])
+        for line in wrong or [""]:
+            place = re.match(r"kernel\.cu\((\d+)\)", line)
+            if _UNMARKED not in line or not place:
+                raise
+            name = re.search(r"(\w+)\s*\(", source.splitlines()[int(place[1]) - 1])
             if name and len(re.findall(rf"\b{name[1]}\s*\(", source)) > 1:
                 raise
         return check(source, [*given, "--device-as-default-execution-space"], headers=headers)

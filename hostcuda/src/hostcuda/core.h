@@ -63,6 +63,7 @@ enum class Order { latest, earliest, random };
 inline Order order = Order::latest;
 inline uint64_t random_state = 1;
 inline int stream_count = 0;
+inline bool record_only = true;  // images of a GPU load, and their launches are recorded
 
 inline unsigned random_below(unsigned n) {  // xorshift*
   random_state ^= random_state >> 12, random_state ^= random_state << 25;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <initializer_list>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -220,6 +221,21 @@ static inline float cospif(float x) { return cosf(float(M_PI) * x); }
 static inline double cospi(double x) { return cos(M_PI * x); }
 #endif
 static inline float rsqrt(float x) { return rsqrtf(x); }
+static inline double rcbrt(double x) { return 1 / cbrt(x); }
+static inline double rhypot(double x, double y) { return 1 / hypot(x, y); }
+static inline double normcdf(double x) { return erfc(-x * M_SQRT1_2) / 2; }
+static inline double erfcinv(double y) {  // Newton's method; erfc is convex on each side of 1
+  double x = y > 1 ? -1 : 1, step = 1;
+  if (y <= 0 || y >= 2) return y == 0 ? HUGE_VAL : y == 2 ? -HUGE_VAL : NAN;
+  for (int i = 0; i < 100 && fabs(step) > 1e-16; ++i) {
+    step = (erfc(x) - y) * sqrt(M_PI) / 2 * exp(x * x);
+    if (fabs(step) > 1) step = copysign(1, step);
+    x += step;
+  }
+  return x;
+}
+static inline double erfinv(double y) { return erfcinv(1 - y); }
+static inline double normcdfinv(double y) { return -M_SQRT2 * erfcinv(2 * y); }
 static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 static inline float saturate(float x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 static inline float __saturatef(float x) { return saturate(x); }

@@ -36,6 +36,8 @@ CUresult load(const void *image, CUmodule *out) {
              !strstr(std::string((const char *)image, strnlen((const char *)image, 4096)).c_str(),
                      ".version")) {
     return CUDA_ERROR_INVALID_IMAGE;
+  } else if (!record_only) {
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   *out = new_handle<CUmodule>();
   modules[*out] = module;

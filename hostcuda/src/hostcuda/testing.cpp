@@ -5,6 +5,8 @@ EXPORT void hostcuda_configure(int devices, size_t bytes) {
   device_count = devices, device_bytes = bytes;
 }
 
+EXPORT void hostcuda_record_only(int yes) { record_only = yes; }
+
 EXPORT long hostcuda_calls() {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   return calls;

@@ -1,0 +1,106 @@
+"""cuRAND's host functions for CuPy, on NumPy: as random, but other numbers than on a GPU.
+
+It takes the place of ``cupy_backends.cuda.libs.curand``.  Numbers are made at the call, and copied
+to the device in the order of the generator's stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# cuRAND's values of curandRngType.
+CURAND_RNG_PSEUDO_DEFAULT = 100
+CURAND_RNG_PSEUDO_XORWOW = 101
+CURAND_RNG_PSEUDO_MRG32K3A = 121
+CURAND_RNG_PSEUDO_MTGP32 = 141
+CURAND_RNG_PSEUDO_MT19937 = 142
+CURAND_RNG_PSEUDO_PHILOX4_32_10 = 161
+CURAND_RNG_QUASI_DEFAULT = 200
+CURAND_RNG_QUASI_SOBOL32 = 201
+CURAND_RNG_QUASI_SCRAMBLED_SOBOL32 = 202
+CURAND_RNG_QUASI_SOBOL64 = 203
+CURAND_RNG_QUASI_SCRAMBLED_SOBOL64 = 204
+
+
+class CURANDError(RuntimeError):
+    """An error of cuRAND."""
+
+
+_generators: dict[int, np.random.Generator] = {}
+
+
+def createGenerator(rng_type: int) -> int:  # noqa: N802 (the names are cuRAND's)
+    number = max(_generators, default=0) + 1
+    _generators[number] = np.random.default_rng(0)
+    return number
+
+
+def destroyGenerator(generator: int) -> None:  # noqa: N802
+    _generators.pop(generator, None)
+
+
+def getVersion() -> int:  # noqa: N802
+    return 10000
+
+
+def setStream(generator: int, stream: int) -> None:  # noqa: N802
+    """Do nothing: CuPy sets its current stream before each call."""
+
+
+def setPseudoRandomGeneratorSeed(generator: int, seed: int) -> None:  # noqa: N802
+    _generators[generator] = np.random.default_rng(seed)
+
+
+def setGeneratorOffset(generator: int, offset: int) -> None:  # noqa: N802
+    _generators[generator].bit_generator.advance(offset)
+
+
+def _put(pointer: int, values: Any, dtype: Any) -> None:
+    import cupy
+
+    values = np.ascontiguousarray(values, dtype)
+    cupy.cuda.runtime.memcpyAsync(
+        pointer, values.ctypes.data, values.nbytes, 1, cupy.cuda.get_current_stream().ptr
+    )
+
+
+def generate(generator: int, pointer: int, n: int) -> None:
+    _put(pointer, _generators[generator].integers(0, 1 << 32, n, np.uint32), np.uint32)
+
+
+def generateUniform(generator: int, pointer: int, n: int) -> None:  # noqa: N802
+    _put(pointer, 1 - _generators[generator].random(n, np.float32), np.float32)  # not 0, but 1
+
+
+def generateUniformDouble(generator: int, pointer: int, n: int) -> None:  # noqa: N802
+    _put(pointer, 1 - _generators[generator].random(n), np.float64)
+
+
+def generateNormal(  # noqa: N802
+    generator: int, pointer: int, n: int, mean: float, deviation: float
+) -> None:
+    _put(pointer, _generators[generator].normal(mean, deviation, n), np.float32)
+
+
+def generateNormalDouble(  # noqa: N802
+    generator: int, pointer: int, n: int, mean: float, deviation: float
+) -> None:
+    _put(pointer, _generators[generator].normal(mean, deviation, n), np.float64)
+
+
+def generateLogNormal(  # noqa: N802
+    generator: int, pointer: int, n: int, mean: float, deviation: float
+) -> None:
+    _put(pointer, _generators[generator].lognormal(mean, deviation, n), np.float32)
+
+
+def generateLogNormalDouble(  # noqa: N802
+    generator: int, pointer: int, n: int, mean: float, deviation: float
+) -> None:
+    _put(pointer, _generators[generator].lognormal(mean, deviation, n), np.float64)
+
+
+def generatePoisson(generator: int, pointer: int, n: int, mean: float) -> None:  # noqa: N802
+    _put(pointer, _generators[generator].poisson(mean, n), np.uint32)

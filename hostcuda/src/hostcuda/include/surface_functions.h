@@ -1,0 +1,1 @@
+// pycuda-helpers.hpp includes it; what it declares is gone since CUDA 12.
