@@ -274,8 +274,9 @@ LATEST = 300  # seconds: most take a few, on a busy machine some a hundred
 
 def surroundings() -> dict[str, Any]:
     """Return the folder and the environment of processes that tests start."""
-    path = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    folders = [str(ROOT / folder) for folder in ("", "tests", "hostcuda/src")]
+    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path}
     env.pop("BRIDGE_REQUIRE_GPU", None)  # a script may import the tests on the host driver
     return {"cwd": ROOT, "env": env, "text": True}
 
