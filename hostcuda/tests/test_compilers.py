@@ -145,3 +145,39 @@ def test_a_source_may_define_the_types_of_stdint():
     x = cupy.zeros(1, np.uint64)
     kernel((1,), (1,), (x,))
     assert int(x[0]) == 1 << 40
+
+
+def test_votes_see_the_threads_of_the_warp_and_of_the_block():
+    kernel = cupy.RawKernel(
+        """extern "C" __global__ void f(unsigned *x) {
+          unsigned i = threadIdx.x;
+          x[4 * i] = __ballot_sync(~0u, i % 3 == 0);
+          x[4 * i + 1] = __any_sync(~0u, i == 40);
+          x[4 * i + 2] = __all_sync(~0u, i < 40);
+          x[4 * i + 3] = __syncthreads_count(i % 2);
+        }""",
+        "f",
+    )
+    x = cupy.zeros((44, 4), np.uint32)
+    kernel((1,), (44,), (x,))
+    bits = [
+        sum((i % 3 == 0) << (i - first) for i in r)
+        for first, r in ((0, range(32)), (32, range(32, 44)))
+    ]
+    assert x[0].get().tolist() == [bits[0], 0, 1, 22]
+    assert x[43].get().tolist() == [bits[1], 1, 0, 22]
+
+
+def test_conversions_to_integers_saturate():
+    kernel = cupy.RawKernel(
+        """extern "C" __global__ void f(const float *x, int *y, unsigned *z) {
+          y[threadIdx.x] = __float2int_rn(x[threadIdx.x]);
+          z[threadIdx.x] = __float2uint_rz(x[threadIdx.x]);
+        }""",
+        "f",
+    )
+    x = cupy.array([2.5, 3e10, -3e10, np.nan, -1], np.float32)
+    y, z = cupy.zeros(5, np.int32), cupy.zeros(5, np.uint32)
+    kernel((1,), (5,), (x, y, z))
+    assert y.get().tolist() == [2, 2**31 - 1, -(2**31), 0, -1]
+    assert z.get().tolist() == [2, 2**32 - 1, 0, 0, 0]

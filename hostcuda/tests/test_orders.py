@@ -95,3 +95,27 @@ def test_work_with_a_common_predecessor_is_unordered():
     assert one.work[2].clock == {1: 1, 2: 2}
     assert one.work[1].writes == [orders.Range(9, 8, 0, 8)]
     assert list(orders._races(one, one)) == []
+
+
+COLUMNS = """
+kernel = cupy.RawKernel(
+    'extern "C" __global__ void f(float *m, int c, float v) { m[4 * threadIdx.x + c] += v; }', "f"
+)
+m, other = cupy.zeros((8, 4), np.float32), cupy.cuda.Stream(non_blocking=True)
+cupy.cuda.Device().synchronize()
+for column, stream in enumerate((t, other, t, other)):
+    with stream:
+        kernel((1,), (8,), (m, column, np.float32(column + 1)))
+a.set_async(h, stream=s)
+with t:
+    x *= 2
+cupy.cuda.Device().synchronize()
+print(m.get().sum(), x.get())
+"""
+
+
+def test_work_on_other_bytes_of_a_block_does_not_race(run):
+    done = run(COLUMNS, "--orders", "20")
+    assert done.returncode == 1
+    assert done.stderr.count("hostcuda: a race: ") == 1
+    assert "a copy of 16 bytes (on stream " in done.stderr

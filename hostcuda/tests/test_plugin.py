@@ -50,6 +50,68 @@ def test_damage_fails_the_test_that_did_it(run):
     assert "1 failed, 3 passed" in text
 
 
+PHASES = """
+import cupy, numpy as np, pytest
+f = cupy.RawKernel('extern "C" __global__ void f(int *x) { x[-1] = 1; }', "f")
+
+def damage():
+    with cupy.cuda.using_allocator(None):
+        f((1,), (1,), (cupy.zeros(4, np.int32),))
+
+@pytest.fixture
+def before():
+    damage()
+
+@pytest.fixture
+def after():
+    yield
+    damage()
+
+def test_before(before): pass
+def test_after(after): pass
+def test_fails():
+    damage()
+    assert 0
+def test_right(): pass
+"""
+
+
+def test_damage_is_that_of_the_phase_that_did_it(run, tmp_path):
+    (tmp_path / "test_strange.py").write_text(PHASES)
+    text = run("--hostcuda", "-rA")
+    assert "ERROR test_strange.py::test_before" in text
+    assert "ERROR test_strange.py::test_after" in text
+    assert "FAILED test_strange.py::test_fails - assert 0" in text
+    assert "PASSED test_strange.py::test_right" in text
+    assert text.count("hostcuda: kernel f wrote outside of a block of 16 bytes") == 3
+    (tmp_path / "test_strange.py").write_text(f"{PHASES}\ndamage()\n")
+    assert "ERROR test_strange.py - hostcuda: kernel f wrote" in run("--hostcuda")
+
+
+ENDS = {
+    "damage before the end": ("f((1,), (1,), (x, 12))", 70),
+    "damage, and exit(3)": ("f((1,), (1,), (x, 12)); raise SystemExit(3)", 3),
+    "no memory": ("f((1,), (1,), (np.uintp(0), 0))", -11),
+    "polling": ("event = cupy.cuda.Stream.null.record()\nwhile not event.done: pass", 0),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_exit_statuses(case, tmp_path):
+    steps, status = ENDS[case]
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import cupy, numpy as np\n"
+        """f = cupy.RawKernel('extern "C" __global__ void f(int *x, int n) { x[n] = 1; }', "f")\n"""
+        "cupy.cuda.set_allocator(None)\nx = cupy.zeros(10, np.int32)\nx += 1\n" + steps
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "hostcuda", str(script)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == status
+    assert ("hostcuda: kernel f" in done.stderr) == (case != "polling")
+
+
 @pytest.mark.parametrize("order", ["earliest", "random"])
 def test_orders_are_options(order, run):
     text = run("--hostcuda", "--hostcuda-order", order, "-k", "outside or right")

@@ -105,6 +105,15 @@ def install(
     global _driver
     if _driver is not None:
         return
+    given = os.environ.get("HOSTCUDA_ORDER", "latest") if order is None else order
+    if order is None:
+        order, _, number = given.partition(":")
+        seed = int(number) if number.isdigit() else seed
+    if order not in ORDERS:
+        raise Unsupported(
+            f"hostcuda: the order is {given!r}; {', '.join(ORDERS)} are known, in HOSTCUDA_ORDER "
+            "also random:7"
+        )
     if "pycuda._driver" in sys.modules:
         raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
     # Host kernels must not mix with those of a GPU in the libraries' own caches.
@@ -133,9 +142,6 @@ def install(
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
     driver.hostcuda_record_only(not compilers)
-    if order is None:
-        order, _, number = os.environ.get("HOSTCUDA_ORDER", "latest").partition(":")
-        seed = int(number or 0)
     driver.hostcuda_order(ORDERS.index(order), seed)
     if path := os.environ.get("HOSTCUDA_TRACE"):
         driver.hostcuda_trace(path.encode())

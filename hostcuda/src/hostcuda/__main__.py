@@ -34,6 +34,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not options.module and not Path(options.program).exists():
         parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
+    if options.devices is not None and options.devices < 1:
+        parser.error("--devices takes 1 or more")
     if options.orders is not None and (options.orders < 2 or options.order):
         parser.error("--orders takes 2 or more, and no --order")
     return options
@@ -60,6 +62,7 @@ def main() -> int:
     except SystemExit as end:
         status = end.code
     finally:
+        hostcuda.finish()
         damage = hostcuda.damaged()
     for one in damage:
         if not one.by:  # others have been printed

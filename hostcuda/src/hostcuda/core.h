@@ -63,6 +63,8 @@ enum class Order { latest, earliest, random };
 inline Order order = Order::latest;
 inline uint64_t random_state = 1;
 inline int stream_count = 0;
+inline int polls = 0;            // queries since the last work was queued that found work undone
+const int MOST_POLLS = 1000;     // then the work runs: a GPU would end it at some time
 inline bool record_only = true;  // images of a GPU load, and their launches are recorded
 
 inline unsigned random_below(unsigned n) {  // xorshift*
@@ -349,6 +351,7 @@ inline uint64_t enqueue(Stream &s, Work work, const Event *after = nullptr) {
     return 0;
   }
   uint64_t seq = ++clock_now;
+  polls = 0;
   if (tracing) {
     join(s.clock, host_clock);
     for (auto &t : s.ctx->streams)

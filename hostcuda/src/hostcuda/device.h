@@ -115,6 +115,39 @@ static T __shfl_xor_sync(unsigned, T v, int mask, int width = 32) {
   return hostcuda_exchange(v, hostcuda_within(hostcuda_lane() ^ mask, width));
 }
 
+// ---- votes: every thread shows whether its condition holds, and then sees those of all -----------
+
+static inline unsigned hostcuda_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+static inline unsigned hostcuda_warp_mask() {  // the threads that there are
+  unsigned n = hostcuda_threads() - hostcuda_thread / 32 * 32;
+  return n < 32 ? (1u << n) - 1 : ~0u;
+}
+static inline unsigned __ballot_sync(unsigned mask, int holds) {
+  hostcuda_slots[hostcuda_thread] = holds != 0;
+  __syncwarp();
+  unsigned first = hostcuda_thread / 32 * 32, bits = 0;
+  for (unsigned lane = 0; lane < 32 && first + lane < hostcuda_threads(); ++lane)
+    bits |= unsigned(hostcuda_slots[first + lane] & 1) << lane;
+  __syncwarp();
+  return bits & mask;
+}
+static inline int __any_sync(unsigned mask, int holds) { return __ballot_sync(mask, holds) != 0; }
+static inline int __all_sync(unsigned mask, int holds) {
+  return __ballot_sync(mask, holds) == (mask & hostcuda_warp_mask());
+}
+static inline int __syncthreads_count(int holds) {
+  hostcuda_slots[hostcuda_thread] = holds != 0;
+  __syncthreads();
+  int count = 0;
+  for (unsigned i = 0; i < hostcuda_threads(); ++i) count += int(hostcuda_slots[i] & 1);
+  __syncthreads();
+  return count;
+}
+static inline int __syncthreads_or(int holds) { return __syncthreads_count(holds) != 0; }
+static inline int __syncthreads_and(int holds) {
+  return __syncthreads_count(holds) == int(hostcuda_threads());
+}
+
 // ---- atomics: threads run one at a time ---------------------------------------------------------
 
 #define HOSTCUDA_ATOMIC(name, type, result)       \
@@ -220,6 +253,66 @@ static inline double sinpi(double x) { return sin(M_PI * x); }
 static inline float cospif(float x) { return cosf(float(M_PI) * x); }
 static inline double cospi(double x) { return cos(M_PI * x); }
 #endif
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
+  unsigned long long both = a | (unsigned long long)b << 32;
+  unsigned found = 0;
+  for (int i = 0; i < 4; ++i) found |= unsigned(both >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
+  return found;
+}
+static inline unsigned long long __brevll(unsigned long long v) {
+  return (unsigned long long)__brev(unsigned(v)) << 32 | __brev(unsigned(v >> 32));
+}
+static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  return unsigned(((unsigned long long)high << 32 | low) << (shift & 31) >> 32);
+}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return unsigned(((unsigned long long)high << 32 | low) >> (shift & 31));
+}
+static inline unsigned __sad(int a, int b, unsigned c) { return unsigned(a < b ? b - a : a - b) + c; }
+static inline unsigned __usad(unsigned a, unsigned b, unsigned c) {
+  return (a < b ? b - a : a - b) + c;
+}
+// From floating point to integers as a GPU does it: NaN is 0, and what is too large the largest.
+template <class To, class From>
+static To hostcuda_to_integer(From x) {
+  if (x != x) return 0;
+  const From limit = ldexp(From(1), int(8 * sizeof(To)) - (To(-1) < To(0)));
+  const To most = To(-1) < To(0) ? To(~(To(1) << (8 * sizeof(To) - 1))) : To(-1);
+  if (x >= limit) return most;
+  return x < (To(-1) < To(0) ? -limit : From(0)) ? To(-1) < To(0) ? To(-most - 1) : To(0) : To(x);
+}
+#define HOSTCUDA_TO_INTEGER(from, type, to, integer)                                           \
+  static inline integer __##from##2##to##_rn(type x) { return hostcuda_to_integer<integer>(rint(x)); } \
+  static inline integer __##from##2##to##_rz(type x) { return hostcuda_to_integer<integer>(trunc(x)); } \
+  static inline integer __##from##2##to##_rd(type x) { return hostcuda_to_integer<integer>(floor(x)); } \
+  static inline integer __##from##2##to##_ru(type x) { return hostcuda_to_integer<integer>(ceil(x)); }
+HOSTCUDA_TO_INTEGER(float, float, int, int)
+HOSTCUDA_TO_INTEGER(float, float, uint, unsigned)
+HOSTCUDA_TO_INTEGER(float, float, ll, long long)
+HOSTCUDA_TO_INTEGER(double, double, int, int)
+HOSTCUDA_TO_INTEGER(double, double, uint, unsigned)
+HOSTCUDA_TO_INTEGER(double, double, ll, long long)
+static inline float __int2float_rn(int x) { return float(x); }
+static inline float __uint2float_rn(unsigned x) { return float(x); }
+static inline double __int2double_rn(int x) { return x; }
+static inline float __double2float_rn(double x) { return float(x); }
+template <class T>
+static T __ldcs(const T *p) {
+  return *p;
+}
+template <class T>
+static void __stcs(T *p, T value) {
+  *p = value;
+}
+#define atomicAdd_block atomicAdd
+#define atomicAdd_system atomicAdd
+#define atomicCAS_block atomicCAS
+#define atomicCAS_system atomicCAS
+static inline float rcbrtf(float x) { return 1 / cbrtf(x); }
+static inline float rhypotf(float x, float y) { return 1 / hypotf(x, y); }
+static inline float norm3df(float x, float y, float z) { return sqrtf(x * x + y * y + z * z); }
+static inline double norm3d(double x, double y, double z) { return sqrt(x * x + y * y + z * z); }
+static inline float __frsqrt_rn(float x) { return 1 / sqrtf(x); }
 static inline float rsqrt(float x) { return rsqrtf(x); }
 static inline double rcbrt(double x) { return 1 / cbrt(x); }
 static inline double rhypot(double x, double y) { return 1 / hypot(x, y); }
@@ -236,6 +329,10 @@ static inline double erfcinv(double y) {  // Newton's method; erfc is convex on 
 }
 static inline double erfinv(double y) { return erfcinv(1 - y); }
 static inline double normcdfinv(double y) { return -M_SQRT2 * erfcinv(2 * y); }
+static inline float erfinvf(float y) { return float(erfinv(y)); }
+static inline float erfcinvf(float y) { return float(erfcinv(y)); }
+static inline float normcdff(float x) { return float(normcdf(x)); }
+static inline float normcdfinvf(float y) { return float(normcdfinv(y)); }
 static inline void sincos(float x, float *s, float *c) { sincosf(x, s, c); }
 static inline float saturate(float x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 static inline float __saturatef(float x) { return saturate(x); }

@@ -42,6 +42,11 @@ class Work(NamedTuple):
     reads: list[Range]  # what it may read
     writes: list[Range]  # what it changed
 
+    @property
+    def exact_reads(self) -> list[Range]:
+        """What it certainly reads: a kernel reads what it likes from its pointers on."""
+        return [] if self.name.startswith("kernel ") else self.reads
+
 
 class Run(NamedTuple):
     """One run of the program."""
@@ -56,6 +61,10 @@ def compare(program: list[str], count: int, devices: int | None, seed: int) -> i
     """Run a program in `count` orders; print what differs; return the exit status, 1 for a race."""
     orders = ["latest", "earliest", *(f"random:{seed + i}" for i in range(count - 2))]
     first, again = (_run(program, "latest", devices) for _ in range(2))
+    if first.status and again.status:
+        sys.stdout.write(first.output)
+        print("hostcuda: the program fails in the latest order already", file=sys.stderr)
+        return first.status
     if (first.output, first.status) != (again.output, again.status):
         print(_difference(first, again), file=sys.stderr)
         print(
@@ -126,17 +135,24 @@ def _difference(one: Run, other: Run) -> str:
 
 
 def _explain(one: Run, other: Run) -> str:
-    """Name the pairs of work that race, the earliest first."""
-    pairs = list(dict.fromkeys(_races(one, other)))
-    if not pairs:
+    """Name the pairs of work that race, the earliest first; those that may, if none is sure."""
+    pairs = list(_races(one, other))
+    unsure = all(is_unsure for is_unsure, _ in pairs)
+    texts = list(dict.fromkeys(text for is_unsure, text in pairs if is_unsure == unsure))
+    if not texts:
         return (
-            "hostcuda: no two pieces of work are found that race: perhaps the host reads "
-            "page-locked or managed memory before the work on it has ended"
+            "hostcuda: no two pieces of work are found that race: perhaps the host reads or "
+            "changes page-locked or managed memory while work uses it, or a kernel reads through a "
+            "pointer that lies in memory"
         )
-    return "\n".join(f"hostcuda: a race: {pair}" for pair in pairs[:MOST_SHOWN])
+    shown = [f"hostcuda: a race: {text}" for text in texts[:MOST_SHOWN]]
+    if more := len(texts) - len(shown):
+        shown.append(f"hostcuda: and {more} more pairs")
+    return "\n".join(shown)
 
 
-def _races(one: Run, other: Run) -> Iterator[str]:
+def _races(one: Run, other: Run) -> Iterator[tuple[bool, str]]:
+    """Yield pairs of work; True with those that race only if a kernel reads what it may."""
     both = sorted(one.work.keys() & other.work.keys())
     for later, earlier in ((j, i) for j in both for i in both if i < j):
         a, b = one.work[earlier], one.work[later]
@@ -145,12 +161,12 @@ def _races(one: Run, other: Run) -> Iterator[str]:
         swapped = other.work[earlier].place > other.work[later].place
         if swapped == (a.place > b.place):
             continue
-        changed = (a.writes + other.work[earlier].writes, b.writes + other.work[later].writes)
-        if common := _common(changed[0], b.reads + changed[1]) or _common(changed[1], a.reads):
-            yield (
-                f"{a.name} (on stream {a.stream}) and {b.name} (on stream {b.stream}) are not "
-                f"ordered, and both use {common}"
-            )
+        by_a, by_b = (work.writes + other.work[work.number].writes for work in (a, b))
+        names = f"{a.name} (on stream {a.stream}) and {b.name} (on stream {b.stream}) are not"
+        if common := _common(by_a, by_b + b.exact_reads) or _common(by_b, a.exact_reads):
+            yield False, f"{names} ordered, and both use {common}"
+        elif common := _common(by_a, b.reads) or _common(by_b, a.reads):
+            yield True, f"{names} ordered, and may both use {common}"
 
 
 def _common(ranges: list[Range], others: list[Range]) -> str:
@@ -158,5 +174,6 @@ def _common(ranges: list[Range], others: list[Range]) -> str:
     for one, other in itertools.product(ranges, others):
         first, end = max(one.first, other.first), min(one.end, other.end)
         if one.block == other.block and first < end:
-            return f"bytes {first} to {end} of a block of {one.size}"
+            end = min(-(-end // 4) * 4, one.size)  # of numbers, often only some bytes change
+            return f"bytes {first // 4 * 4} to {end} of a block of {one.size}"
     return ""

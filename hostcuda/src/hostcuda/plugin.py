@@ -41,18 +41,52 @@ def pytest_load_initial_conftests(
             raise pytest.UsageError(str(error)) from None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let a test fail that damages memory."""
-    if not hostcuda.installed():
+def _damage(before: int) -> str:
+    hostcuda.finish()
+    return "\n".join(f"hostcuda: {one}" for one in hostcuda.damaged()[before:])
+
+
+def _watch(item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
+    """Let a phase of a test fail that damages memory; if it fails anyway, add what it damaged."""
+    if not hostcuda.installed() or item.get_closest_marker("damages"):
         return (yield)
     before = len(hostcuda.damaged())
-    result = yield
-    hostcuda.finish()
-    damage = hostcuda.damaged()[before:]
-    if damage and not item.get_closest_marker("damages"):
-        pytest.fail("\n".join(f"hostcuda: {one}" for one in damage), pytrace=False)
+    try:
+        result = yield
+    except BaseException:
+        if text := _damage(before):
+            item.add_report_section(phase, "hostcuda", text)
+        raise
+    if text := _damage(before):
+        pytest.fail(text, pytrace=False)
     return result
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _watch(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _watch(item, "call"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from _watch(item, "teardown"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let a module fail that damages memory when it is imported."""
+    before = len(hostcuda.damaged()) if hostcuda.installed() else 0
+    report = yield
+    if hostcuda.installed() and (text := _damage(before)):
+        report.outcome, report.longrepr = "failed", text
+    return report
 
 
 @pytest.fixture(name="hostcuda")

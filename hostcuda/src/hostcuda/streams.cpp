@@ -36,6 +36,7 @@ CALL(cuStreamQuery, (CUstream handle), {
   TRY(may_ask(*stream));
   TRY(may_be_unsafe());
   bool busy = stream->legacy ? undone_before(*stream) : undone(*stream, LATEST);
+  if (busy && ++polls > MOST_POLLS) run(*stream, LATEST);
   if (!busy) host_waited(stream->clock);
   return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 })
@@ -111,7 +112,10 @@ CALL(cuEventQuery, (CUevent handle), {
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
-  if (event->stream && undone(*event->stream, event->seq)) return CUDA_ERROR_NOT_READY;
+  if (event->stream && undone(*event->stream, event->seq)) {
+    if (++polls > MOST_POLLS) run(*event->stream, event->seq);
+    return CUDA_ERROR_NOT_READY;
+  }
   host_waited(event->clock);
   return CUDA_SUCCESS;
 })

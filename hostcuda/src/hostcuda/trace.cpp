@@ -1,7 +1,36 @@
 // Runs queued work, says what it damaged, and, if asked, writes down which memory it changed.
 #include "core.h"
 
+#include <signal.h>
+
 namespace {
+
+const char *running = nullptr;  // the kernel, for the handler
+struct sigaction before_segv;
+
+void on_segv(int number) {
+  if (running) {
+    const char *parts[] = {"hostcuda: ", running, " used an address where there is no memory\n"};
+    for (const char *part : parts)
+      if (write(2, part, strlen(part)) < 0) break;
+  }
+  sigaction(number, &before_segv, nullptr);  // the instruction runs again, and ends the process
+}
+
+// Names a kernel that crashes the process.
+struct Watch {
+  explicit Watch(const std::string &name) {
+    if (name.rfind("kernel ", 0)) return;
+    struct sigaction ours = {};
+    ours.sa_handler = on_segv;
+    sigaction(SIGSEGV, &ours, &before_segv);
+    running = name.c_str();
+  }
+  ~Watch() {
+    if (running) sigaction(SIGSEGV, &before_segv, nullptr);
+    running = nullptr;
+  }
+};
 
 bool loud = false;         // damage is printed where it is found
 FILE *trace_file = nullptr;
@@ -32,6 +61,20 @@ void print_range(const char *what, uintptr_t start, size_t size) {
           size_t(start - b->start), size);
 }
 
+const size_t MOST_RUNS = 300;  // of bytes that differ; more are told as one
+
+// The runs of bytes that differ.
+std::vector<Range> runs(const char *one, const char *other, size_t size) {
+  std::vector<Range> found;
+  for (size_t i = 0; i < size; ++i) {
+    if (one[i] == other[i]) continue;
+    size_t first = i;
+    while (i < size && one[i] != other[i]) ++i;
+    found.push_back({first, i - first});
+  }
+  return found;
+}
+
 void print(const Stream &s, const Operation &op, const std::vector<Before> &before) {
   fprintf(trace_file, "work %llu %d %s\n", (unsigned long long)op.seq, s.number,
           op.work.name.c_str());
@@ -39,12 +82,12 @@ void print(const Stream &s, const Operation &op, const std::vector<Before> &befo
     fprintf(trace_file, "after %d %llu\n", number, (unsigned long long)seq);
   for (auto &range : op.work.reads) print_range("read", range.start, range.size);
   for (auto &[range, bytes] : before) {
-    const char *now = (const char *)range.start;
-    size_t first = 0, last = range.size;
-    while (first < last && now[first] == bytes[first]) ++first;
-    while (last > first && now[last - 1] == bytes[last - 1]) --last;
     print_range("read", range.start, range.size);
-    if (first < last) print_range("write", range.start + first, last - first);
+    auto changed = runs(bytes.data(), (const char *)range.start, range.size);
+    if (changed.size() > MOST_RUNS)
+      changed = {{changed.front().start, changed.back().start + changed.back().size -
+                                             changed.front().start}};
+    for (auto &run : changed) print_range("write", range.start + run.start, run.size);
   }
 }
 
@@ -65,7 +108,10 @@ void hostcuda::perform(const Stream &s, const Operation &op) {
   if (tracing)
     for (auto &range : op.work.writes)
       before.push_back({range, Bytes((char *)range.start, (char *)range.start + range.size)});
-  op.work.run();
+  {
+    Watch watch(op.work.name);
+    op.work.run();
+  }
   for (auto &range : op.work.writes) inspect(range.start, op.work.name);
   if (tracing && !op.work.name.empty()) print(s, op, before);
 }
