@@ -1,13 +1,16 @@
 """NVRTC judges every source first; then g++ makes it run here."""
 
+from pathlib import Path
+
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from pycuda import gpuarray
 from pycuda.compiler import SourceModule
 
 import hostcuda
-from hostcuda import _libraries
+from hostcuda import _build, _libraries
 
 REFUSED = {
     "the C++ library": ("#include <vector>\n__global__ void f(int *x) {}", '"vector"'),
@@ -181,3 +184,15 @@ def test_conversions_to_integers_saturate():
     kernel((1,), (5,), (x, y, z))
     assert y.get().tolist() == [2, 2**31 - 1, -(2**31), 0, -1]
     assert z.get().tolist() == [2, 2**32 - 1, 0, 0, 0]
+
+
+def test_curands_device_functions_run():
+    if not any(Path(f, "curand_kernel.h").exists() for f in _build.vendor_folders()):
+        pytest.skip("not installed: nvidia-curand")
+    from pycuda.curandom import XORWOWRandomNumberGenerator
+
+    generator = XORWOWRandomNumberGenerator(lambda n: gpuarray.to_gpu(np.arange(n, dtype=np.int32)))
+    uniform = generator.gen_uniform(10000, np.float32).get()
+    assert 0.48 < uniform.mean() < 0.52
+    assert len(np.unique(uniform)) > 9900
+    assert 0.9 < generator.gen_normal(10000, np.float32).get().std() < 1.1

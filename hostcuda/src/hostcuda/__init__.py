@@ -127,6 +127,7 @@ def install(
         except FileNotFoundError as error:
             raise Unsupported(str(error)) from None
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
+        _build.vendor_folders()
         os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
         os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++

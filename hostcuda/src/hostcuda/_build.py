@@ -79,6 +79,23 @@ def cuda_include() -> Path:
 
 
 @functools.cache
+def vendor_folders() -> list[str]:
+    """Find headers that nvcc would find in its toolkit: cuRAND's, and what they include."""
+    if "HOSTCUDA_INCLUDE" not in os.environ:
+        found = []
+        for name, places in (
+            ("nvidia", "*/include/curand_kernel.h"),
+            ("cupy", "_core/include/cupy/_cccl/libcudacxx/nv"),
+        ):
+            spec = importlib.util.find_spec(name)
+            for root in (spec.submodule_search_locations or []) if spec else []:
+                found += Path(root).glob(places)
+        # For the processes of `_nvcc.py`, which do not see pip's packages.
+        os.environ["HOSTCUDA_INCLUDE"] = os.pathsep.join(str(path.parent) for path in found)
+    return list(filter(None, os.environ["HOSTCUDA_INCLUDE"].split(os.pathsep)))
+
+
+@functools.cache
 def cuda_version() -> int:
     """Answer ``CUDA_VERSION`` of the header that the driver is built with, e.g. 12090."""
     return _cuda_version(cuda_include())
@@ -128,7 +145,8 @@ def _device_header() -> Path:
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
     """Answer the source with headers and macros expanded; ``device.h`` may stay precompiled."""
     text = f'#include "{_device_header()}"\n#line 1 "kernel.cu"\n{source}\n'
-    command = [CXX, *KERNEL_FLAGS, *_host_options(options), "-E", "-fpch-preprocess"]
+    folders = [f"-I{folder}" for folder in vendor_folders()]
+    command = [CXX, *KERNEL_FLAGS, *_host_options(options), *folders, "-E", "-fpch-preprocess"]
     return _run([*command, "-x", "c++", "-"], text)
 
 
@@ -187,7 +205,8 @@ def compile(
     def checked() -> _nvrtc.Checked:
         try:
             if of_nvcc:
-                return _nvrtc.check_for_nvcc(source, options, _host_macros())
+                given = [*options, *(f"-I{folder}" for folder in vendor_folders())]
+                return _nvrtc.check_for_nvcc(source, given, _host_macros())
             return _nvrtc.check(source, options, names, headers)
         except _nvrtc.Refused as error:
             raise CompileError(str(error)) from None
