@@ -222,7 +222,7 @@ def launches() -> list[Launch]:
 
 
 def clear() -> None:
-    """Forget the launches so far, and the damage to blocks that have been freed."""
+    """Forget the launches and waits so far, and the damage to blocks that have been freed."""
     _driver.hostcuda_clear()
 
 

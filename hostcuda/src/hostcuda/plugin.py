@@ -94,5 +94,6 @@ def _hostcuda() -> Any:
     """The module `hostcuda`: ``launches()``, ``host_waits()``, ``damaged()``; skips on a GPU."""
     if not hostcuda.installed():
         pytest.skip("needs pytest --hostcuda")
+    hostcuda.finish()
     hostcuda.clear()
     return hostcuda

@@ -93,6 +93,7 @@ EXPORT size_t hostcuda_launches(hostcuda_launch *rows, size_t room) {
 EXPORT void hostcuda_clear() {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   launch_log.clear();
+  host_waits = 0;
   broken.clear();
   while (!freed.empty()) leave_quarantine();
   broken.clear();
