@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from conftest import _memory_stays_whole, context, package
+from conftest import context, package
 
-__all__ = ["_memory_stays_whole", "context", "package"]
+__all__ = ["context", "package"]

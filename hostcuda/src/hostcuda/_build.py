@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -64,10 +63,7 @@ def _cached(kind: str, suffix: str, parts: Iterable[bytes], make: Callable[[Path
 @functools.cache
 def cuda_include() -> Path:
     """Find the newest ``cuda.h`` among the interpreter's packages and ``$CUDA_HOME``."""
-    folders = []
-    spec = importlib.util.find_spec("nvidia")
-    for root in (spec.submodule_search_locations or []) if spec else []:
-        folders += [header.parent for header in Path(root).glob("*/include/cuda.h")]
+    folders = [path.parent for path in _nvrtc.find_files("nvidia", "*/include/cuda.h")]
     if "CUDA_HOME" in os.environ:
         folders.append(Path(os.environ["CUDA_HOME"], "include"))
     found = [folder for folder in folders if (folder / "cuda.h").exists()]
@@ -82,23 +78,11 @@ def cuda_include() -> Path:
 def vendor_folders() -> list[str]:
     """Find headers that nvcc would find in its toolkit: cuRAND's, and what they include."""
     if "HOSTCUDA_INCLUDE" not in os.environ:
-        found = []
-        for name, places in (
-            ("nvidia", "*/include/curand_kernel.h"),
-            ("cupy", "_core/include/cupy/_cccl/libcudacxx/nv"),
-        ):
-            spec = importlib.util.find_spec(name)
-            for root in (spec.submodule_search_locations or []) if spec else []:
-                found += Path(root).glob(places)
+        found = _nvrtc.find_files("nvidia", "*/include/curand_kernel.h")
+        found += _nvrtc.find_files("cupy", "_core/include/cupy/_cccl/libcudacxx/nv")
         # For the processes of `_nvcc.py`, which do not see pip's packages.
         os.environ["HOSTCUDA_INCLUDE"] = os.pathsep.join(str(path.parent) for path in found)
     return list(filter(None, os.environ["HOSTCUDA_INCLUDE"].split(os.pathsep)))
-
-
-@functools.cache
-def cuda_version() -> int:
-    """Answer ``CUDA_VERSION`` of the header that the driver is built with, e.g. 12090."""
-    return _cuda_version(cuda_include())
 
 
 def _cuda_version(include: Path) -> int:
@@ -145,8 +129,7 @@ def _device_header() -> Path:
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
     """Answer the source with headers and macros expanded; ``device.h`` may stay precompiled."""
     text = f'#include "{_device_header()}"\n#line 1 "kernel.cu"\n{source}\n'
-    folders = [f"-I{folder}" for folder in vendor_folders()]
-    command = [CXX, *KERNEL_FLAGS, *_host_options(options), *folders, "-E", "-fpch-preprocess"]
+    command = [CXX, *KERNEL_FLAGS, *_host_options(options), "-E", "-fpch-preprocess"]
     return _run([*command, "-x", "c++", "-"], text)
 
 
@@ -205,7 +188,8 @@ def compile(
     def checked() -> _nvrtc.Checked:
         try:
             if of_nvcc:
-                given = [*options, *(f"-I{folder}" for folder in vendor_folders())]
+                standard = [o for o in options if o.startswith(("-std=", "--std="))]
+                given = [*_host_options(options), *standard]
                 return _nvrtc.check_for_nvcc(source, given, _host_macros())
             return _nvrtc.check(source, options, names, headers)
         except _nvrtc.Refused as error:
@@ -263,6 +247,7 @@ def compiler_key() -> str:
 
 
 def _host_options(options: Iterable[str]) -> tuple[str, ...]:
+    """Answer the options about headers and macros, and those for the vendors' headers."""
     kept = []
     rest = iter(options)
     for option in rest:
@@ -273,7 +258,7 @@ def _host_options(options: Iterable[str]) -> tuple[str, ...]:
             )
         if option[:2] in ("-I", "-D", "-U"):
             kept.append(option)
-    return tuple(kept)
+    return (*kept, *(f"-I{folder}" for folder in vendor_folders()))
 
 
 _DYNAMIC = r"(?:extern\s+__shared__|__shared__\s+extern)\s+([^;\[\]]*?)(\w+)\s*\[\s*\]\s*;"

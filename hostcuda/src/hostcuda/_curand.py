@@ -57,6 +57,15 @@ def setGeneratorOffset(generator: int, offset: int) -> None:  # noqa: N802
     _generators[generator].bit_generator.advance(offset)
 
 
+def _filling(method: str, dtype: Any) -> Any:
+    """Return a function of cuRAND's that fills memory with numbers of a NumPy generator."""
+
+    def fill(generator: int, pointer: int, n: int, *parameters: float) -> None:
+        _put(pointer, getattr(_generators[generator], method)(*parameters, n), dtype)
+
+    return fill
+
+
 def _put(pointer: int, values: Any, dtype: Any) -> None:
     import cupy
 
@@ -78,29 +87,8 @@ def generateUniformDouble(generator: int, pointer: int, n: int) -> None:  # noqa
     _put(pointer, 1 - _generators[generator].random(n), np.float64)
 
 
-def generateNormal(  # noqa: N802
-    generator: int, pointer: int, n: int, mean: float, deviation: float
-) -> None:
-    _put(pointer, _generators[generator].normal(mean, deviation, n), np.float32)
-
-
-def generateNormalDouble(  # noqa: N802
-    generator: int, pointer: int, n: int, mean: float, deviation: float
-) -> None:
-    _put(pointer, _generators[generator].normal(mean, deviation, n), np.float64)
-
-
-def generateLogNormal(  # noqa: N802
-    generator: int, pointer: int, n: int, mean: float, deviation: float
-) -> None:
-    _put(pointer, _generators[generator].lognormal(mean, deviation, n), np.float32)
-
-
-def generateLogNormalDouble(  # noqa: N802
-    generator: int, pointer: int, n: int, mean: float, deviation: float
-) -> None:
-    _put(pointer, _generators[generator].lognormal(mean, deviation, n), np.float64)
-
-
-def generatePoisson(generator: int, pointer: int, n: int, mean: float) -> None:  # noqa: N802
-    _put(pointer, _generators[generator].poisson(mean, n), np.uint32)
+generateNormal = _filling("normal", np.float32)  # noqa: N816
+generateNormalDouble = _filling("normal", np.float64)  # noqa: N816
+generateLogNormal = _filling("lognormal", np.float32)  # noqa: N816
+generateLogNormalDouble = _filling("lognormal", np.float64)  # noqa: N816
+generatePoisson = _filling("poisson", np.uint32)  # noqa: N816

@@ -56,12 +56,17 @@ class Checked(NamedTuple):
     limits: dict[str, Limits]  # of the kernels, by their mangled names
 
 
+def find_files(package: str, pattern: str) -> list[Path]:
+    """Return the files that match a pattern in the folders of a package, which is not imported."""
+    spec = importlib.util.find_spec(package)
+    roots = (spec.submodule_search_locations or []) if spec else []
+    return sorted(path for root in roots for path in Path(root).glob(pattern))
+
+
 @functools.cache
 def library() -> Any:
     """Load NVRTC from pip's packages or the system; raise FileNotFoundError."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = map(Path, (spec.submodule_search_locations or []) if spec else [])
-    found = [str(path) for root in roots for path in sorted(root.glob("*/lib/libnvrtc.so.1?"))]
+    found = [str(path) for path in find_files("nvidia", "*/lib/libnvrtc.so.1?")]
     for name in (
         *filter(None, [os.environ.get("HOSTCUDA_NVRTC")]),
         *found[::-1],
@@ -147,16 +152,10 @@ def check_for_nvcc(source: str, options: Iterable[str], macros: str) -> Checked:
     """Compile a source written for nvcc.
 
     What NVRTC alone refuses is let pass: functions of the host that nothing calls, and headers that
-    only nvcc has, with which the source is not judged.  `macros` is a header with those of the
-    host.
+    only nvcc has, with which the source is not judged.  `options` are those that both compilers
+    have.  `macros` is a header with those of the host.
     """
-    given = [ARCHITECTURE, "-w", "--pre-include=hostcuda.h"]
-    rest = iter(options)
-    for option in rest:
-        if option in ("-I", "-D", "-U"):
-            option += next(rest)
-        if option.startswith(("-I", "-D", "-U", "-std=", "--std=")):
-            given.append(option)
+    given = [ARCHITECTURE, "-w", "--pre-include=hostcuda.h", *options]
     headers = {name: TYPES if "int" in name else "" for name in HOST_HEADERS.split()}
     headers["hostcuda.h"] = SHORT_TYPES + macros
     try:
@@ -228,21 +227,10 @@ def _limits(cubin: bytes) -> Iterator[tuple[str, Limits]]:
         used = registers.get(name, 32)
         # 65536 registers per block, given to warps by 256, in groups of four warps.
         warps = 65536 // (max(-(-used // 8), 1) * 8 * 32) // 4 * 4
-        # NVRTC reserves 1 KiB of shared memory for itself since sm_90.
-        yield (
-            name,
-            Limits(
-                used,
-                _static_shared(shared),
-                local.get(name, 0),
-                constant,
-                min(threads, 32 * warps, 1024),
-            ),
-        )
-
-
-def _static_shared(section: Any) -> int:
-    return max(section[5] - 1024, 0) if section else 0
+        # CUDA reserves 1 KiB of shared memory for itself since sm_90.
+        static = max(shared[5] - 1024, 0) if shared else 0
+        most = min(threads, 32 * warps, 1024)
+        yield name, Limits(used, static, local.get(name, 0), constant, most)
 
 
 def _attributes(cubin: bytes, section: Any) -> Iterator[tuple[int, bytes]]:
