@@ -87,7 +87,7 @@ def test_damage_is_that_of_the_phase_that_did_it(run, tmp_path):
     assert "ERROR test_strange.py::test_after" in text
     assert "FAILED test_strange.py::test_fails - assert 0" in text
     assert "PASSED test_strange.py::test_right" in text
-    assert text.count("hostcuda: kernel f wrote outside of a block of 16 bytes") == 3
+    assert text.count("\nhostcuda: kernel f wrote outside of a block of 16 bytes") == 3
     (tmp_path / "test_strange.py").write_text(f"{PHASES}\ndamage()\n")
     assert "ERROR test_strange.py - hostcuda: kernel f wrote" in run("--hostcuda")
 
