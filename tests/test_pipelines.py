@@ -62,7 +62,7 @@ def theirs(compile_kernel):
     return compile_kernel(f'extern "C" {{ {SOURCE} }}', "copy")
 
 
-def test_a_texture_object_takes_the_place_of_a_texture_reference(gpu):
+def test_a_texture_object_takes_the_place_of_a_texture_reference():
     """What the errors recommend."""
     source = """
     __global__ void enlarge(float *out, cudaTextureObject_t image, int n)

@@ -65,6 +65,7 @@ inline uint64_t random_state = 1;
 inline int stream_count = 0;
 inline int polls = 0;            // queries since the last work was queued that found work undone
 const int MOST_POLLS = 1000;     // then the work runs: a GPU would end it at some time
+inline const char *running = nullptr;  // the kernel
 inline bool record_only = true;  // images of a GPU load, and their launches are recorded
 
 inline unsigned random_below(unsigned n) {  // xorshift*

@@ -366,6 +366,88 @@ HOSTCUDA_ROUNDED(rz)
 HOSTCUDA_ROUNDED(ru)
 HOSTCUDA_ROUNDED(rd)
 
+// ---- textures and surfaces ----------------------------------------------------------------------
+
+typedef unsigned long long cudaTextureObject_t, cudaSurfaceObject_t;
+enum cudaSurfaceBoundaryMode {
+  cudaBoundaryModeZero = hostcuda_boundary_zero,
+  cudaBoundaryModeClamp = hostcuda_boundary_clamp,
+  cudaBoundaryModeTrap = hostcuda_boundary_trap
+};
+
+template <class T, class = void>
+struct hostcuda_channel {
+  using type = T;
+};
+template <class T>
+struct hostcuda_channel<T, std::void_t<decltype(T::x)>> {
+  using type = decltype(T::x);
+};
+// A texel of type T, a number or a vector, from the words of its channels.
+template <class T>
+static T hostcuda_texel(const unsigned *words) {
+  using Channel = typename hostcuda_channel<T>::type;
+  Channel channels[sizeof(T) / sizeof(Channel)];
+  for (unsigned word, i = 0; i < sizeof channels / sizeof *channels; ++i) {
+    word = words[i];
+    if (std::is_same<Channel, float>::value)
+      memcpy(&channels[i], &word, sizeof channels[i]);
+    else
+      channels[i] = Channel(word);
+  }
+  T texel;
+  memcpy(&texel, channels, sizeof texel);
+  return texel;
+}
+#define HOSTCUDA_TEXTURE(name, parameters, arguments, fetch)              \
+  template <class T>                                                      \
+  static T name(cudaTextureObject_t texture, HOSTCUDA_LIST parameters) {  \
+    unsigned words[4];                                                    \
+    fetch;                                                                \
+    return hostcuda_texel<T>(words);                                      \
+  }                                                                       \
+  template <class T>                                                      \
+  static void name(T *to, cudaTextureObject_t texture, HOSTCUDA_LIST parameters) { \
+    *to = name<T>(texture, HOSTCUDA_LIST arguments);                      \
+  }
+#define HOSTCUDA_LIST(...) __VA_ARGS__
+#define HOSTCUDA_SAMPLE(dimensions, layer, ...) \
+  const float at[] = {__VA_ARGS__};             \
+  hostcuda_sample(texture, dimensions, at, layer, words)
+HOSTCUDA_TEXTURE(tex1Dfetch, (int i), (i), hostcuda_fetch(texture, i, words))
+HOSTCUDA_TEXTURE(tex1D, (float x), (x), HOSTCUDA_SAMPLE(1, 0, x))
+HOSTCUDA_TEXTURE(tex2D, (float x, float y), (x, y), HOSTCUDA_SAMPLE(2, 0, x, y))
+HOSTCUDA_TEXTURE(tex3D, (float x, float y, float z), (x, y, z), HOSTCUDA_SAMPLE(3, 0, x, y, z))
+HOSTCUDA_TEXTURE(tex1DLayered, (float x, int layer), (x, layer), HOSTCUDA_SAMPLE(1, layer, x))
+HOSTCUDA_TEXTURE(tex2DLayered, (float x, float y, int layer), (x, y, layer),
+                 HOSTCUDA_SAMPLE(2, layer, x, y))
+
+#define HOSTCUDA_SURFACE(name, parameters, arguments, x, y, z)                                     \
+  template <class T>                                                                               \
+  static T name##read(cudaSurfaceObject_t surface, HOSTCUDA_LIST parameters,                       \
+                      cudaSurfaceBoundaryMode mode = cudaBoundaryModeTrap) {                       \
+    T value{};                                                                                     \
+    const char *from = hostcuda_surface(surface, x, y, z, sizeof value, mode);                     \
+    if (from) memcpy(&value, from, sizeof value);                                                  \
+    return value;                                                                                  \
+  }                                                                                                \
+  template <class T>                                                                               \
+  static void name##read(T *to, cudaSurfaceObject_t surface, HOSTCUDA_LIST parameters,             \
+                         cudaSurfaceBoundaryMode mode = cudaBoundaryModeTrap) {                    \
+    *to = name##read<T>(surface, HOSTCUDA_LIST arguments, mode);                                   \
+  }                                                                                                \
+  template <class T>                                                                               \
+  static void name##write(T value, cudaSurfaceObject_t surface, HOSTCUDA_LIST parameters,          \
+                          cudaSurfaceBoundaryMode mode = cudaBoundaryModeTrap) {                   \
+    char *to = hostcuda_surface(surface, x, y, z, sizeof value, mode);                             \
+    if (to) memcpy(to, &value, sizeof value);                                                      \
+  }
+HOSTCUDA_SURFACE(surf1D, (int x), (x), x, 0, 0)
+HOSTCUDA_SURFACE(surf2D, (int x, int y), (x, y), x, y, 0)
+HOSTCUDA_SURFACE(surf3D, (int x, int y, int z), (x, y, z), x, y, z)
+HOSTCUDA_SURFACE(surf1DLayered, (int x, int layer), (x, layer), x, 0, layer)
+HOSTCUDA_SURFACE(surf2DLayered, (int x, int y, int layer), (x, y, layer), x, y, layer)
+
 // ---- the table of kernels -----------------------------------------------------------------------
 
 alignas(16) static char hostcuda_dynamic_shared[HOSTCUDA_SHARED_BYTES + 512];  // extern __shared__ T x[];

@@ -1,5 +1,5 @@
 // The entry points of the driver. What they mean is in core.h; here is only who asks for what.
-#include "core.h"
+#include "textures.h"
 
 // ---- start, versions, errors --------------------------------------------------------------------
 
@@ -146,6 +146,7 @@ API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice devi
       {A(MEMORY_CLOCK_RATE), 1000000},
       {A(GLOBAL_MEMORY_BUS_WIDTH), 64},
       {A(TEXTURE_ALIGNMENT), int(GUARD)},
+      {A(TEXTURE_PITCH_ALIGNMENT), int(TEXTURE_PITCH)},
       {A(ASYNC_ENGINE_COUNT), 1},
       {A(CONCURRENT_KERNELS), 1},
       {A(CAN_MAP_HOST_MEMORY), 1},

@@ -37,5 +37,14 @@ extern unsigned long long hostcuda_slots[];  // one word per thread, for warp sh
 enum hostcuda_barrier_kind { hostcuda_block_barrier, hostcuda_warp_barrier };
 void hostcuda_barrier(hostcuda_barrier_kind);
 void hostcuda_trap();  // end the kernel, and with it the context
+
+// The texel that a texture object answers, as four words (textures.cpp): of index `i`; or at one to
+// three coordinates, in a layer.
+void hostcuda_fetch(unsigned long long texture, int i, unsigned *words);
+void hostcuda_sample(unsigned long long texture, int dimensions, const float *coordinates, int layer,
+                     unsigned *words);
+// Where a surface object has `size` bytes, `x` in bytes; null: nowhere.
+enum hostcuda_boundary { hostcuda_boundary_zero, hostcuda_boundary_clamp, hostcuda_boundary_trap };
+char *hostcuda_surface(unsigned long long surface, int x, int y, int z, int size, int mode);
 }
 #pragma GCC visibility pop

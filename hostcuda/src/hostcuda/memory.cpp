@@ -1,5 +1,5 @@
 // Memory: allocation, copies, fills, and what a pointer is.
-#include "core.h"
+#include "textures.h"
 
 namespace {
 
@@ -95,39 +95,55 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
   return CUDA_SUCCESS;
 }
 
-template <class Copy>
-CUresult copy_2d(const Copy *c, When when, CUstream stream) {
-  auto side = [](CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
-                 size_t pitch, size_t width) {
-    char *base = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
-    if (!pitch) pitch = width;
-    return Box{base + y * pitch + x, pitch, 0};
-  };
-  CHECK(c->srcMemoryType != CU_MEMORYTYPE_ARRAY && c->dstMemoryType != CU_MEMORYTYPE_ARRAY,
-        CUDA_ERROR_NOT_SUPPORTED);
-  return copy(side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstPitch,
-                   c->WidthInBytes),
-              side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcPitch,
-                   c->WidthInBytes),
-              c->WidthInBytes, c->Height, 1, when, stream);
+// One side of a copy of a box. Null: not inside of the array.
+Box side(CUmemorytype type, const void *host, CUdeviceptr device, CUarray handle, size_t x, size_t y,
+         size_t z, size_t pitch, size_t rows, const CUDA_MEMCPY3D &c) {
+  char *start = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
+  if (!pitch) pitch = c.WidthInBytes;
+  size_t slice = pitch * (rows ? rows : c.Height);
+  if (type == CU_MEMORYTYPE_ARRAY) {
+    Array *array = lookup(arrays, handle);
+    if (!array) return {};
+    const Image &image = array->image;
+    if (x + c.WidthInBytes > image.row || y + c.Height > image.size[1] ||
+        z + c.Depth > image.size[2])
+      return {};
+    start = image.data, pitch = image.row, slice = image.slice;
+  }
+  return {start + z * slice + y * pitch + x, pitch, slice};
 }
 
-template <class Copy>
-CUresult copy_3d(const Copy *c, When when, CUstream stream) {
-  auto side = [](CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
-                 size_t z, size_t pitch, size_t rows, size_t width, size_t height) {
-    char *base = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
-    if (!pitch) pitch = width;
-    if (!rows) rows = height;
-    return Box{base + z * pitch * rows + y * pitch + x, pitch, pitch * rows};
-  };
-  CHECK(c->srcMemoryType != CU_MEMORYTYPE_ARRAY && c->dstMemoryType != CU_MEMORYTYPE_ARRAY,
-        CUDA_ERROR_NOT_SUPPORTED);
-  return copy(side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
-                   c->dstPitch, c->dstHeight, c->WidthInBytes, c->Height),
-              side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
-                   c->srcPitch, c->srcHeight, c->WidthInBytes, c->Height),
-              c->WidthInBytes, c->Height, c->Depth, when, stream);
+CUresult copy_3d(const CUDA_MEMCPY3D &c, When when, CUstream stream) {
+  Box to = side(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstArray, c.dstXInBytes, c.dstY, c.dstZ,
+                c.dstPitch, c.dstHeight, c);
+  Box from = side(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcArray, c.srcXInBytes, c.srcY, c.srcZ,
+                  c.srcPitch, c.srcHeight, c);
+  CHECK(to.start && from.start, CUDA_ERROR_INVALID_VALUE);
+  return copy(to, from, c.WidthInBytes, c.Height, c.Depth, when, stream);
+}
+
+CUresult copy_2d(const CUDA_MEMCPY2D &c, When when, CUstream stream) {
+  CUDA_MEMCPY3D same = {};
+#define SIDE(s)                                                                          \
+  same.s##XInBytes = c.s##XInBytes, same.s##Y = c.s##Y, same.s##Pitch = c.s##Pitch;      \
+  same.s##MemoryType = c.s##MemoryType, same.s##Host = c.s##Host;                        \
+  same.s##Device = c.s##Device, same.s##Array = c.s##Array
+  SIDE(src);
+  SIDE(dst);
+#undef SIDE
+  same.WidthInBytes = c.WidthInBytes, same.Height = c.Height, same.Depth = 1;
+  return copy_3d(same, when, stream);
+}
+
+// The fields that tell the contexts of the two sides lie where CUDA_MEMCPY3D has reserved ones.
+const CUDA_MEMCPY3D &same(const CUDA_MEMCPY3D_PEER *c) {
+  static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "the same layout");
+  return *(const CUDA_MEMCPY3D *)c;
+}
+
+void *texels(CUarray handle, size_t offset) {
+  Array *array = lookup(arrays, handle);
+  return array ? array->image.data + offset : nullptr;
 }
 
 }  // namespace
@@ -306,6 +322,14 @@ COPY(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t n), to, DEVICE(from), 
 COPY(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n), DEVICE(to), DEVICE(from), 1, 1)
 COPY(cuMemcpyPeer, (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n), DEVICE(to),
      DEVICE(from), 1, 1)
+COPY(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t at, size_t n), DEVICE(to),
+     texels(from, at), 1, 1)
+COPY(cuMemcpyDtoA_v2, (CUarray to, size_t at, CUdeviceptr from, size_t n), texels(to, at),
+     DEVICE(from), 1, 1)
+COPY(cuMemcpyAtoH_v2, (void *to, CUarray from, size_t at, size_t n), to, texels(from, at), 0, 1)
+COPY(cuMemcpyHtoA_v2, (CUarray to, size_t at, const void *from, size_t n), texels(to, at), from, 1, 0)
+COPY(cuMemcpyAtoA_v2, (CUarray to, size_t at, CUarray from, size_t from_at, size_t n),
+     texels(to, at), texels(from, from_at), 1, 1)
 COPY_ASYNC(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), DEVICE(to),
            DEVICE(from), 0, 0)
 COPY_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream stream),
@@ -318,17 +342,17 @@ COPY_ASYNC(cuMemcpyPeerAsync,
            (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n, CUstream stream),
            DEVICE(to), DEVICE(from), 1, 1)
 
-CALL_IN_CONTEXT(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *c), { return copy_2d(c, When::now, nullptr); })
+CALL_IN_CONTEXT(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *c), { return copy_2d(*c, When::now, nullptr); })
 API cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *c) { return cuMemcpy2D_v2(c); }
 CALL(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *c, CUstream stream),
-     { return copy_2d(c, When::queued, stream); })
-CALL_IN_CONTEXT(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *c), { return copy_3d(c, When::now, nullptr); })
+     { return copy_2d(*c, When::queued, stream); })
+CALL_IN_CONTEXT(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *c), { return copy_3d(*c, When::now, nullptr); })
 CALL(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *c, CUstream stream),
-     { return copy_3d(c, When::queued, stream); })
+     { return copy_3d(*c, When::queued, stream); })
 CALL_IN_CONTEXT(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *c),
-                { return copy_3d(c, When::now, nullptr); })
+                { return copy_3d(same(c), When::now, nullptr); })
 CALL(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *c, CUstream stream),
-     { return copy_3d(c, When::queued, stream); })
+     { return copy_3d(same(c), When::queued, stream); })
 
 // A fill of device memory is asynchronous to the host even in its "synchronous" form.
 #define FILL(name, name2d, suffix, type)                                                      \

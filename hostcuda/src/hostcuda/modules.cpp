@@ -1,5 +1,5 @@
 // Modules, functions and launches.
-#include "core.h"
+#include "textures.h"
 
 bool hostcuda_run(const hostcuda_kernel *, void **arguments, hostcuda_size grid,
                   hostcuda_size block);  // threads.cpp
@@ -79,17 +79,20 @@ bool reachable(const Context *ctx, const Bytes &arguments) {
   return true;
 }
 
-// The memory from each address among the arguments on: to the end of its block, freed or not.
-std::vector<Range> touched(const Bytes &arguments) {
-  std::vector<Range> found;
+// What a kernel may use: the memory from each address among its arguments on, to the end of its
+// block, freed or not, and the images of its texture and surface objects.
+void add_touched(const Bytes &arguments, Work *work) {
   for (size_t i = 0; i + sizeof(void *) <= arguments.size(); i += sizeof(void *)) {
-    uintptr_t address;
-    memcpy(&address, &arguments[i], sizeof address);
-    Block *b = find_block((void *)address);
-    if (!b) b = find_freed(address);
-    if (b) found.push_back({address, b->start + b->size - address});
+    uintptr_t word;
+    memcpy(&word, &arguments[i], sizeof word);
+    if (Texture *t = lookup(textures, uint64_t(word))) {
+      auto &ranges = t->surface ? work->writes : work->reads;
+      ranges.push_back({uintptr_t(t->image.data), t->image.bytes()});
+    }
+    Block *b = find_block((void *)word);
+    if (!b) b = find_freed(word);
+    if (b) work->writes.push_back({word, b->start + b->size - word});
   }
-  return found;
 }
 
 CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsigned shared,
@@ -120,7 +123,7 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
   const hostcuda_kernel *kernel = f->kernel;
   Context *ctx = stream->ctx;
   std::string name = "kernel " + f->name;
-  enqueue(*stream, {name, {}, touched(*packed), [=] {
+  Work work = {name, {}, {}, [=] {
     if (!kernel) return;
     std::vector<void *> arguments(kernel->count);
     for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
@@ -128,7 +131,9 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
     memset(end, GUARD_BYTE, GUARD);
     if (!hostcuda_run(kernel, arguments.data(), g, b)) ctx->dead = CUDA_ERROR_LAUNCH_FAILED;
     if (!all_bytes(end, GUARD, GUARD_BYTE)) report({0, shared, ctx->device, 0, name});
-  }});
+  }};
+  add_touched(*packed, &work);
+  enqueue(*stream, work);
   return CUDA_SUCCESS;
 }
 

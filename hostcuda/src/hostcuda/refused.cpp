@@ -3,17 +3,7 @@
 #define REFUSE(name) \
   extern "C" __attribute__((visibility("default"))) int name() { return 801; }  // NOT_SUPPORTED
 
-// Arrays, textures, surfaces
-REFUSE(cuArrayCreate_v2)
-REFUSE(cuArray3DCreate_v2)
-REFUSE(cuArrayDestroy)
-REFUSE(cuArrayGetDescriptor_v2)
-REFUSE(cuArray3DGetDescriptor_v2)
-REFUSE(cuMemcpyAtoA_v2)
-REFUSE(cuMemcpyAtoD_v2)
-REFUSE(cuMemcpyAtoH_v2)
-REFUSE(cuMemcpyDtoA_v2)
-REFUSE(cuMemcpyHtoA_v2)
+// Texture and surface references, which CUDA 12 removed
 REFUSE(cuModuleGetTexRef)
 REFUSE(cuModuleGetSurfRef)
 REFUSE(cuTexRefCreate)

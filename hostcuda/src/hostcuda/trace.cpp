@@ -5,7 +5,6 @@
 
 namespace {
 
-const char *running = nullptr;  // the kernel, for the handler
 struct sigaction before_segv;
 
 void on_segv(int number) {

@@ -1,0 +1,288 @@
+// CUDA arrays, texture objects and surface objects. Source of what a fetch answers: CUDA C++
+// Programming Guide, "Texture Fetching".
+#include "textures.h"
+
+#include <cmath>
+
+namespace {
+
+// ---- CUDA arrays --------------------------------------------------------------------------------
+
+CUresult create(const CUDA_ARRAY3D_DESCRIPTOR &d, CUarray *out) {
+  Context *ctx = current();
+  CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT);
+  CHECK(!ctx->dead, ctx->dead);
+  CHECK(!(d.Flags & CUDA_ARRAY3D_CUBEMAP), CUDA_ERROR_NOT_SUPPORTED);
+  Array array = {d, {}};
+  Image &image = array.image;
+  image.size[0] = d.Width, image.size[1] = std::max<size_t>(d.Height, 1);
+  image.size[2] = std::max<size_t>(d.Depth, 1);
+  image.channels = d.NumChannels, image.format = d.Format;
+  CHECK(d.Width && image.valid(), CUDA_ERROR_INVALID_VALUE);
+  image.row = d.Width * image.texel(), image.slice = image.row * image.size[1];
+  TRY(may_be_unsafe());
+  TRY(allocate(ctx, image.bytes(), Kind::device, 0, (void **)&image.data));
+  *out = new_handle<CUarray>();
+  arrays[*out] = array;
+  return CUDA_SUCCESS;
+}
+
+// ---- what a fetch reads -------------------------------------------------------------------------
+
+float half_to_float(uint16_t bits) {
+  unsigned exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+  float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent     ? std::ldexp(float(1024 + fraction), int(exponent) - 25)
+                              : std::ldexp(float(fraction), -24);
+  return bits & 0x8000 ? -size : size;
+}
+
+bool as_integer(const Texture &t) {  // 32-bit integers are never read as fractions of one
+  bool integers = t.image.format != CU_AD_FORMAT_HALF && t.image.format != CU_AD_FORMAT_FLOAT;
+  return integers && (t.how.flags & CU_TRSF_READ_AS_INTEGER || t.image.channel_bytes() == 4);
+}
+
+template <class T>
+float fraction(int value) {
+  return std::max(float(value) / std::numeric_limits<T>::max(), -1.0f);
+}
+
+// A channel of a texel: an integer, or a float.
+union Channel {
+  uint32_t integer;
+  float real;
+};
+
+Channel read(const Texture &t, const char *at) {
+  Channel c = {};
+  bool whole = as_integer(t);
+  auto load = [&](auto value) {
+    using T = decltype(value);
+    memcpy(&value, at, sizeof value);
+    if (whole)
+      c.integer = uint32_t(value);
+    else
+      c.real = fraction<T>(value);
+  };
+  switch (t.image.format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+      load(uint8_t());
+      break;
+    case CU_AD_FORMAT_SIGNED_INT8:
+      load(int8_t());
+      break;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+      load(uint16_t());
+      break;
+    case CU_AD_FORMAT_SIGNED_INT16:
+      load(int16_t());
+      break;
+    case CU_AD_FORMAT_HALF:
+      uint16_t bits;
+      memcpy(&bits, at, sizeof bits);
+      c.real = half_to_float(bits);
+      break;
+    default:  // 32 bits
+      memcpy(&c, at, sizeof c);
+  }
+  return c;
+}
+
+// The index of a texel as the address mode takes it; -1: the border.
+long resolve(long i, long n, CUaddress_mode mode, bool normalized) {
+  auto modulo = [](long value, long by) { return (value % by + by) % by; };
+  if (mode == CU_TR_ADDRESS_MODE_WRAP && normalized) return modulo(i, n);
+  if (mode == CU_TR_ADDRESS_MODE_MIRROR && normalized) {
+    long j = modulo(i, 2 * n);
+    return j < n ? j : 2 * n - 1 - j;
+  }
+  if (mode == CU_TR_ADDRESS_MODE_BORDER) return i < 0 || i >= n ? -1 : i;
+  return std::min(std::max(i, 0l), n - 1);
+}
+
+[[noreturn]] void wrong(const char *what) {
+  fprintf(stderr, "hostcuda: %s %s\n", running ? running : "a kernel", what);
+  hostcuda_trap();
+  abort();
+}
+
+// Handles of texture and surface objects are far from other numbers among a kernel's arguments.
+const uint64_t FIRST_OBJECT = 0x7e57000000000000;
+uint64_t last_object = FIRST_OBJECT;
+
+const Texture &object(uint64_t handle, bool surface) {
+  Texture *found = lookup(textures, handle);
+  if (found && found->surface == surface) return *found;
+  if (!found && handle > FIRST_OBJECT && handle <= last_object)
+    wrong("used a texture or surface object that was destroyed before it ran");
+  wrong(surface ? "used what is no surface object" : "used what is no texture object");
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+void hostcuda_fetch(unsigned long long handle, int i, unsigned *words) {
+  const Texture &t = object(handle, false);
+  memset(words, 0, 4 * sizeof *words);  // outside, the answer is zero
+  if (i < 0 || size_t(i) >= t.image.size[0]) return;
+  for (unsigned c = 0; c < t.image.channels; ++c)
+    words[c] = read(t, t.image.data + i * t.image.texel() + c * t.image.channel_bytes()).integer;
+}
+
+void hostcuda_sample(unsigned long long handle, int dimensions, const float *coordinates, int layer,
+                     unsigned *words) {
+  const Texture &t = object(handle, false);
+  const Image &image = t.image;
+  bool linear = t.how.filterMode == CU_TR_FILTER_MODE_LINEAR;
+  bool normalized = t.how.flags & CU_TRSF_NORMALIZED_COORDINATES;
+  long first[3] = {0, 0, std::min(std::max<long>(layer, 0), long(image.size[2]) - 1)};
+  float weight[3] = {};  // of the texel behind the first one
+  for (int d = 0; d < dimensions; ++d) {
+    float x = normalized ? coordinates[d] * image.size[d] : coordinates[d];
+    if (linear) x -= 0.5f;
+    x = std::fmin(std::fmax(x, -1e9f), 1e9f);
+    float whole = std::floor(x);
+    first[d] = long(whole);
+    if (linear) weight[d] = std::floor((x - whole) * 256 + 0.5f) / 256;  // eight bits, as on a GPU
+  }
+  float sum[4] = {};
+  memset(words, 0, 4 * sizeof *words);
+  for (int corner = 0; corner < 1 << dimensions; ++corner) {
+    float share = 1;
+    long at[3] = {first[0], first[1], first[2]};
+    for (int d = 0; d < dimensions; ++d) {
+      bool next = corner >> d & 1;
+      share *= next ? weight[d] : 1 - weight[d];
+      at[d] = resolve(at[d] + next, long(image.size[d]), t.how.addressMode[d], normalized);
+    }
+    if (!share) continue;
+    bool border = std::min({at[0], at[1], at[2]}) < 0;
+    const char *texel = image.data + at[2] * image.slice + at[1] * image.row + at[0] * image.texel();
+    for (unsigned c = 0; c < image.channels; ++c) {
+      Channel found;
+      if (!border)
+        found = read(t, texel + c * image.channel_bytes());
+      else if (as_integer(t))
+        found.integer = uint32_t(int32_t(t.how.borderColor[c]));
+      else
+        found.real = t.how.borderColor[c];
+      if (as_integer(t))
+        words[c] = found.integer;
+      else
+        sum[c] += share * found.real;
+    }
+  }
+  if (!as_integer(t)) memcpy(words, sum, sizeof sum);
+}
+
+char *hostcuda_surface(unsigned long long handle, int x, int y, int z, int size, int mode) {
+  const Image &image = object(handle, true).image;
+  if (x % size) wrong("used a surface at an x that is no multiple of the bytes to read or write");
+  int inside[] = {x, y, z};
+  const size_t room[] = {image.size[0] * image.texel() / size, image.size[1], image.size[2]};
+  inside[0] /= size;
+  for (int d = 0; d < 3; ++d) {
+    if (inside[d] >= 0 && size_t(inside[d]) < room[d]) continue;
+    if (mode == hostcuda_boundary_trap) wrong("used a surface outside of its texels");
+    if (mode == hostcuda_boundary_zero) return nullptr;
+    inside[d] = inside[d] < 0 ? 0 : int(room[d]) - 1;
+  }
+  return image.data + inside[2] * image.slice + inside[1] * image.row + size_t(inside[0]) * size;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
+
+// ---- entry points -------------------------------------------------------------------------------
+
+CALL(cuArray3DCreate_v2, (CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *description),
+     { return create(*description, out); })
+CALL(cuArrayCreate_v2, (CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d),
+     { return create({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, out); })
+
+CALL(cuArrayDestroy, (CUarray handle), {
+  Array *array = lookup(arrays, handle);
+  CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+  Block *b = lookup(blocks, uintptr_t(array->image.data));
+  arrays.erase(handle);
+  CHECK(b, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  settle_context(b->ctx);
+  release(b);
+})
+
+CALL(cuArray3DGetDescriptor_v2, (CUDA_ARRAY3D_DESCRIPTOR *out, CUarray handle), {
+  Array *array = lookup(arrays, handle);
+  CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+  *out = array->description;
+})
+CALL(cuArrayGetDescriptor_v2, (CUDA_ARRAY_DESCRIPTOR *out, CUarray handle), {
+  Array *array = lookup(arrays, handle);
+  CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+  auto &d = array->description;
+  *out = {d.Width, d.Height, d.Format, d.NumChannels};
+})
+
+namespace {
+
+CUresult add(const Texture &texture, unsigned long long *out) {
+  textures[*out = ++last_object] = texture;
+  return CUDA_SUCCESS;
+}
+
+CUresult image_of(const CUDA_RESOURCE_DESC &resource, Image *image) {
+  Image found;
+  if (resource.resType == CU_RESOURCE_TYPE_ARRAY) {
+    Array *array = lookup(arrays, resource.res.array.hArray);
+    CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+    found = array->image;
+  } else if (resource.resType == CU_RESOURCE_TYPE_LINEAR) {
+    auto &memory = resource.res.linear;
+    found.data = (char *)memory.devPtr, found.channels = memory.numChannels;
+    found.format = memory.format;
+    CHECK(found.valid(), CUDA_ERROR_INVALID_VALUE);
+    found.size[0] = memory.sizeInBytes / found.texel(), found.size[1] = found.size[2] = 1;
+  } else if (resource.resType == CU_RESOURCE_TYPE_PITCH2D) {
+    auto &memory = resource.res.pitch2D;
+    found.data = (char *)memory.devPtr, found.channels = memory.numChannels;
+    found.format = memory.format, found.row = memory.pitchInBytes;
+    found.size[0] = memory.width, found.size[1] = memory.height, found.size[2] = 1;
+    CHECK(found.valid() && memory.pitchInBytes % TEXTURE_PITCH == 0 &&
+              memory.pitchInBytes >= memory.width * found.texel(),
+          CUDA_ERROR_INVALID_VALUE);
+  } else {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CHECK(found.size[0] && found.size[1] && uintptr_t(found.data) % GUARD == 0,
+        CUDA_ERROR_INVALID_VALUE);
+  CHECK(holds(find_block(found.data), found.data, found.bytes()), CUDA_ERROR_INVALID_VALUE);
+  *image = found;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CALL_IN_CONTEXT(cuTexObjectCreate,
+                (CUtexObject *out, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *how,
+                 const CUDA_RESOURCE_VIEW_DESC *view),
+                {
+                  CHECK(!view, CUDA_ERROR_NOT_SUPPORTED);
+                  Texture t = {{}, *how, false};
+                  TRY(image_of(*resource, &t.image));
+                  CHECK(!as_integer(t) || how->filterMode == CU_TR_FILTER_MODE_POINT,
+                        CUDA_ERROR_INVALID_VALUE);
+                  return add(t, out);
+                })
+CALL_IN_CONTEXT(cuSurfObjectCreate, (CUsurfObject *out, const CUDA_RESOURCE_DESC *resource), {
+  Texture t = {{}, {}, true};
+  CHECK(resource->resType == CU_RESOURCE_TYPE_ARRAY, CUDA_ERROR_INVALID_VALUE);
+  TRY(image_of(*resource, &t.image));
+  CHECK(arrays[resource->res.array.hArray].description.Flags & CUDA_ARRAY3D_SURFACE_LDST,
+        CUDA_ERROR_INVALID_VALUE);
+  return add(t, out);
+})
+CALL(cuTexObjectDestroy, (CUtexObject object),
+     { CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE); })
+CALL(cuSurfObjectDestroy, (CUsurfObject object),
+     { CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE); })
