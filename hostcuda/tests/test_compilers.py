@@ -100,6 +100,27 @@ def test_expressions_have_nvrtcs_names():
     assert module.get_global("c").ptr
 
 
+def test_references_are_addresses():
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void f(int (&x)[4], const int &value) { x[3] = value; }', "f"
+    )
+    x, value = cupy.zeros(4, np.int32), cupy.full(1, 7, np.int32)
+    kernel((1,), (1,), (x, value))
+    assert x.get().tolist() == [0, 0, 0, 7]
+
+
+def test_a_header_before_the_source_is_the_hosts_too():
+    """NVRTC's --pre-include, from the headers that are given in memory."""
+    text = 'extern "C" __global__ void f(int *x) { *x = VALUE; }'
+    image = _build.compile(
+        text, ("-arch=sm_90", "--pre-include=mine.h"), headers={"mine.h": b"#define VALUE 5"}
+    ).image
+    x = cupy.zeros(1, np.int32)
+    f = drv.module_from_buffer(image).get_function("f")
+    f(np.uintp(x.data.ptr), block=(1, 1, 1))
+    assert x.get().tolist() == [5]
+
+
 LIBRARIES = {
     "cuBLAS": lambda x: cupy.asfortranarray(x),
     "cuFFT": lambda x: cupy.fft.fft(x),

@@ -128,7 +128,7 @@ def _device_header() -> Path:
 
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
     """Answer the source with headers and macros expanded; ``device.h`` may stay precompiled."""
-    text = f'#include "{_device_header()}"\n#line 1 "kernel.cu"\n{source}\n'
+    text = f'#include "{_device_header()}"\n{source}\n'
     command = [CXX, *KERNEL_FLAGS, *_host_options(options), "-E", "-fpch-preprocess"]
     return _run([*command, "-x", "c++", "-"], text)
 
@@ -181,6 +181,11 @@ def compile(
         With NVRTC's log; or with g++'s, if only the host cannot run the kernel.
     """
     options, names = tuple(options), tuple(names)
+    # Of the headers in memory, those that come before the source.
+    first = [o.partition("=")[2] for o in options if o.startswith("--pre-include=")]
+    texts = {name: (headers or {}).get(name, f'#include "{name}"') for name in first}
+    source_here = "".join(f'#line 1 "{name}"\n{_text(text)}\n' for name, text in texts.items())
+    source_here += f'#line 1 "kernel.cu"\n{source}'
     # A module must not share its static variables or functions with another module of equal names.
     link = ["-shared", "-fno-gnu-unique", "-fno-threadsafe-statics", "-Wl,-Bsymbolic"]
 
@@ -198,7 +203,7 @@ def compile(
     def make(target: Path) -> None:
         found = checked()
         try:
-            text = _host_source(preprocess(source, options), found)
+            text = _host_source(preprocess(source_here, options), found)
             command = [CXX, *KERNEL_FLAGS, *link, "-fpreprocessed", "-x", "c++", "-", "-o"]
             _run([*command, str(target)], text)
         except CompileError as error:
@@ -209,10 +214,10 @@ def compile(
     def note(target: Path) -> None:
         target.write_text(json.dumps(checked()[:2]))
 
-    key = source
+    key = source_here
     if "inc" in source:  # what it includes may change under it
         try:
-            key = preprocess(source, options)
+            key = preprocess(source_here, options)
         except CompileError as error:
             checked()  # may raise an error of its own
             raise CompileError(f"{UNABLE}:\n{error}") from None
@@ -221,6 +226,10 @@ def compile(
     image = _cached("kernel", ".so", encoded, make).read_bytes()
     log, lowered = json.loads(_cached("kernel", ".json", encoded, note).read_text())
     return Compiled(image, log, lowered)
+
+
+def _text(header: str | bytes) -> str:
+    return header if isinstance(header, str) else header.decode()
 
 
 # A section and a symbol in it, by which a cubin says that there are variables.

@@ -168,6 +168,7 @@ class _Program:
 
     def __init__(self, source: str, headers: Any, names: Any) -> None:
         self.source = source
+        names = [name.decode() if isinstance(name, bytes) else name for name in names]
         self.headers = dict(zip(names, headers, strict=True))
         self.expressions: list[str] = []
         self.compiled = _build.Compiled(b"", "", {})

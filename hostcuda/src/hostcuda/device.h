@@ -369,6 +369,7 @@ HOSTCUDA_ROUNDED(rd)
 // ---- textures and surfaces ----------------------------------------------------------------------
 
 typedef unsigned long long cudaTextureObject_t, cudaSurfaceObject_t;
+enum cudaTextureReadMode { cudaReadModeElementType, cudaReadModeNormalizedFloat };
 enum cudaSurfaceBoundaryMode {
   cudaBoundaryModeZero = hostcuda_boundary_zero,
   cudaBoundaryModeClamp = hostcuda_boundary_clamp,
@@ -452,13 +453,26 @@ HOSTCUDA_SURFACE(surf2DLayered, (int x, int y, int layer), (x, y, layer), x, y, 
 
 alignas(16) static char hostcuda_dynamic_shared[HOSTCUDA_SHARED_BYTES + 512];  // extern __shared__ T x[];
 
+// What a launch stores for a parameter; a reference is an address.
+template <class P>
+using hostcuda_stored =
+    std::conditional_t<std::is_reference<P>::value, std::remove_reference_t<P> *,
+                       std::remove_const_t<P>>;
+template <class P>
+static P hostcuda_argument(void *stored) {
+  if constexpr (std::is_reference<P>::value)
+    return **(hostcuda_stored<P> *)stored;
+  else
+    return *(hostcuda_stored<P> *)stored;
+}
+
 template <class... P>
 struct hostcuda_parameters {
   static constexpr int count = sizeof...(P);
   struct Layout {
-    size_t sizes[count + 1] = {sizeof(P)...}, offsets[count + 1] = {}, bytes = 0;
+    size_t sizes[count + 1] = {sizeof(hostcuda_stored<P>)...}, offsets[count + 1] = {}, bytes = 0;
     constexpr Layout() {  // CUDA packs parameters at their natural alignment
-      size_t aligns[count + 1] = {alignof(P)...};
+      size_t aligns[count + 1] = {alignof(hostcuda_stored<P>)...};
       for (int i = 0; i < count; ++i) {
         bytes = (bytes + aligns[i] - 1) / aligns[i] * aligns[i];
         offsets[i] = bytes;
@@ -476,7 +490,7 @@ struct hostcuda_entry<Function> {
   template <size_t... I>
   static void call(void **arguments, std::index_sequence<I...>) {
     (void)arguments;
-    Function(*(std::remove_const_t<P> *)arguments[I]...);
+    Function(hostcuda_argument<P>(arguments[I])...);
   }
   static void call(void **arguments) { call(arguments, std::index_sequence_for<P...>()); }
   static hostcuda_kernel make(const char *name, hostcuda_limits limits) {
