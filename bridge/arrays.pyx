@@ -9,7 +9,6 @@ from bridge.views cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new
 from bridge.context cimport (
     Handle, Stream, cuda_current, current_device, go_back, is_in_primary_context, pycuda_current,
 )
-from bridge.foreign_arrays cimport check_array, check_device, elsewhere, import_array
 from bridge.handles cimport PYCUDA, UNORDERED, current_stream, handle_of, is_capturing
 from bridge.streams cimport needs_order, order
 
@@ -23,7 +22,9 @@ from pycuda.gpuarray import GPUArray
 
 from .bare_memory import array_on, array_on_host
 from .handles import PYCUDA_STREAM
-from .foreign_arrays import check_dtype, contiguity
+from .foreign_arrays import (
+    check_array, check_device, check_dtype, contiguity, elsewhere, import_array,
+)
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray
@@ -93,9 +94,7 @@ def as_cupy(
     ones.  The size does not matter.
     """
     array = array_of(array, shape, dtype, strides, order, offset, owner, "as_cupy")
-    if isinstance(array, GPUArray):
-        return gpuarray_as_cupy(array, stream)
-    return other_as_cupy(array, stream)
+    return in_cupy(array, stream)
 
 
 def as_pycuda(
@@ -108,7 +107,8 @@ def as_pycuda(
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
         A device array of any shape and strides.  A `GPUArray` is returned as it is; with a
-        `stream`, as a view whose release is ordered after that stream.  Bare memory is accepted
+        `stream`, or if it was made for one stream and now all may use it, as a view whose release
+        is ordered after these.  Bare memory is accepted
         with `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The only stream on which PyCUDA will work on the result.  None means all of PyCUDA's
@@ -167,16 +167,6 @@ cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
     return array_on(array, shape, dtype, strides, order, offset, owner, caller)
 
 
-cdef other_as_cupy(array, stream):
-    cdef int device_id = current_device()
-    cdef Stream waiter = current_stream(device_id)
-    if not isinstance(array, ndarray):
-        return import_array(array, stream, waiter, device_id, "as_cupy")
-    check_array(array, "as_cupy: the array", device_id)
-    order(waiter, PYCUDA if stream is None else handle_of(stream, "as_cupy"))
-    return array
-
-
 cdef other_as_pycuda(array, stream):
     cdef int device_id = current_device()
     cdef View memory
@@ -189,12 +179,16 @@ cdef other_as_pycuda(array, stream):
             order(PYCUDA, 0)
         return view_in_pycuda(array, UNORDERED, UNORDERED, None, device_id)
     memory = memory_of(array, array.__dict__, device_id, "as_pycuda")
-    order(PYCUDA if stream is None else waiter, here)
-    if waiter <= 0 or not array.size:
-        return array
-    order(waiter, 0)
-    # With this view, the memory returns to its pool only after the work on `stream`.
+    if stream is None:
+        waiter = PYCUDA
+    order(waiter, here)
     source, base = array, array.base
+    cdef bint is_for_one = type(base) is View and (<View> base).user > 0
+    if waiter == UNORDERED or not array.size or (waiter <= 0 and not is_for_one):
+        return array
+    if waiter > 0:
+        order(waiter, 0)
+    # With this view, the memory returns to its pool only after the work on `stream`.
     if type(base) is View and type(array.gpudata) is int and isinstance(
         (<View> base).source, GPUArray
     ):
@@ -215,11 +209,16 @@ cdef tuple kept_streams(Stream current, stream):
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
-cdef gpuarray_as_cupy(array, stream, bint is_ordered=False):
+cdef in_cupy(array, stream, bint is_ordered=False):
     cdef int device_id = current_device()
-    cdef Stream waiter = current_stream(device_id)
-    cdef Stream awaited = PYCUDA if stream is None else handle_of(stream, "as_cupy")
-    source = source_in_cupy(array, array.__dict__["base"])
+    cdef Stream waiter = current_stream(device_id), awaited
+    if isinstance(array, GPUArray):
+        source = source_in_cupy(array, array.__dict__["base"])
+    elif isinstance(array, ndarray):
+        source = array
+    else:
+        return import_array(array, stream, waiter, device_id, "as_cupy")
+    awaited = PYCUDA if stream is None else handle_of(stream, "as_cupy")
     if source is not None:
         check_array(source, "as_cupy: the array", device_id)
         if not is_ordered:
@@ -400,7 +399,9 @@ def call(func, tuple args, dict keywords):
         named = handle_of(keywords["stream"], "wrap_pycuda")
     top = pycuda_current()
     kept = kept_streams(here, None)
-    order_function(here, named, True)
+    theirs = [<Stream> PYCUDA] if named == PYCUDA else [0, named]  # it may use the default one, too
+    for one in theirs:
+        order(one, here)
     try:
         converted = [convert(value, True, here, kept, device_id) for value in args]
         for key, value in keywords.items():
@@ -408,22 +409,9 @@ def call(func, tuple args, dict keywords):
         result = func(*converted, **keywords)
     finally:
         go_back(<intptr_t> context, top)  # the function may have switched the device
-        order_function(here, named, False)
+        for one in theirs:
+            order(here, one)
     return convert(result, False, here, kept, device_id)
-
-
-cdef int order_function(Stream here, Stream named, bint is_start) except -1:
-    """Order a function of GPUArrays: all of PyCUDA's streams, or a named one and the default one.
-
-    The function may work on the default stream beside the one that it is given.
-    """
-    cdef list sides = [<Stream> PYCUDA] if named == PYCUDA else [0, named]
-    for theirs in sides:
-        if is_start:
-            order(theirs, here)
-        else:
-            order(here, theirs)
-    return 0
 
 
 cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
@@ -435,7 +423,7 @@ cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
     if isinstance(value, wanted):
         if to_pycuda:
             return view_in_pycuda(value, here, PYCUDA, kept, device_id, True)
-        return gpuarray_as_cupy(value, None, True)
+        return in_cupy(value, None, True)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
     items = list(value.values() if type(value) is dict else value)

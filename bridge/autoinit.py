@@ -38,7 +38,7 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .context import explain_context, push, start_cuda
-from .exporting import export_in_order, keep_arguments, restore_gpuarray
+from .exporting import export_in_order, restore_gpuarray
 
 __all__ = ["context", "device", "restore_gpuarray"]
 
@@ -67,7 +67,6 @@ except drv.Error as error:
     ) from error
 device = context.get_device()
 export_in_order()
-keep_arguments()
 # gpuarray.to_gpu and the like, on a thread without a context.
 drv.LogicError.__str__ = explain_context
 

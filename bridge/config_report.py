@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -45,23 +44,20 @@ def _rows() -> Iterator[tuple[str, str]]:
         with suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
     nvcc = shutil.which("nvcc") or "not on PATH (pycuda.compiler needs it, bridge does not)"
-    compiler = sys.modules.get("bridge.kernels.pycuda_compiler")
-    yield "nvcc", "not used: bridge.use_nvrtc" if compiler and compiler.uses_nvrtc() else nvcc
 
+    import pycuda.compiler
     import pycuda.driver as drv
+    from pycuda.gpuarray import GPUArray
 
     from .context import current_device, start_cuda
     from .errors import ContextError
 
-    exporting = sys.modules.get("bridge.exporting")
-    yield (
-        "GPUArray",
-        (
-            "exports in order (undo: bridge.autoinit.restore_gpuarray)"
-            if exporting and exporting.exports_in_order()
-            else "exports as PyCUDA does, without order (bridge.autoinit changes that)"
-        ),
-    )
+    is_nvrtc = pycuda.compiler.compile.__module__.startswith("bridge.")
+    yield "nvcc", "not used: bridge.use_nvrtc" if is_nvrtc else nvcc
+    exports = "as PyCUDA does, without order (bridge.autoinit changes that)"
+    if hasattr(GPUArray, "__dlpack__"):
+        exports = "in order (undo: bridge.autoinit.restore_gpuarray)"
+    yield "GPUArray", f"exports {exports}"
     versions = _cuda_versions()
     yield "CUDA", ", ".join(f"{part} {x}.{y}" for part, (x, y) in versions.items())
     for conflict in conflicts(versions):

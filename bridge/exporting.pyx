@@ -12,8 +12,9 @@ from cpython.ref cimport PyObject
 from bridge.views cimport AS_CUPY, View, new_view
 from bridge.context cimport PER_THREAD, Stream, cuda_device
 from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
-from bridge.handles cimport LEGACY, PYCUDA, UNORDERED, current_stream, may_wait
-from bridge.foreign_arrays cimport mark_as_copied
+from bridge.handles cimport (
+    LEGACY, PYCUDA, UNORDERED, capture_of, current_stream, is_capturing,
+)
 from bridge.streams cimport order
 
 from inspect import signature
@@ -24,6 +25,7 @@ from pycuda.reduction import ReductionKernel
 
 from .context import find_pointer
 from .arrays import address_of
+from .foreign_arrays import mark_as_copied
 from .primary import primary_context
 from .errors import named
 
@@ -50,7 +52,9 @@ def array_interface(self):
         self, attributes, device_id, "GPUArray.__cuda_array_interface__"
     )
     cdef Stream here = current_stream(device_id)
-    cdef bint can_wait = may_wait(here)
+    cdef int status
+    capture_of(0, &status)
+    cdef bint can_wait = not status and not is_capturing(here)
     order(0 if can_wait else here, PYCUDA)
     users = attributes.setdefault("_bridge_users", {})
     if here not in users:  # the memory is reused after CuPy's work on the array
@@ -143,19 +147,14 @@ cdef in_cupy(array, Stream consumer, Stream here, int device_id):
 
 
 cdef Stream consumer_stream(stream) except? -1:
-    if stream is None or (type(stream) is int and stream == LEGACY):
+    if stream is None:
         return 0
-    if type(stream) is not int:
-        raise TypeError(
-            f"GPUArray.__dlpack__: stream is {named(stream)}; None, -1 or the int of a stream is "
-            "accepted"
+    if type(stream) is not int or stream < -1 or stream == 0:
+        raise (ValueError if type(stream) is int else TypeError)(
+            f"GPUArray.__dlpack__: stream is {named(stream)}; None, -1 (no ordering), 1 (the "
+            "legacy default stream), 2 (the per-thread one) or a handle, an int, is accepted"
         )
-    if stream < -1 or stream == 0:
-        raise ValueError(
-            f"GPUArray.__dlpack__: stream is {stream}; -1 (no ordering), 1 (the legacy default "
-            "stream), 2 (the per-thread one) or a handle is accepted"
-        )
-    return stream
+    return 0 if stream == LEGACY else stream
 
 # ---- in the place of PyCUDA's --------------------------------------------------------------------
 
@@ -196,11 +195,4 @@ def init_and_keep(self, *args, **keywords):
     self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
 
 
-def keep_arguments():
-    """Let each ReductionKernel that is made from now on keep its arguments."""
-    ReductionKernel.__init__ = init_and_keep
-
-
-def exports_in_order():
-    """Tell whether GPUArrays export their memory in order."""
-    return bool(replaced)
+ReductionKernel.__init__ = init_and_keep

@@ -81,10 +81,10 @@ def contiguity(shape, strides, itemsize):
     return flags.c_contiguous, flags.f_contiguous
 
 
-cpdef int check_device(pointer, subject, int device_id) except -1:
+def check_device(pointer, subject, int device_id):
     """Raise unless memory is in that device's primary context; a null pointer passes."""
     if is_in_primary_context(pointer, device_id):
-        return 0
+        return
     found, is_foreign = find_pointer(pointer)
     if found < 0:
         raise ValueError(
@@ -98,17 +98,15 @@ cpdef int check_device(pointer, subject, int device_id) except -1:
             f"{subject} was allocated in another context than the primary one of device {found}; "
             "allocate it under `with bridge.primary_context():`"
         )
-    return 0
 
 
-cpdef int check_array(array, subject, int device_id) except -1:
+def check_array(array, subject, int device_id):
     """Raise ContextError for a CuPy array on another device; an empty array passes."""
     if array.data.device_id != device_id and array.size:
         raise elsewhere(subject, array.data.device_id, device_id)
-    return 0
 
 
-cpdef elsewhere(subject, int found, int device_id):
+def elsewhere(subject, int found, int device_id):
     """Return the error for memory on a device that is not current."""
     return ContextError(
         f"{subject} is on device {found}, but device {device_id} is current; work under "
@@ -116,7 +114,7 @@ cpdef elsewhere(subject, int found, int device_id):
     )
 
 
-cpdef import_array(array, stream, Stream waiter, int device_id, caller):
+def import_array(array, stream, Stream waiter, int device_id, caller):
     """Return a CuPy view of another library's array; order the array's work before `waiter`.
 
     DLPack is tried first, because its exporters order their pending work.  The array interfaces of
@@ -336,11 +334,10 @@ cdef dlpack_device(array, caller):
     return device_id if where == CUDA else None
 
 
-cdef int mark_as_copied(capsule) except -1:
+def mark_as_copied(capsule):
     """Set the flag of a copy in a capsule whose version has flags."""
     if PyCapsule_IsValid(capsule, "dltensor_versioned"):
         (<ManagedTensor *> PyCapsule_GetPointer(capsule, "dltensor_versioned")).flags |= IS_COPIED
-    return 0
 
 
 cdef int check_capsule(capsule, caller) except -1:

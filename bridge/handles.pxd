@@ -13,17 +13,15 @@ cdef enum:
     NO_CAPTURE = 0
 
 cdef tuple CUPY_STREAMS
-cdef Stream current_stream(int device_id) except? -1
+cdef Stream (*current_stream)(int) except? -1  # CuPy's, on a device
 cpdef Stream handle_of(stream, caller, bint may_be_unordered=*) except? -1
 cdef Stream handle_anywhere(stream, subject) except? -1
 cpdef tuple device_of_stream(Stream handle)
 cdef bint is_non_blocking(Stream handle) noexcept
 cpdef bint is_capturing(Stream handle) noexcept
 cdef uint64_t capture_of(Stream handle, int *status=*) noexcept nogil
-cdef bint may_wait(Stream current) noexcept
-cdef int wait_for_end_of_capture(value) except -1
-cdef bint is_anything_waiting() noexcept
-cpdef end_waiting()
+cdef list waiting  # what cannot be released before a capture ends
+cpdef Py_ssize_t end_waiting() except -1
 cdef Handle take_event(int device_id) noexcept
 cdef int give_back(Handle event, int device_id, int status) noexcept
 cpdef int fence(Stream waiter, Stream awaited) noexcept

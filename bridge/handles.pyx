@@ -29,15 +29,9 @@ cdef str ACCEPTED = (
 )
 
 # CuPy's C function for the handle: cupy.cuda.get_current_stream() takes 0.08 us more.
-ctypedef intptr_t (*StreamOfDevice)(int) except? -1
-cdef StreamOfDevice cupy_stream_on = <StreamOfDevice> PyCapsule_GetPointer(
+(<void **> &current_stream)[0] = PyCapsule_GetPointer(
     cupy_backend.__pyx_capi__["get_stream_ptr"], b"intptr_t (int)"
 )
-
-
-cdef Stream current_stream(int device_id) except? -1:
-    """Return the handle of CuPy's current stream on a device."""
-    return cupy_stream_on(device_id)
 
 
 cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
@@ -57,7 +51,7 @@ cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
 
 cdef Stream handle_anywhere(stream, subject) except? -1:
     """Return the handle of a stream on any device; 0 for the default stream."""
-    cdef Stream handle
+    cdef Stream handle = -1
     if stream is None:
         return 0
     if isinstance(stream, PYCUDA_STREAM):
@@ -65,22 +59,17 @@ cdef Stream handle_anywhere(stream, subject) except? -1:
     if isinstance(stream, CUPY_STREAMS):
         handle = stream.ptr
     elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
-        handle = protocol_handle(stream, subject)
+        answer = stream.__cuda_stream__()
+        try:
+            version, handle = map(index, answer)
+        except (TypeError, ValueError, OverflowError):
+            version = -1
+        if version != 0 or handle < 0:
+            got = f"a {kind(stream)} whose __cuda_stream__() returns {answer!r}"
+            raise TypeError(f"{subject} is {got}; {ACCEPTED}")
     else:
         raise TypeError(f"{subject} is {named(stream)}; {ACCEPTED}")
     return 0 if handle == LEGACY else handle
-
-
-cdef Stream protocol_handle(stream, subject) except? -1:
-    answer = stream.__cuda_stream__()
-    try:
-        version, handle = map(index, answer)
-    except (TypeError, ValueError):
-        version, handle = -1, -1
-    if version != 0 or handle >> 63:  # negative, or wider than any handle
-        got = f"a {kind(stream)} whose __cuda_stream__() returns {answer!r}"
-        raise TypeError(f"{subject} is {got}; {ACCEPTED}")
-    return handle
 
 
 cpdef tuple device_of_stream(Stream handle):
@@ -107,7 +96,7 @@ cdef bint is_non_blocking(Stream handle) noexcept:
 cdef enum:
     INVALIDATED = 2  # CU_STREAM_CAPTURE_STATUS_INVALIDATED
 
-cdef list waiting = []  # what cannot be released before a capture ends
+waiting = []
 
 
 cpdef bint is_capturing(Stream handle) noexcept:
@@ -137,31 +126,10 @@ cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
     return number
 
 
-cdef bint may_wait(Stream current) noexcept:
-    """Tell whether the host may wait for the default stream, if CuPy's current one is `current`."""
-    cdef int status
-    capture_of(0, &status)
-    return not status and not is_capturing(current)
-
-
-cdef int wait_for_end_of_capture(value) except -1:
-    """Keep an object until a capture ends: at least until streams are next ordered."""
-    waiting.append(value)
-    return 0
-
-
-cdef bint is_anything_waiting() noexcept:
-    return len(waiting) > 0
-
-
-cpdef end_waiting():
-    """Release what waited for the end of a capture; some of it may have to wait again."""
+cpdef Py_ssize_t end_waiting() except -1:
+    """Release what waited for the end of a capture; return how many objects have to wait again."""
     global waiting
     waiting = []  # with the old list, its views are released
-
-
-def count_waiting():
-    """Return how many objects wait for the end of a capture."""
     return len(waiting)
 
 # ---- fences --------------------------------------------------------------------------------------

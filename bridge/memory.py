@@ -21,7 +21,7 @@ from cupy.cuda import MemoryAsyncPool, MemoryPool
 from .context import cuda_device, failure, start_cuda
 from .errors import ContextError, named
 from .foreign_arrays import ADDRESS_END
-from .handles import count_waiting, end_waiting
+from .handles import end_waiting
 from .views import allocate as take, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
@@ -193,7 +193,7 @@ def show_memory() -> None:
 
 
 def _report() -> str:
-    end_waiting()
+    waiting = end_waiting()
     device_id = cupy.cuda.runtime.getDevice()
     available, total = map(_text, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
@@ -205,7 +205,7 @@ def _report() -> str:
         ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
         ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),
     ]
-    if waiting := count_waiting():
+    if waiting:
         rows.append(("dropped, but kept until a capture ends", waiting, "", ""))
     lines = ["{:<44}{:>12}{:>12}{:>12}".format(*row).rstrip() for row in rows]
     title = f"device {device_id}: {name}, {total}, of which {available} are free"

@@ -29,7 +29,7 @@ from pycuda import gpuarray
 from pycuda.tools import make_default_context
 
 from .context import push
-from .exporting import export_in_order, keep_arguments
+from .exporting import export_in_order
 from .kernels.function import Function
 from .kernels.module import SourceModule
 from .kernels.pycuda_compiler import use_nvrtc
@@ -53,6 +53,7 @@ _touched: dict[str, dict[str, None]] | None = None  # None: not asked for
 def replace(pool: bool = False, strict: bool = False) -> None:
     """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
+    ``skcuda`` and ``scikits.cuda`` are `bridge.skcuda`.
     With `pool`, PyCUDA allocates arrays in CuPy's pool.  A kernel that would misread one of
     PyCUDA's own arrays warns, or raises if `strict`.
 
@@ -64,12 +65,12 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     if getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit":
         import_module("bridge.autoinit")  # raises, with the reason
     sys.meta_path.insert(0, _Autoinit())
+    import_module("bridge.skcuda")  # from now on, `import skcuda` finds it
     drv.Device.make_context = _make_context
     drv.Context.push, drv.Context.pop = _push_counted, staticmethod(_pop_counted)
     drv.Context.detach = _detach_counted
     use_nvrtc()
     export_in_order()
-    keep_arguments()
     pycuda.compiler.SourceModule = _SourceModule
     _SourceModule._lenient = not strict
     if pool:
@@ -196,20 +197,11 @@ def _use_pool() -> None:
         _note("allocations")
         return malloc(size)
 
-    functions = [gpuarray.GPUArray.__init__, *vars(gpuarray).values()]
-    for function in functions:
+    for function in [gpuarray.GPUArray.__init__, *vars(gpuarray).values()]:
         if isinstance(function, FunctionType):
-            for defaults in "__defaults__", "__kwdefaults__":
-                _replace_in(function, defaults, of_driver, allocate)
-
-
-def _replace_in(function: Any, defaults: str, old: Any, new: Any) -> None:
-    values = getattr(function, defaults)
-    if isinstance(values, dict):
-        values = {name: new if value is old else value for name, value in values.items()}
-    elif values:
-        values = tuple(new if value is old else value for value in values)
-    setattr(function, defaults, values)
+            given, named = function.__defaults__ or (), function.__kwdefaults__ or {}
+            function.__defaults__ = tuple(allocate if v is of_driver else v for v in given)
+            named.update({name: allocate for name, v in named.items() if v is of_driver})
 
 
 # ---- the program ---------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ cpdef int order(Stream waiter, Stream awaited) except -1:
     cdef int status = 0
     if waiter == awaited or waiter == UNORDERED or awaited == UNORDERED:
         return 0
-    if is_anything_waiting() and not (waiter > 0 and is_capturing(waiter)) and not (
+    if waiting and not (waiter > 0 and is_capturing(waiter)) and not (
         awaited > 0 and is_capturing(awaited)
     ):
         end_waiting()

@@ -3,22 +3,6 @@
 from bridge.context cimport Stream
 from libc.stdint cimport intptr_t
 
-cdef extern from "Python.h":
-    ctypedef struct PyGetSetDef:
-        object (*get)(object, void *)
-        void *closure
-
-# What reads an attribute of CuPy's arrays and pointers: to look it up by name takes twice as long.
-cdef PyGetSetDef *array_dtype
-cdef PyGetSetDef *array_data
-cdef PyGetSetDef *is_c_contiguous
-cdef PyGetSetDef *is_f_contiguous
-cdef PyGetSetDef *data_device
-cdef PyGetSetDef *data_pointer
-
-cdef inline read(PyGetSetDef *attribute, value):
-    return attribute.get(value, attribute.closure)
-
 cdef enum:
     MEMORY, AS_CUPY, AS_PYCUDA  # kinds of views; the first is no view of another library's
 

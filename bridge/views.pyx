@@ -10,10 +10,8 @@ cimport cython
 from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.context cimport *
-from bridge.handles cimport PYCUDA, UNORDERED, wait_for_end_of_capture
+from bridge.handles cimport PYCUDA, UNORDERED, waiting
 from bridge.streams cimport needs_order, order_release, order_reuse
-
-from types import GetSetDescriptorType
 
 import cupy
 import numpy as np
@@ -25,8 +23,6 @@ from .errors import ContextError
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(PyObject *)
-    ctypedef struct PyGetSetDescrObject:
-        PyGetSetDef *d_getset
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object null_stream = cupy.cuda.Stream.null
@@ -95,21 +91,17 @@ cdef int release(View view) except -1:
         if needs_order(view.owner, view.user):
             status = order_release(view.owner, view.user)
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
-                wait_for_end_of_capture(copied_view(view))
+                # A new view, since an object cannot outlive its deallocator.
+                heir = new_view(
+                    MEMORY, view.source, view.memory, device_id, 0, view.owner, view.user, None
+                )
+                heir.kept = view.kept
+                waiting.append(heir)
         view.kept = view.memory = view.source = None
     finally:
         if is_elsewhere:
             leave(<intptr_t> current, top)
     return 0
-
-
-cdef View copied_view(View view):
-    """Return a new view of the same memory, since an object cannot outlive its deallocator."""
-    cdef View heir = new_view(
-        MEMORY, view.source, view.memory, view.device_id, 0, UNORDERED, UNORDERED, None
-    )
-    heir.owner, heir.user, heir.kept = view.owner, view.user, view.kept
-    return heir
 
 
 cdef View new_view(
@@ -169,21 +161,6 @@ cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
             learn_memory(root, int(kept), device_id)
     return memory
 
-
-cdef PyGetSetDef *attribute(kind, name) except NULL:
-    """Return the getter of an attribute of a compiled class."""
-    found = getattr(kind, name)
-    if type(found) is not GetSetDescriptorType:
-        raise ImportError(f"bridge: CuPy {cupy.__version__} has another {kind.__name__}.{name}")
-    return (<PyGetSetDescrObject *> found).d_getset
-
-
-array_dtype = attribute(cupy.ndarray, "dtype")
-array_data = attribute(cupy.ndarray, "data")
-is_c_contiguous = attribute(cupy.ndarray, "_c_contiguous")
-is_f_contiguous = attribute(cupy.ndarray, "_f_contiguous")
-data_device = attribute(MemoryPointer, "device_id")
-data_pointer = attribute(MemoryPointer, "ptr")
 
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second).  Passing
 # its arguments takes 0.3 us more.  A test compares the results.

@@ -51,6 +51,8 @@ BY_LINE = {
     "fence(0, streams[index].handle)": ORDER
     + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
     "order(PYCUDA, 0)": ORDER + "pycuda_reads_what_cupy_wrote",
+    "# what is given": "test_skcuda.py::test_work_queued_before_comes_first",
+    "# what is returned": "test_skcuda.py::test_work_queued_later_comes_later",
 }
 
 
@@ -98,6 +100,9 @@ MUTANTS = {
         "device_id, nbytes, PYCUDA, here, kept)",
         "device_id, 0, UNORDERED, UNORDERED, kept)",
         ORDER + "pycudas_block_is_reused_after_cupys_work",
+    ),
+    "a view for one stream that all may use now is ordered after that one": mutant(
+        "type(base) is View and (<View> base).user > 0", "False"
     ),
     "the default stream is not ordered with PyCUDA's side": mutant(
         "        status = order_default(other, pycuda_waits)\n", "        pass\n"
@@ -221,12 +226,12 @@ MUTANTS = {
         RELEASE + "memory_of_what_another_finalizer_saves_is_kept_and_let_go_later",
     ),
     "what waits for a capture is not ordered then": mutant(
-        "heir.owner, heir.user, heir.kept = view.owner, view.user, view.kept",
-        "pass",
+        "device_id, 0, view.owner, view.user, None",
+        "device_id, 0, UNORDERED, UNORDERED, None",
         CAPTURES + "a_block_dropped_in_a_capture_is_not_reused_early",
     ),
     "what waits for a capture is freed in it": mutant(
-        "wait_for_end_of_capture(copied_view(view))", "pass"
+        "if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:", "if False:"
     ),
     "memory is freed before its streams are ordered": mutant(
         "    try:\n        if needs_order(view.owner, view.user):",

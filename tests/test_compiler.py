@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import time
 import weakref
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from conftest import ON_GPU, run_python
 from sampling import on_a_thread
 
 import bridge
-from bridge.kernels import nvrtc
+from bridge.kernels import nvcc_sources, nvrtc
 
 CUPY_13 = cupy.__version__.startswith("13.")
 SET = "__global__ void set(float *x) { x[0] = VALUE; }"
@@ -128,7 +129,56 @@ COMPILE["NDEBUG"] = ("#define NDEBUG\n#include <assert.h>\n" + KERNEL % "1; asse
 COMPILE["NDEBUG as an option"] = (KERNEL % "1; assert(nothing)", {"options": ["-DNDEBUG"]})
 COMPILE["printf and assert"] = (KERNEL % '1; printf("%f", x[0]); assert(x[0] > 0)', {})
 
-TEXTURE = "texture<float, 2> image;\n" + KERNEL % "tex2D(image, 0.f, 0.f)"
+# What nvcc takes, and NVRTC only after a mend.
+OF_NVCC = {
+    "a shuffle of old": KERNEL % "__shfl_down(x[0], 1) + __shfl(x[1], 0, 8)",
+    "a shuffle overloaded": "__device__ double __shfl_xor(double x, int lane)"
+    " { return __shfl_xor_sync(~0u, x, lane); }\n"
+    + KERNEL
+    % "__shfl_xor(1.0, 1) + __shfl_xor(x[0], 2)",
+    "votes of old": KERNEL % "__any(x[0] > 0) + __all(x[0] > 0) + __ballot(x[0] > 0)",
+    "texture references": "texture<float, 2> image;\n" + KERNEL % "tex2D(image, 0.f, 0.f)",
+    "constants of constants": "const float D = 4, E = D / 3;\nstatic const double F = E * 2.0;\n"
+    "const float table[2] = {D, 1 / E};\n" + KERNEL % "F + table[1] + E",
+    "a constant in device memory": "__device__ const float D = 4;\n"
+    "__device__ const float E = 1 / D;\n" + KERNEL % "E",
+    "host functions": "__host__ void run(float *x) { x[0] = 1; }\n__host__ void later(float *);\n"
+    + KERNEL % 1,
+    "a whole program": "#include <cstdio>\n#include <iostream>\n#include <vector>\n"
+    "#include <unistd.h>\n"
+    "using namespace std;\n" + KERNEL % 1 + "\nstatic void check(cudaError_t e)\n{\n"
+    '  if (e) { cerr << "failed } {" << endl; exit(1); }\n}\nstd::vector<float> data;\n'
+    "int main(int argc, char **argv)\n{\n  float *p;\n  check(cudaMalloc(&p, 4));\n"
+    "  f<<<1, 1>>>(p);\n  return 0;\n}\n",
+    "thrust on the host": "#include <thrust/sort.h>\n#include <thrust/device_vector.h>\n"
+    + KERNEL % 1
+    + "\nvoid sort(float *p) { thrust::device_ptr<float> d(p); thrust::sort(d, d + 3); }",
+    "traits": "#include <utility>\n#include <type_traits>\ntemplate <class T> struct Sum"
+    ' { typedef decltype(std::declval<T>() + 1) type; };\nextern "C" '
+    + KERNEL
+    % "Sum<float>::type(2) + std::is_same<int, float>::value",
+}
+# Macros whose names headers before the source use, too.
+COMPILE["macros of one letter"] = (
+    "#if A != 1 || defined(GONE)\n#error\n#endif\n"
+    + KERNEL % "std::abs(pow(T(2), B(3))) + sizeof(texture<float>)",
+    {"options": ["-DA", "-DT=float", "-DB(x)=x", "-Dtype=int", "-DGONE", "-UGONE", "-D", "name=2"]},
+)
+RELAXED = [
+    "std::min(x[0], x[1])",
+    "sqrt(3)",
+    "fmax(x[0], 2.0)",
+    "atan2(1, x[0])",
+    "log2(7u)",
+    "pow(2, 3)",
+]
+for _name, _source in OF_NVCC.items():
+    COMPILE[_name] = (_source, {"no_extern_c": "template" in _source})
+for _expression in RELAXED:
+    COMPILE[f"relaxed {_expression}"] = (
+        f"#include <algorithm>\n{KERNEL % _expression}",
+        {"options": ["--expt-relaxed-constexpr"]},
+    )
 ERRORS = {
     "a wrong line": (
         f"\n\n__device__ int one() {{ return 1; }}\n{KERNEL % 'one() + nothing'}",
@@ -138,13 +188,16 @@ ERRORS = {
             "__global__ void f(float *x) { x[0] = one() + nothing; }",
         ],
     ),
-    "a texture reference": (TEXTURE, {}, ["removed in CUDA 12", "cupy.cuda.texture.TextureObject"]),
     "a missing header": (
         f'#include "mine.h"\n{KERNEL % 1}',
         {},
         ["the header is not found: name its folder, include_dirs=['...']", "kernel.cu(1)"],
     ),
-    "a header of the host": (f"#include <vector>\n{KERNEL % 1}", {}, ["no headers of the host"]),
+    "a header of the host": (
+        f"#include <vector>\n{KERNEL % 'std::vector<int>(3).size()'}",
+        {},
+        ["no headers of the host", "vector"],
+    ),
     "a header of CUDA": (
         f"#include <curand_nothing.h>\n{KERNEL % 1}",
         {},
@@ -156,13 +209,29 @@ ERRORS = {
         ["CUDA, or the source, has another function of that name: rename one"],
     ),
     "a type of a header": (KERNEL % "uint32_t(1)", {}, ["write #include <cstdint>"]),
-    "host code": (f"{KERNEL % 1}\nvoid run() {{ cudaMalloc(0, 1); }}", {}, ["device code only"]),
+    "host code": (KERNEL % "1; cudaSetDevice(0)", {}, ["device code only"]),
     "a template": (
         "template <class T> __global__ void add(T *x) { }",
         {},
         ["for templates and other C++ pass no_extern_c=True"],
     ),
-    "a shuffle of old": (KERNEL % "__shfl_down(x[0], 1)", {}, ["__shfl_down_sync(0xffffffff"]),
+    "a sum that is no constant": (
+        "const float D = nothing; " + KERNEL % "D",
+        {},
+        ['identifier "nothing" is undefined'],
+    ),
+    "host code that a kernel calls": (
+        "#include <vector>\nint count() { std::vector<int> v(3); return v.size(); }\n"
+        + KERNEL % "count()",
+        {},
+        ["no headers of the host", "vector"],
+    ),
+    "an assertion": (
+        "static_assert(sizeof(int) == 8);\n" + KERNEL % 1,
+        {},
+        ["static assertion failed"],
+    ),
+    "a relaxed function without the option": (KERNEL % "sqrt(3)", {}, ["more than one instance"]),
     "an unknown option": (
         KERNEL % 1,
         {"options": ["--nonsense"]},
@@ -227,6 +296,8 @@ def test_nvrtc_compiles(name, compiled):
         assert "kernel.cu(1): warning #177-D" in remarks
     elif "cub/" in name and CUPY_13 and cupy.cuda.nvrtc.getVersion()[0] == 13:
         assert 'class "long4" was declared deprecated' in remarks  # by CUDA 13
+    elif "of old" in name:
+        assert "which differs where the threads of a warp have diverged; write __" in remarks
     elif "-v" not in name:
         assert remarks == ""
 
@@ -237,6 +308,38 @@ def test_an_error_says_what_to_do(name, compiled):
     assert kind == ("ValueError" if "options" in error else "CompileError")
     for text in ERRORS[name][2]:
         assert text in error
+
+
+def test_what_is_left_out_is_no_word_of_a_kernel():
+    """What a mend changes: host code becomes spaces, and lines keep their numbers."""
+    text = OF_NVCC["a whole program"]
+    log = "kernel.cu(7): error: a\nkernel.cu(11): error: b\nkernel.cu(14): error: c\n"
+    mended = nvcc_sources.mend(nvcc_sources.Source(text), log)
+    assert mended.text.split("\n")[:6] == text.split("\n")[:6]
+    assert mended.text.split() == text[: text.index("static void check")].split()
+    assert mended.text.count("\n") == text.count("\n")
+    assert nvcc_sources.mend(mended, log) is None
+
+
+def test_a_compilation_can_be_interrupted(monkeypatch):
+    """NVRTC 12.9 does not end on some sources."""
+    monkeypatch.setattr(nvrtc, "_PATIENCE", 0.01)
+    monkeypatch.setattr(nvrtc, "_run", lambda: time.sleep(0.2) or nvrtc.Compiled(b"", {}))
+    with pytest.warns(UserWarning, match="NVRTC has been compiling the source for a minute; some"):
+        assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
+    script = """
+        import signal, time, bridge.autoinit
+        from bridge.kernels import nvrtc
+        nvrtc._run = lambda: time.sleep(60)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            nvrtc._run_patiently()
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    done = run_python(script)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
 # --- modules ---------------------------------------------------------------------------------

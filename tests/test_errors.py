@@ -278,7 +278,7 @@ SourceModule(SOURCE, cache_dir=True)
 module.get_function(None)
     TypeError: SourceModule.get_function: name is None; the kernel's name, a str, is accepted
 module.get_surfref("image")
-    NotImplementedError: SourceModule: 'image': texture and surface references were removed in
+    LogicError: SourceModule.get_global: there is no variable 'image' in the module; its source has
 f.get_attribute("num_regs")
     TypeError: fill: attribute 'num_regs': an int is accepted, or a member of pycuda.driver's
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30)
@@ -344,7 +344,7 @@ f(x, n, v, block=32, grid=(-1, 1, 1))
 f(x, n, v, block=32, stream=-1)
     TypeError: fill: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, texrefs=[object()])
-    NotImplementedError: fill: texrefs: texture and surface references were removed in CUDA 12
+    TypeError: fill: texrefs has a object; references of a bridge.SourceModule are accepted
 f(x, n, v, block=32, blocks=1)
     TypeError: fill: blocks= is no keyword of a launch; block, grid, shared, stream, strided and
 
@@ -356,7 +356,13 @@ f.prepare("Pi")
 f.prepare("Piz")
     TypeError: 'z' in 'Piz' is not a type code; struct codes are accepted: P for pointers
 f.prepare("Pif", texrefs=[object()])
-    NotImplementedError: fill: texrefs: texture and surface references were removed in CUDA 12
+    TypeError: fill: texrefs has a object; references of a bridge.SourceModule are accepted
+f.prepare("Pif", (32, 1, 1))
+    TypeError: fill: prepare takes no block; give it to each prepared call: f.prepared_call(grid, b
+f.prepare("Pif", block=(32, 1, 1))
+    TypeError: fill: prepare takes no block; give it to each prepared call: f.prepared_call(grid, b
+f.launch_grid(1, 1)
+    AttributeError: 'Function' object has no attribute 'launch_grid'; call f(*args, grid=..., block
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)
     TypeError: fill: it is not prepared; call prepare(arg_types) before the prepared calls
 

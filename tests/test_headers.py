@@ -27,7 +27,8 @@ LEFT_OUT = {  # what kernels do not have
     "functions": r"alloca|assert_perror|strn?dupa|issub\w+|FP_(INT|LLOGB)\w+|[bl]e\d+toh|hto\w+",
     "CUDA's interface, system": r"cu\w+|CU(?!DA_VERSION)\w+|RESOURCE_ABI_\w+|unix|linux",
 }
-OURS = {nvrtc._PRELUDE, "cub/cub.cuh", "thrust/complex.h"}
+OURS = {name for name in nvrtc._headers() if name.startswith(("bridge/", "cub/", "thrust/"))}
+OURS.add("surface_functions.h")  # gone in CUDA 13
 HEADERS = {"nothing": "", **{h: f"#include <{h}>\n" for h in sorted({*nvrtc._headers()} - OURS)}}
 # The name, the value, the type and the use in #if differ.
 CONTROLS = ["undef DBL_DIG", "define DBL_DIG 7", "define DBL_DIG 15l", "define DBL_DIG int(15)"]
@@ -62,10 +63,10 @@ REFUSED = r"""
 import re
 
 def attempt(source):
-    try:
-        return nvrtc._run(source, ["-arch=compute_90", *nvrtc._ALWAYS], [], []) and []
-    except nvrtc.drv.CompileError as error:
-        return sorted(set(re.findall(r"(?m)^(\S+)\(\d+\): .*error", str(error)))) or str(error)
+    found = nvrtc._run(nvrtc.Source(source), str, ["-arch=compute_90", *nvrtc._ALWAYS], [], [])
+    if isinstance(found, nvrtc.Compiled):
+        return []
+    return sorted(set(re.findall(r"(?m)^(\S+)\(\d+\): .*error", found))) or found
 """
 
 

@@ -24,7 +24,7 @@ SOURCES = sorted(p for p in (ROOT / "bridge").rglob("*.p*") if p.suffix in SUFFI
 ORDER = """
 errors parameter_types
 signature
-alignment
+alignment nvcc_sources
 nvrtc
 context
 handles
@@ -39,10 +39,13 @@ autoinit
 arguments refusals
 packing
 parameter_layout
+textures
 function
 module pycuda_compiler wrapped_functions
+cublas cusolver fft misc
+linalg
 run
-config_report
+check config_report
 __init__ __main__
 """
 LINES = {name: line for line, names in enumerate(ORDER.splitlines()) for name in names.split()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -42,27 +42,10 @@ def is_of_pycuda(value: Any) -> bool:
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
 
 
-class Target(NamedTuple):
-    """What an argument's pointer leads to."""
-
-    pointer: int
-    array: Any = None  # with dtype, shape, strides and flags; None if they are not known
-
-    @property
-    def is_c(self) -> bool:
-        """Tell whether the array is in C order, or in none."""
-        return self.array is None or self.array.flags.c_contiguous
-
-    @property
-    def is_fortran(self) -> bool:
-        """Tell whether the array is in Fortran order, or in none."""
-        return self.array is None or self.array.flags.f_contiguous
-
-
-def pointer_of(value: Any, caller: str, device_id: int) -> Target:
-    """Return an argument's device pointer, and what is known of its data."""
+def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
+    """Return an argument's device pointer, and the array there; None if it is not known."""
     if value is None:
-        return Target(0)
+        return 0, None
     if isinstance(value, drv.ArgumentHandler):
         array = getattr(value, "array", None)  # a user's subclass may have none
         copies = isinstance(value, drv.In | drv.Out | drv.InOut)
@@ -71,9 +54,9 @@ def pointer_of(value: Any, caller: str, device_id: int) -> Target:
                 f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, and "
                 "a device array without In, Out or InOut"
             )
-        return Target(int(value.get_device_alloc()), array if hasattr(array, "flags") else None)
+        return int(value.get_device_alloc()), array if hasattr(array, "flags") else None
     if isinstance(value, TextureObject | SurfaceObject):
-        return Target(int(value.ptr))
+        return int(value.ptr), None
     if type(value) in _WIDTHS:
         is_address = type(value) is int and value >> 31
         advice = f"{_WIDTHS[type(value)]}(...), or the type that the kernel takes"
@@ -94,13 +77,13 @@ def pointer_of(value: Any, caller: str, device_id: int) -> Target:
     if not isinstance(value, (GPUArray, *HOLDERS)) and hasattr(value, "gpudata"):  # as PyCUDA does
         memory = value.gpudata
         memory = Allocation(memory) if isinstance(memory, int | np.integer) else memory
-        return Target(pointer_of(memory, caller, device_id).pointer)
+        return pointer_of(memory, caller, device_id)[0], None
     if isinstance(value, HOLDERS):
         check_device(int(value), caller, device_id)
-        return Target(int(value))
+        return int(value), None
     if isinstance(value, MemoryPointer):  # x.data
         check_device(int(value.ptr), caller, device_id)
-        return Target(int(value.ptr))
+        return int(value.ptr), None
     try:
         # PyCUDA's memory is ordered at the launch.
         stream = -1 if isinstance(value, GPUArray | np.ndarray) else None
@@ -109,7 +92,7 @@ def pointer_of(value: Any, caller: str, device_id: int) -> Target:
         text = re.sub("^as_cupy: (the array|argument)?", f"{caller}: ", str(error))
         raise type(error)(text.replace(":  ", " ")) from None
     check_array(array, caller, device_id)
-    return Target(int(array.data.ptr), array)
+    return int(array.data.ptr), array
 
 
 def by_value(value: Any) -> Any:
@@ -128,22 +111,27 @@ def pack_argument(
     strided: bool,
     is_prepared: bool,
     lenient: bool,
-) -> tuple[bytes, Target | None]:
-    """Return the bytes of any argument that the parameter accepts, and the target of a pointer.
+) -> tuple[bytes, Any]:
+    """Return the bytes of any argument that the parameter accepts, and the array of a pointer.
 
     `caller` begins error messages: "kernel: argument 0".  In prepared calls, an int may be
     an address, and any number is converted.  Programs that were not written for `bridge` are
-    `lenient`: PyCUDA's arrays may have another dtype, with a warning.
+    `lenient`: PyCUDA's arrays may have another dtype, and integers be wider, with a warning.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
-    value = by_value(value)
+    value, wanted = by_value(value), parameter.dtype
+    is_wide = isinstance(value, np.integer) and value.nbytes > parameter.size
+    if lenient and is_wide and wanted is not None and wanted.kind in "iu":
+        text = f"{caller} is {named(value)}, and the kernel takes {wanted}: it is converted"
+        _report(TypeError(text), True)
+        value = int(value)
     packed = None if parameter.is_pointer else _value(value, parameter, caller, is_prepared)
     if packed is not None:
         return packed, None
-    target = _as_pointer(value, parameter, caller, device_id, is_prepared)
-    if problem := _problem(target, parameter, caller, strided):
+    pointer, array = _as_pointer(value, parameter, caller, device_id, is_prepared)
+    if problem := _problem(pointer, array, parameter, caller, strided):
         _report(problem, lenient and isinstance(value, _OF_PYCUDA))
-    return struct.pack("Q", target.pointer), target
+    return struct.pack("Q", pointer), array
 
 
 def check_order(table: Any, in_c: int, in_fortran: int, lenient: bool) -> None:
@@ -217,7 +205,7 @@ def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
 
 def _as_pointer(
     value: Any, parameter: Parameter, caller: str, device_id: int, is_prepared: bool
-) -> Target:
+) -> tuple[int, Any]:
     if not parameter.is_pointer:
         return pointer_of(value, caller, device_id)
     if (isinstance(value, np.integer) and value.nbytes == 8) or (
@@ -225,7 +213,7 @@ def _as_pointer(
     ):
         if not 0 <= value < 1 << 64:
             raise ValueError(f"{caller} is {named(value)}, which is no address")
-        return Target(int(value))
+        return int(value), None
     if parameter.is_function and value is not None:
         raise TypeError(
             f"{caller} is {named(value)}, but the kernel takes a function; its address on the "
@@ -240,11 +228,11 @@ def _as_pointer(
 
 
 def _problem(
-    target: Target, parameter: Parameter, caller: str, strided: bool
+    pointer: int, array: Any, parameter: Parameter, caller: str, strided: bool
 ) -> TypeError | ValueError | None:
     """Return the error for an array that the kernel would misread."""
-    wanted, array = parameter.dtype, target.array
-    if array is not None and not (strided or target.is_c or target.is_fortran):
+    wanted = parameter.dtype
+    if array is not None and not (strided or array.flags.forc):
         return ValueError(
             f"{caller} is not contiguous (shape {array.shape}, strides {array.strides}); pass a "
             "contiguous copy, or strided=True if the kernel takes the strides into account"
@@ -257,14 +245,14 @@ def _problem(
                 f"{caller} is an array of {array.nbytes} bytes, which end within an item: the "
                 f"kernel's items have {wanted.itemsize}"
             )
-        if array.dtype.itemsize < wanted.itemsize and not (strided or target.is_c):
+        if array.dtype.itemsize < wanted.itemsize and not (strided or array.flags.c_contiguous):
             return ValueError(
                 f"{caller} is in Fortran order, so that the kernel's items of {wanted.itemsize} "
                 "bytes would lie across its rows; pass a copy, e.g. cupy.ascontiguousarray(a)"
             )
-    if target.pointer % parameter.alignment:
+    if pointer % parameter.alignment:
         return ValueError(
-            f"{caller} begins at the address {target.pointer:#x}, but the kernel reads items at "
+            f"{caller} begins at the address {pointer:#x}, but the kernel reads items at "
             f"multiples of {parameter.alignment}; pass a copy, or a slice that begins at such a "
             "multiple"
         )

@@ -26,7 +26,7 @@ from ..context import failure
 from ..errors import named
 from ..streams import pycuda_stream_of, seconds_between
 from .refusals import (
-    REFUSALS, check_capture, explain, extent, no_texture_references, refusal, shared_bytes,
+    REFUSALS, check_capture, explain, extent, refusal, shared_bytes,
 )
 from .parameter_layout import codes_of, declared, libcuda, prepared, table_of
 
@@ -41,6 +41,10 @@ cdef enum:
     BUFFER_SIZE = 2
     USUAL_SHARED = 48 << 10  # bytes that need no higher limit
 
+cdef frozenset BEFORE_CUDA_4 = frozenset((
+    "launch", "launch_grid", "launch_grid_async", "param_set", "param_set_size", "param_seti",
+    "param_setf", "param_setv", "set_block_shape", "set_shared_size",
+))
 cdef int LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 cdef object limit_lock = threading.RLock()  # several of our functions may share one CUfunction
 
@@ -66,6 +70,8 @@ cdef class Function:
 
     cdef readonly str name
     cdef object module
+    cdef dict textures  # of the module: the references on each device that were asked for
+    cdef tuple texrefs  # that must be bound
     cdef list codes  # of the prepared types
     cdef Table table, prepared_table  # of calls, and of prepared calls; made at the first use
     cdef public bint overlaps  # launches are PyCUDA's own as long as CuPy views no memory
@@ -76,6 +82,7 @@ cdef class Function:
 
     def __init__(self, module, name, codes=None):
         self.module, self.name, self.codes = module, name, codes
+        self.textures, self.texrefs = module._textures, ()
         self.free_shared = -1
 
     def __call__(
@@ -110,8 +117,6 @@ cdef class Function:
         ContextError
             If an array is on another device, or CUDA's context is not a primary context.
         """
-        if texrefs:
-            raise no_texture_references(f"{self.name}: texrefs")
         if unknown:
             raise TypeError(
                 f"{self.name}: {next(iter(unknown))}= is no keyword of a launch; block, grid, "
@@ -119,7 +124,10 @@ cdef class Function:
                 "by position"
             )
         table = self.table or self.declared()
-        wait = self.start(table, args, grid, block, shared, stream, strided, time_kernel)
+        wait = self.start(
+            table, args, grid, block, shared, stream, strided, time_kernel,
+            checked(texrefs, self.name) if texrefs else (),
+        )
         return wait() if time_kernel else None
 
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
@@ -129,39 +137,51 @@ cdef class Function:
         int may also be an address.  Numbers are converted to the prepared type.
         """
         table = self.prepared_table or self.find_prepared()
-        self.start(table, args, grid, block, shared_size, None, strided, False)
+        self.start(table, args, grid, block, shared_size, None, strided, False, self.texrefs)
 
     def prepared_async_call(
         self, grid, block, stream, *args, shared_size=0, bint strided=False
     ):
         """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
         table = self.prepared_table or self.find_prepared()
-        self.start(table, args, grid, block, shared_size, stream, strided, False)
+        self.start(table, args, grid, block, shared_size, stream, strided, False, self.texrefs)
 
     def prepared_timed_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch like `prepared_call`; return a function that waits and returns the seconds."""
         table = self.prepared_table or self.find_prepared()
-        return self.start(table, args, grid, block, shared_size, None, strided, True)
+        return self.start(table, args, grid, block, shared_size, None, strided, True, self.texrefs)
 
-    def prepare(self, arg_types, texrefs=()):
+    def prepare(self, arg_types, texrefs=(), block=None):
         """Fix the types of the arguments, for the ``prepared_`` calls; return this function.
 
         Parameters
         ----------
         arg_types : str or iterable
             Codes of `struct` ("PPif"), NumPy scalar types or dtypes; anything else means a pointer.
+        texrefs : list, optional
+            References of the module that must be bound when a prepared call launches.
+        block
+            Not accepted: give it to the prepared calls.
 
         Raises
         ------
         TypeError
             If the number of types differs from the kernel's.
         """
-        if texrefs:
-            raise no_texture_references(f"{self.name}: texrefs")
+        if block is not None or texrefs and isinstance(texrefs[0], int):  # as before CUDA 4
+            raise TypeError(
+                f"{self.name}: prepare takes no block; give it to each prepared call: "
+                "f.prepared_call(grid, block, *args)"
+            )
+        self.texrefs = checked(texrefs or (), self.name)
         codes = codes_of(arg_types, self.name)
         self.prepared_table = prepared(self.name, codes, self.declared())
         self.codes = codes
         return self
+
+    def param_set_texref(self, texref):
+        """Require a reference to be bound in prepared calls, as ``texrefs`` of `prepare` does."""
+        self.texrefs += checked([texref], self.name)
 
     def __reduce__(self):
         """Pickle the module, the name and what is prepared."""
@@ -209,7 +229,8 @@ cdef class Function:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
         attribute = getattr(drv.function_attribute, name.upper(), None)
         if attribute is None:
-            raise AttributeError(f"'Function' object has no attribute {name!r}")
+            advice = "; call f(*args, grid=..., block=...)" if name in BEFORE_CUDA_4 else ""
+            raise AttributeError(f"'Function' object has no attribute {name!r}{advice}")
         return self.get_attribute(attribute)
 
     cpdef Table declared(self):
@@ -237,7 +258,8 @@ cdef class Function:
         return self.handles[device_id]
 
     cdef start(
-        self, Table table, tuple args, grid, block, shared, stream, bint strided, bint timed
+        self, Table table, tuple args, grid, block, shared, stream, bint strided, bint timed,
+        tuple texrefs,
     ):
         """Launch on a stream (None: CuPy's current stream), as if on CuPy's current stream.
 
@@ -252,6 +274,11 @@ cdef class Function:
             streams.there = handle_of(stream, self.name, may_be_unordered=False)
         call.device_id, call.strided, call.lenient = device_id, strided, self.lenient
         table.pack(args, &call)
+        references = self.textures.get(device_id) if self.textures else None
+        if references is not None:
+            of_pycuda, of_cupy = references.memory()
+            call.has_pycuda_memory = call.has_pycuda_memory or of_pycuda
+            call.has_other_arrays = call.has_other_arrays or of_cupy
         streams.are_pycudas = self.overlaps and not (
             call.has_other_arrays or call.handlers or views_are_alive()
         )
@@ -265,7 +292,11 @@ cdef class Function:
                 raise drv.LaunchError(f"{self.name}: {reason}")
             first, last = cupy.cuda.Event(), cupy.cuda.Event()
             runtime.eventRecord(first.ptr, streams.there)
-        self.launch(grid, block, shared, &call, streams.there)
+        if references is None:
+            self.launch(grid, block, shared, &call, streams.there)
+        else:
+            with references.launching(streams.there, texrefs):
+                self.launch(grid, block, shared, &call, streams.there)
         if timed:
             runtime.eventRecord(last.ptr, streams.there)
         end(&call, &streams, handlers)
@@ -311,6 +342,19 @@ cdef class Function:
                 if driver.funcGetAttribute(LIMIT, handle) < shared:
                     driver.funcSetAttribute(handle, LIMIT, shared)
         return shared
+
+
+cdef tuple checked(texrefs, name):
+    """Return references; raise TypeError if one is not of a `SourceModule`."""
+    from .textures import SurfaceReference  # few programs have textures
+
+    for one in texrefs:
+        if not isinstance(one, SurfaceReference):
+            raise TypeError(
+                f"{name}: texrefs has {named(one)}; references of a bridge.SourceModule are "
+                "accepted: module.get_texref('name')"
+            )
+    return tuple(texrefs)
 
 
 cdef struct Order:

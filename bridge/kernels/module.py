@@ -18,7 +18,7 @@ from ..errors import named
 from .function import Function
 from .nvrtc import Compiled, Request, architecture, compile
 from .parameter_layout import libcuda
-from .refusals import no_texture_references, refusal
+from .refusals import refusal
 from .signature import Parameter, expression, kernel_names, read_signature, variable_names
 
 
@@ -148,11 +148,12 @@ class SourceModule:
                 "NVRTC and a source with no_extern_c=True"
             )
         self._loaded: dict[int, tuple[LoadedModule, dict[str, str]]] = {}
+        self._textures: dict[int, Any] = {}  # the references on each device
         self._load(context.cuda_device())
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything except the loaded code."""
-        return {**vars(self), "_loaded": {}}
+        return {**vars(self), "_loaded": {}, "_textures": {}}
 
     def _load(self, device_id: int) -> tuple[LoadedModule, dict[str, str]]:
         """Return the module on the current device, and mangled names; compile at the first use."""
@@ -241,10 +242,22 @@ class SourceModule:
         return found
 
     def get_texref(self, name: str) -> Any:
-        """Raise NotImplementedError: CUDA 12 removed texture and surface references."""
-        raise no_texture_references(f"SourceModule: {name!r}")
+        """Return a texture reference of the source, with the methods of PyCUDA's.
 
-    get_surfref = get_texref
+        Its class is `bridge.kernels.textures.TextureReference`.  Raises as `get_function` does.
+        """
+        return self._reference(name, "texture", "SourceModule.get_texref")
+
+    def get_surfref(self, name: str) -> Any:
+        """Return a surface reference of the source, which has PyCUDA's ``set_array``."""
+        return self._reference(name, "surface", "SourceModule.get_surfref")
+
+    def _reference(self, name: str, kind: str, caller: str) -> Any:
+        from .textures import References  # few programs have textures
+
+        pointer = self.get_global(name)[0]
+        references = self._textures.setdefault(context.cuda_device(), References())
+        return references.get(name, pointer, kind, caller)
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:

@@ -13,7 +13,7 @@ import re
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,17 +26,19 @@ from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
 from . import alignment
+from .nvcc_sources import Source, mend
 from .signature import TEMPLATE, expression
 
 _FOLDER = Path(__file__).with_name("include")
 # Empty headers: NVRTC or the prelude declares the parts that kernels use.
 _DECLARED = """builtin_types.h ciso646 climits cmath cstdbool cstddef cstdio cstdlib cstring ctime
 cuda_runtime.h cuda_runtime_api.h device_functions.h device_launch_parameters.h endian.h iso646.h
-limits.h math.h math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h sys/types.h
-time.h vector_types.h"""
+limits.h math.h math_functions.h memory.h stdbool.h stddef.h stdio.h stdlib.h string.h
+surface_functions.h sys/types.h time.h vector_types.h"""
 _PRELUDE, _ALIGNMENT = "bridge/prelude.h", "bridge/alignment.h"
 # NVRTC searches the folder of this file for headers.  Here it has none, as in PyCUDA.
 _NAME = "/dev/null/kernel.cu"
+_PATIENCE = 60  # seconds
 _ALWAYS = (
     f"--pre-include={_PRELUDE}",
     "--device-as-default-execution-space",  # unmarked functions are device functions
@@ -162,10 +164,13 @@ def compile(
     arch, folders = arch or default_arch, [*folders, *request.include_dirs]
     keep = request.keep or drv.CUDA_DEBUGGING
     options = [*translated, *options, *["-G"] * drv.CUDA_DEBUGGING]
+    # Not as options: the prelude may use the names.  But it asks for NDEBUG, as assert.h does.
+    given = [option for option in options if option[:2] in ("-D", "-U")]
+    macros = "".join(map(_directive, given))
 
     def wrap(text: str) -> str:
         text = f'#line 1 "kernel.cu"\n{text}'  # keeps the user's line numbers
-        return text if request.no_extern_c else f'extern "C" {{\n{text}\n}}\n'
+        return macros + (text if request.no_extern_c else f'extern "C" {{\n{text}\n}}\n')
 
     expressions = [*kernels, *map(expression, kernels)]
     # Not with folders: a header there may change, or shadow one that a vendor's header includes.
@@ -174,18 +179,30 @@ def compile(
     if path and (kept := _load(path)) is not None:
         return kept
     searched = [f"-I{folder}" for folder in (*folders, *vendor_folders())]
-    every = [f"-arch={arch}", *_ALWAYS, *options, *searched]
-    source = wrap(
+    others = [o for o in options if o not in given or o.partition("=")[0] == "-DNDEBUG"]
+    every = [f"-arch={arch}", *_ALWAYS, *others, *searched]
+    source = Source(
         alignment.apply(
             request.source, options, folders, lambda text: _parse(wrap(text), every, folders)
-        )
+        ),
+        is_relaxed=any("expt-relaxed-constexpr" in option for option in request.options),
     )
-    compiled = _run(source, every, folders, expressions)
+    failure = None
+    while not isinstance(
+        found := _run_patiently(source, wrap, every, folders, expressions), Compiled
+    ):
+        if failure is None or not source.lacks_host_code:
+            failure = _explain(every, found, not request.no_extern_c)
+        mended = mend(source, found)
+        if mended is None:
+            raise failure
+        source = mended
+    compiled = found
     if path:
         _save(path, compiled)
     if keep:
         folder = Path(tempfile.mkdtemp())
-        (folder / "kernel.cu").write_text(source, encoding="utf-8")
+        (folder / "kernel.cu").write_text(wrap(source.text), encoding="utf-8")
         (folder / "kernel.cubin").write_bytes(compiled.code)
         print(f"*** compiler output in {folder}")
     if compiled.log:
@@ -193,16 +210,18 @@ def compile(
     return compiled
 
 
+def _directive(option: str) -> str:
+    if option.startswith("-U"):
+        return f"#undef {option[2:]}\n"
+    name, _, value = option[2:].partition("=")
+    return f"#define {name} {value if '=' in option else 1}\n"
+
+
 @functools.cache
 def _headers() -> dict[str, bytes]:
     """Return the headers that replace files of the same name."""
-    text = {path.name: path.read_bytes() for path in _FOLDER.glob("*.h")}
-    names = {"stdint.h": ["stdint.h", "cstdint"], "cuda.h": ["cuda.h"]}
-    names |= {"inttypes.h": ["inttypes.h", "cinttypes"]}
-    names |= {"float.h": ["float.h", "cfloat"], "assert.h": ["assert.h", "cassert"]}
-    names |= {"prelude.h": [_PRELUDE], "alignment.h": [_ALIGNMENT]}
-    names |= {"cub.h": ["cub/cub.cuh"], "thrust.h": ["thrust/complex.h"]}
-    found = {name: text[file] for file, aliases in names.items() for name in aliases}
+    files = filter(Path.is_file, _FOLDER.rglob("*"))
+    found = {str(path.relative_to(_FOLDER)): path.read_bytes() for path in files}
     return dict.fromkeys(_DECLARED.split(), b"") | found
 
 
@@ -212,21 +231,30 @@ def vendor_folders() -> tuple[str, ...]:
     found = [o[2:] for o in assemble_cupy_compiler_options(()) if o.startswith("-I")]
     for folder in tuple(found):
         # Each pip package for CUDA 12 has its own folder, and CuPy names only the runtime's.
-        curand = Path(folder).parents[1] / "curand" / "include"
-        if (curand / "curand_kernel.h").exists():
-            found.append(str(curand))
+        for package, header in ("curand", "curand_kernel.h"), ("cuda_nvcc", "crt/mma.h"):
+            other = Path(folder).parents[1] / package / "include"
+            if (other / header).exists():
+                found.append(str(other))
     return pycuda.compiler._find_pycuda_include_path(), *found
 
 
-def _create(source: str, folders: Sequence[str]) -> int:
+def _create(source: str, folders: Sequence[str], of_host: Sequence[str] = ()) -> int:
     headers = {
         name: text
-        for name, text in _headers().items()
+        for name, text in {**_headers(), **dict(map(_replacement, of_host))}.items()
         if not any(Path(folder, name).is_file() for folder in folders)  # the user's own comes first
     }
     names = [name.encode() for name in headers]
     program: int = nvrtc.createProgram(source, _NAME, list(headers.values()), names)
     return program
+
+
+def _replacement(name: str) -> tuple[str, bytes]:
+    """Return a header of the C++ library: what CCCL has of it, or else an empty one."""
+    if not any(Path(folder, "cuda/std", name).is_file() for folder in vendor_folders()):
+        return name, b""
+    text = f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}"
+    return name, f'extern "C++" {{\n{text}\n}}\n'.encode()
 
 
 def _parse(source: str, options: Sequence[str], folders: Sequence[str]) -> str:
@@ -242,14 +270,47 @@ def _parse(source: str, options: Sequence[str], folders: Sequence[str]) -> str:
         nvrtc.destroyProgram(program)
 
 
+def _run_patiently(*arguments: Any) -> Compiled | str:
+    """Run NVRTC on a thread: some sources take it very long, and an interrupt must not wait."""
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            found.append(_run(*arguments))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    if thread.is_alive():
+        warnings.warn(
+            "NVRTC has been compiling the source for a minute; some sources on which NVRTC 12.9 "
+            "does not end compile with 13.0, or with backend='nvcc'",
+            stacklevel=5,
+        )
+        thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    result: Compiled | str = found[0]
+    return result
+
+
 def _run(
-    source: str, options: Sequence[str], folders: Sequence[str], expressions: Sequence[str]
-) -> Compiled:
-    program = _create(source + TEMPLATE if expressions else source, folders)
+    source: Source,
+    wrap: Callable[[str], str],
+    options: Sequence[str],
+    folders: Sequence[str],
+    expressions: Sequence[str],
+) -> Compiled | str:
+    """Return the code, or NVRTC's log if it has errors."""
+    text = wrap(source.text)
+    program = _create(text + TEMPLATE if expressions else text, folders, source.of_host)
+    headers = [f"--pre-include={name}" for name in source.headers]
     try:
         for name in expressions:
             nvrtc.addNameExpression(program, name)
-        nvrtc.compileProgram(program, tuple(options))
+        nvrtc.compileProgram(program, (*options[:2], *headers, *options[2:]))
         ptx = any(option.startswith("-arch=compute_") for option in options)
         code = (nvrtc.getPTX if ptx else nvrtc.getCUBIN)(program)
         mangled = {name: nvrtc.getLoweredName(program, name) for name in expressions}
@@ -259,10 +320,11 @@ def _run(
     finally:
         nvrtc.destroyProgram(program)
     if not expressions:
-        raise _explain(options, log, source.startswith('extern "C" {'))
+        return log
     # An expression is invalid if a macro leaves the kernel out, or if it is overloaded.
     wrong = set(_WRONG.findall(log)) & set(expressions) or expressions
-    return _run(source, options, folders, [name for name in expressions if name not in wrong])
+    left = [name for name in expressions if name not in wrong]
+    return _run(source, wrap, options, folders, left)
 
 
 def _log(program: int) -> str:
@@ -274,10 +336,6 @@ _WRONG = re.compile(r"#pragma nv_mangled_name (.*)")
 # In a header, C++ that may not stand inside of extern "C" can be an overload as well.
 _IN_EXTERN_C = r"(?m)may not have extern \"C\" linkage|^(?!kernel\.cu\().*has \"C\" linkage"
 _HINTS = {
-    r"\b(texture|surface) is not a template|\btextureReference": (
-        "texture references were removed in CUDA 12: declare a `cudaTextureObject_t` parameter "
-        "instead, and pass a cupy.cuda.texture.TextureObject"
-    ),
     _IN_EXTERN_C: (
         'the source is compiled inside of extern "C"; for templates and other C++ pass '
         'no_extern_c=True, and put extern "C" before the kernels'
@@ -290,19 +348,19 @@ _HINTS = {
         "NVRTC compiles device code only: leave host code, such as main, cudaMalloc and <<<...>>>, "
         "out of the source"
     ),
+    r"not open source file \"crt/": (
+        "<mma.h> needs headers of the pip package nvidia-cuda-nvcc-cu12 (for CUDA 13: "
+        "nvidia-cuda-crt), or of a toolkit (CUDA_PATH)"
+    ),
     r"not open source file \"(cu|nv)[^\"]*\.": (
         "CUDA's headers come with a toolkit (CUDA_PATH) or from pip (curand_kernel.h: "
         "nvidia-curand-cu12 or nvidia-curand); name the folder of your own in include_dirs"
     ),
-    r"not open source file \"(?!cu|nv)[^\"]*\.": (
+    r"not open source file \"(?!cu|nv|crt/)[^\"]*\.": (
         "the header is not found: name its folder, include_dirs=['...']"
     ),
     r"not open source file \"[^\".]*\"": (
         "NVRTC has no headers of the host; <cuda/std/...> has parts of the C++ library for kernels"
-    ),
-    r"identifier \"__shfl(_up|_down|_xor)?\" is undefined|vote.* without .*sync": (
-        "warp functions need the mask of their threads since CUDA 9: __shfl_down_sync("
-        "0xffffffff, ...)"
     ),
 }
 

@@ -4,8 +4,6 @@ from libc.stdint cimport uint64_t
 
 from cpython.ref cimport PyObject
 
-from bridge.context cimport Stream
-
 cdef enum:
     MOST_BYTES = 32764  # of parameters: CUDA Programming Guide, "__global__ Function Parameters"
 
@@ -22,7 +20,6 @@ cdef struct Slot:  # one parameter
 
 cdef struct Call:
     int device_id
-    Stream stream
     bint strided
     bint has_pycuda_memory  # the arguments include PyCUDA's memory
     bint has_other_arrays  # and other libraries' arrays

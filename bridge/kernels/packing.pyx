@@ -12,14 +12,15 @@ from libc.string cimport memcpy
 
 from cpython.ref cimport Py_TYPE, PyObject
 
-from bridge.views cimport (
-    View, array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
-)
+from bridge.views cimport View
 from bridge.context cimport Handle, current_device, find, is_in_primary_context
+
+from types import GetSetDescriptorType
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
+from cupy.cuda import MemoryPointer
 from pycuda.gpuarray import GPUArray
 
 from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
@@ -27,11 +28,37 @@ from ..foreign_arrays import contiguity
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
+    ctypedef struct PyGetSetDef:
+        object (*get)(object, void *)
+        void *closure
+    ctypedef struct PyGetSetDescrObject:
+        PyGetSetDef *d_getset
 
 cdef int (*cuFuncGetParamInfo)(Handle, size_t, size_t *, size_t *) noexcept nogil
 find("cuFuncGetParamInfo", &cuFuncGetParamInfo)
 
 cdef type ndarray = cupy.ndarray
+
+cdef PyGetSetDef *attribute(kind, name) except NULL:
+    """Return the getter of an attribute of a compiled class."""
+    found = getattr(kind, name)
+    if type(found) is not GetSetDescriptorType:
+        raise ImportError(f"bridge: CuPy {cupy.__version__} has another {kind.__name__}.{name}")
+    return (<PyGetSetDescrObject *> found).d_getset
+
+
+# What reads an attribute: to look it up by name takes twice as long.
+cdef PyGetSetDef *array_dtype = attribute(cupy.ndarray, "dtype")
+cdef PyGetSetDef *array_data = attribute(cupy.ndarray, "data")
+cdef PyGetSetDef *is_c_contiguous = attribute(cupy.ndarray, "_c_contiguous")
+cdef PyGetSetDef *is_f_contiguous = attribute(cupy.ndarray, "_f_contiguous")
+cdef PyGetSetDef *data_device = attribute(MemoryPointer, "device_id")
+cdef PyGetSetDef *data_pointer = attribute(MemoryPointer, "ptr")
+
+
+cdef inline read(PyGetSetDef *attribute, value):
+    return attribute.get(value, attribute.closure)
+
 
 cdef frozenset holders = frozenset(HOLDERS)
 cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHandler)
@@ -39,7 +66,7 @@ cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHan
 cdef enum:
     EXACT = 1 << 24  # every int up to here is exact as a float
 
-# For numbers, by `struct` code: the kind, and the Python type.
+# For numbers, by the code of the dtype: the kind, and the Python type.
 cdef dict NUMBERS = {
     **dict.fromkeys("bhilq", (SIGNED, int)),
     **dict.fromkeys("BHILQ", (UNSIGNED, int)),
@@ -71,11 +98,10 @@ cdef class Table:
             raise MemoryError
         for index, parameter in enumerate(parameters):
             slot = &self.slots[index]
-            code, dtype, python = parameter.code(), parameter.dtype, int
-            is_address = parameter.is_pointer and not parameter.is_function
-            slot.kind = POINTER if is_address and parameter.size == 8 else BYTES
-            if code in NUMBERS and slot.kind != POINTER and not parameter.is_function:
-                slot.kind, python = NUMBERS[code]
+            dtype, python = parameter.dtype, int
+            slot.kind = POINTER if parameter.is_pointer and not parameter.is_function else BYTES
+            if not parameter.is_pointer and dtype is not None and dtype.char in NUMBERS:
+                slot.kind, python = NUMBERS[dtype.char]
             slot.offset, slot.size = parameter.offset, parameter.size
             slot.remainder = parameter.alignment - 1
             slot.dtype = <PyObject *> dtype
@@ -114,12 +140,12 @@ cdef class Table:
                 note_pycuda(call)
                 call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
             call.has_other_arrays = call.has_other_arrays or not isinstance(value, PLAIN)
-            packed, target = pack_argument(
+            packed, array = pack_argument(
                 value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
                 call.strided, self.is_prepared, call.lenient
             )
-            if target is not None:
-                note_order(target.is_c, target.is_fortran, call)
+            if array is not None:
+                note_order(array.flags.c_contiguous, array.flags.f_contiguous, call)
             memcpy(call.packed + slot.offset, <char *> packed, slot.size)
         if call.in_c_order and call.in_fortran_order and not call.strided:
             check_order(

@@ -39,16 +39,6 @@ def declared(name: str, types: list[Parameter] | None, function: int) -> Table:
     )
 
 
-def _placed(types: Iterable[Parameter], dtypes: Iterable[Any]) -> list[Parameter]:
-    """Return parameters at the offsets that C gives values of these dtypes."""
-    placed, end = [], 0
-    for one, dtype in zip(types, dtypes, strict=True):
-        start = end + -end % _alignment(dtype)
-        end = start + dtype.itemsize
-        placed.append(one._replace(size=dtype.itemsize, offset=start))
-    return placed
-
-
 def _alignment(dtype: np.dtype[Any]) -> int:
     """Return the alignment of a type in C; a struct has the largest of its members."""
     members = (dtype.base.fields or {}).values()
@@ -60,7 +50,8 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
     kinds = tuple(map(type, args))
     if known := _tables.get((caller, kinds)):
         return known
-    dtypes: list[np.dtype[Any] | None] = []
+    placed: list[Parameter] = []
+    end = 0
     for index, value in enumerate(map(by_value, args)):
         dtype = value.dtype if isinstance(value, np.generic) else None
         if dtype is not None and dtype not in PLAIN_DTYPES and dtype.kind != "V":
@@ -68,16 +59,17 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
                 f"{caller}: argument {index} is a {dtype}, no type of CUDA C; bool, integers, "
                 "float16/32/64 and complex64/128 are accepted"
             )
-        dtypes.append(np.dtype(bool) if isinstance(value, bool) else dtype)
-    types = [Parameter("", None if dtype is None else False, dtype) for dtype in dtypes]
-    placed = _placed(types, [dtype or ADDRESS for dtype in dtypes])
-    for index, one in enumerate(placed):
-        if one.dtype in _VECTORS and one.offset % min(one.size & -one.size, 16):
+        dtype = np.dtype(bool) if isinstance(value, bool) else dtype
+        size = (dtype or ADDRESS).itemsize
+        start = end + -end % _alignment(dtype or ADDRESS)
+        if dtype in _VECTORS and start % min(size & -size, 16):
             raise TypeError(
-                f"{caller}: argument {index} is {one.dtype}: a CUDA vector and a struct have "
+                f"{caller}: argument {index} is {dtype}: a CUDA vector and a struct have "
                 "different offsets, and CUDA does not report which one the kernel takes. For a "
                 "vector, use bridge.SourceModule; for a struct, rename the fields"
             )
+        placed.append(Parameter("", None if dtype is None else False, dtype, size, start))
+        end = start + size
     table = Table(caller, placed)
     if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # these have any dtype
         if len(_tables) >= _MOST_TABLES:

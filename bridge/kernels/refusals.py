@@ -129,11 +129,3 @@ def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, dev
             f"CUDA does not report here; a function of bridge.SourceModule checks them ({text})"
         )
     return text
-
-
-def no_texture_references(caller: str) -> NotImplementedError:
-    """Return the error that names the replacement of texture and surface references."""
-    return NotImplementedError(
-        f"{caller}: texture and surface references were removed in CUDA 12; give the kernel a "
-        "`cudaTextureObject_t` parameter and pass a cupy.cuda.texture.TextureObject"
-    )

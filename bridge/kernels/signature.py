@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,37 +21,7 @@ import numpy as np
 from .parameter_types import ADDRESS, DTYPES
 
 # Appended, to keep the line numbers.  The names are long: the source may define macros F or T.
-TEMPLATE = """
-#if __cplusplus >= 201402L
-template <class bridge_T> struct bridge_item { typedef bridge_T type; };
-template <class bridge_T> struct bridge_item<bridge_T[]> : bridge_item<bridge_T> {};
-template <class bridge_T, unsigned long bridge_n>
-struct bridge_item<bridge_T[bridge_n]> : bridge_item<bridge_T> {};
-template <class bridge_T, class = void> struct bridge_layout {
-  static constexpr unsigned long size = 0, alignment = 1;
-};
-template <class bridge_T>
-struct bridge_layout<bridge_T, decltype(void(sizeof(typename bridge_item<bridge_T>::type)))> {
-  typedef typename bridge_item<bridge_T>::type item;
-  static constexpr unsigned long size = sizeof(item), alignment = alignof(item);
-};
-template <> struct bridge_layout<void> : bridge_layout<void, int> {};
-template <class bridge_T> struct bridge_target {
-  static constexpr unsigned long size = 0, alignment = 1, is_enum = 0;
-};
-template <class bridge_T> struct bridge_target<bridge_T *> : bridge_layout<bridge_T> {
-  static constexpr unsigned long is_enum = __is_enum(typename bridge_item<bridge_T>::type);
-};
-template <unsigned long...> struct bridge_numbers;
-template <class bridge_kernel> struct bridge_targets;
-template <class... bridge_P> struct bridge_targets<void(bridge_P...)> {
-  typedef bridge_numbers<bridge_target<bridge_P>::size..., bridge_target<bridge_P>::alignment...,
-                         bridge_target<bridge_P>::is_enum...> numbers;
-};
-template <class bridge_kernel, class = typename bridge_targets<bridge_kernel>::numbers>
-__device__ char bridge_signature;
-#endif
-"""
+TEMPLATE = "\n" + Path(__file__).with_name("include").joinpath("bridge/signature.h").read_text()
 # Comments and literals, whose words are ignored.
 NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
@@ -77,14 +48,6 @@ class Parameter(NamedTuple):
     offset: int = 0
     alignment: int = 1  # of the address that a pointer holds
     is_function: bool = False  # a pointer to a function
-
-    def code(self) -> str:
-        """Return the `struct` code that packs the parameter."""
-        if self.is_pointer:
-            return "Q"  # "P" accepts negative numbers
-        if self.dtype is None or self.dtype.kind in "cV":
-            return f"{self.size}s"
-        return str(self.dtype.char)
 
 
 def expression(name: str) -> str:
@@ -122,8 +85,11 @@ def kernel_names(source: str, templates: bool = False) -> list[str]:
 
 
 def variable_names(source: str) -> list[str]:
-    """Return the names of variables after ``__constant__`` or ``__device__``."""
-    declaration = r"\b__(?:constant|device)__\b[^;{}()=]*?\b(\w+)\s*(?:\[[^;{}()]*\]\s*)*[;={]"
+    """Return the names of variables after ``__constant__`` or ``__device__``, and of textures."""
+    declaration = (
+        r"\b(?:__(?:constant|device)__\b|(?:texture|surface)\s*<)"
+        r"[^;{}()=]*?\b(\w+)\s*(?:\[[^;{}()]*\]\s*)*[;={]"
+    )
     return sorted(set(re.findall(declaration, _bare(source))))
 
 

@@ -1,6 +1,7 @@
 // What nvcc gives every source unasked, out of the host's headers, and NVRTC does not.
 // Included before a source, outside of its extern "C".
 #pragma once
+#ifdef __CUDACC_RTC__
 
 // "Incompatible redefinition of macro": many sources bring an M_PI or INFINITY of their own, and
 // so does CCCL.
@@ -204,3 +205,4 @@ using ::nextafter; using ::pow; using ::remainder; using ::rint; using ::round; 
 using ::signbit; using ::sin; using ::sinh; using ::sqrt; using ::tan; using ::tanh; using ::tgamma;
 using ::trunc;
 }
+#endif

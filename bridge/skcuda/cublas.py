@@ -1,0 +1,114 @@
+"""``skcuda.cublas``: functions of cuBLAS that CuPy has, called as scikit-cuda's are.
+
+Pointers are ``GPUArray.gpudata`` or addresses, scalars are numbers, and operations are letters.
+"""
+
+from __future__ import annotations
+
+import ctypes as ctypes  # programs use cublas.ctypes
+import re
+from contextlib import nullcontext
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import cublas as _cublas
+
+from . import missing, ordered
+
+_PARAMETERS = {
+    "amax": "n x incx result",
+    "axpy": "n alpha x incx y incy",
+    "dot": "n x incx y incy result",
+    "scal": "n alpha x incx",
+    "gemv": "trans m n alpha A lda x incx beta y incy",
+    "ger": "m n alpha x incx y incy A lda",
+    "gemm": "trans trans m n k alpha A lda B ldb beta C ldc",
+    "gemmStridedBatched": "trans trans m n k alpha A lda s B ldb s beta C ldc s batch",
+    "trsm": "side uplo trans diag m n alpha A lda B ldb",
+    "syrk": "uplo trans n k alpha A lda beta C ldc",
+    "geam": "trans trans m n alpha A lda beta B ldb C ldc",
+    "dgmm": "side m n A lda x incx C ldc",
+    "getrfBatched": "n A lda P info batch",
+    "getriBatched": "n A lda P C ldc info batch",
+}
+_PARAMETERS |= dict.fromkeys(("amin", "asum", "nrm2"), _PARAMETERS["amax"])
+_PARAMETERS |= dict.fromkeys(("dotu", "dotc"), _PARAMETERS["dot"])
+_PARAMETERS |= dict.fromkeys(("geru", "gerc"), _PARAMETERS["ger"])
+_PARAMETERS |= {f"{name}Batched": f"{_PARAMETERS[name]} batch" for name in ("gemm", "trsm")}
+_LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
+_NAME = re.compile(rf"cublas(I?)([SDCZ])([cdsz]?)({'|'.join(_PARAMETERS)})")
+_CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
+# For `from skcuda.cublas import *`.
+__all__ = ["cublasCreate", "cublasDestroy", "cublasGetVersion", "cublasSetStream"]
+_streams: dict[int, int] = {}
+
+
+def cublasCreate() -> int:  # noqa: N802 (cuBLAS's names)
+    """Return a new handle."""
+    handle: int = _cublas.create()
+    return handle
+
+
+def cublasDestroy(handle: int) -> None:  # noqa: N802
+    """Destroy a handle."""
+    _streams.pop(handle, None)
+    _cublas.destroy(handle)
+
+
+def cublasSetStream(handle: int, id: int) -> None:  # noqa: N802
+    """Set the stream of a handle, by the stream's own handle; CuPy's current stream otherwise."""
+    _streams[handle] = int(id)
+
+
+def cublasGetVersion(handle: int) -> int:  # noqa: N802
+    """Return cuBLAS's version."""
+    version: int = _cublas.getVersion(handle)
+    return version
+
+
+def _exported() -> list[str]:
+    """Return the functions that CuPy has, by cuBLAS's names."""
+    names = [f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas)]
+    return list(filter(_NAME.fullmatch, names))
+
+
+__all__ += _exported()
+
+
+def __getattr__(name: str) -> Any:
+    parts = _NAME.fullmatch(name)
+    function = parts and getattr(
+        _cublas, name.removeprefix("cublas").swapcase()[0] + name[7:], None
+    )
+    if not parts or function is None:
+        raise missing(__name__, name)
+    is_index, letter, real, base = parts.groups()
+    # Of two letters, the first is that of the result, or the second that of the scalar: Csscal.
+    scalar = "i" if is_index else _CODES[real.upper() if base == "scal" and real else letter]
+    names = _PARAMETERS[base].split()
+
+    def call(handle: int, *args: Any) -> Any:
+        values, kept = [], []
+        given = iter(args)
+        for parameter in names:
+            if parameter in ("alpha", "beta", "result"):
+                is_result = parameter == "result"
+                kept.append(np.array(0 if is_result else next(given), scalar))
+                values.append(kept[-1].ctypes.data)
+                continue
+            value = next(given)
+            letters = _LETTERS.get(parameter)
+            values.append(
+                letters.index(value.upper()) if letters and isinstance(value, str) else int(value)
+            )
+        stream = _streams.get(handle)
+        with nullcontext() if stream is None else cupy.cuda.ExternalStream(stream), ordered():
+            function(handle, *values)
+        if names[-1] != "result":
+            return None
+        return int(kept[-1]) - 1 if is_index else kept[-1][()]
+
+    call.__doc__ = f"Parameters: (handle, {', '.join(names).removesuffix(', result')})."
+    globals()[name] = call
+    return call

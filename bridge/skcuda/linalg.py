@@ -1,0 +1,216 @@
+"""``skcuda.linalg``: products, factorizations and solutions of matrices in GPUArrays."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import cupy
+import cupyx
+import numpy as np
+from cupyx.scipy.linalg import solve_triangular
+from numpy.linalg import LinAlgError as LinAlgError
+
+from ..errors import named
+from . import misc, missing, on_cupy
+
+_has_cula = False
+init, shutdown = misc.init, misc.shutdown
+
+
+def _op(a: Any, trans: str) -> Any:
+    if trans.upper() not in ("N", "T", "C"):
+        raise ValueError(f"skcuda.linalg: {trans!r} is not one of 'N', 'T' and 'C'")
+    return a if trans.upper() == "N" else a.T if trans.upper() == "T" else a.conj().T
+
+
+def _into(a: Any, values: Any, overwrite: bool = True) -> Any:
+    if not overwrite:
+        return values
+    a[...] = values
+    return a
+
+
+# ---- products and parts -------------------------------------------------------------------------
+
+
+@on_cupy
+def dot(
+    x: Any, y: Any, transa: str = "N", transb: str = "N", handle: Any = None, out: Any = None
+) -> Any:
+    """Return the product of matrices and vectors; of two vectors, a number."""
+    if x.dtype != y.dtype:
+        raise TypeError(f"skcuda.linalg.dot: {named(x)} and {named(y)} differ in dtype")
+    found = cupy.dot(_op(x, transa), _op(y, transb))
+    if x.ndim == y.ndim == 1:
+        return found.item()
+    return found if out is None else _into(out, found)
+
+
+@on_cupy
+def mdot(*args: Any, handle: Any = None) -> Any:
+    """Return the product of several matrices."""
+    return functools.reduce(cupy.dot, args)
+
+
+def add_dot(
+    a_gpu: Any, b_gpu: Any, c_gpu: Any, transa: str = "N", transb: str = "N", alpha: Any = 1.0,
+    beta: Any = 1.0, handle: Any = None,
+) -> Any:  # fmt: skip
+    """Write ``alpha * a @ b + beta * c`` into `c_gpu`, and return it."""
+
+    def add(a: Any, b: Any, c: Any) -> Any:
+        scalar = c.dtype.type
+        c *= scalar(beta)
+        c += scalar(alpha) * cupy.dot(_op(a, transa), _op(b, transb))
+        return c
+
+    return on_cupy(add)(a_gpu, b_gpu, c_gpu)
+
+
+@on_cupy
+def dot_diag(d: Any, a: Any, trans: str = "N", overwrite: bool = False, handle: Any = None) -> Any:
+    """Return ``diag(d) @ a``, or ``a @ diag(d)`` if `trans` is 'T'."""
+    return _into(a, d[:, None] * a if trans.upper() == "N" else a * d, overwrite)
+
+
+add_diag = on_cupy(lambda d, a, overwrite=False, handle=None: _into(a, a + cupy.diag(d), overwrite))
+conj = on_cupy(lambda x, overwrite=False: _into(x, x.conj(), overwrite))
+multiply = on_cupy(lambda x, y, overwrite=False: _into(y, x * y, overwrite))
+tril = on_cupy(lambda a, overwrite=False, handle=None: _into(a, cupy.tril(a), overwrite))
+triu = on_cupy(lambda a, k=0, overwrite=False, handle=None: _into(a, cupy.triu(a, k), overwrite))
+transpose = on_cupy(lambda a, handle=None: a.T.copy())
+hermitian = on_cupy(lambda a, handle=None: a.conj().T.copy())
+diag = on_cupy(lambda v: cupy.diag(v).copy())
+eye = on_cupy(lambda N, dtype=np.float32: cupy.eye(N, dtype=dtype))  # noqa: N803
+vander = on_cupy(lambda a, n=None, handle=None: cupy.vander(a, n, increasing=True))
+norm = on_cupy(lambda x, handle=None: cupy.linalg.norm(x.ravel()).item())
+trace = on_cupy(lambda x, handle=None: cupy.trace(x).item())
+
+
+@on_cupy
+def scale(alpha: Any, x: Any, alpha_real: bool = False, handle: Any = None) -> None:
+    """Multiply an array in place."""
+    x *= x.dtype.type(alpha)
+
+
+# ---- factorizations -----------------------------------------------------------------------------
+
+
+def _solver(function: Any) -> Any:
+    """Return a function of GPUArrays whose ``lib`` is cuSOLVER, and which checks its results."""
+
+    def checked(*args: Any, lib: str = "cusolver", **keywords: Any) -> Any:
+        if lib != "cusolver":
+            raise NotImplementedError(f"skcuda.linalg: lib is {lib!r}; CULA is gone: 'cusolver'")
+        with cupyx.errstate(linalg="raise"):
+            return function(*args, **keywords)
+
+    checked.__doc__ = function.__doc__
+    return on_cupy(checked)
+
+
+det = _solver(lambda a, *workspaces, **keywords: cupy.linalg.det(a).item())
+pinv = _solver(lambda a, rcond=1e-15: cupy.linalg.pinv(a, rcond))
+
+
+@_solver
+def inv(a: Any, overwrite: bool = False, ipiv_gpu: Any = None) -> Any:
+    """Return the inverse; raise LinAlgError for a singular matrix."""
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise ValueError(f"skcuda.linalg.inv: {named(a)} is not a square matrix")
+    return _into(a, cupy.linalg.inv(a), overwrite)
+
+
+@_solver
+def svd(a: Any, jobu: str = "A", jobvt: str = "A") -> Any:
+    """Return u, s and vh; without u or vh for 'N', and only their first columns for 'S' and 'O'."""
+    jobs = jobu.upper(), jobvt.upper()
+    if jobs == ("N", "N"):
+        return cupy.linalg.svd(a, compute_uv=False)
+    u, s, vh = cupy.linalg.svd(a, full_matrices="A" in jobs)
+    u = u if jobs[0] == "A" else u[:, : s.size].copy()
+    vh = vh if jobs[1] == "A" else vh[: s.size].copy()
+    return tuple(x for x, job in ((u, jobs[0]), (s, "A"), (vh, jobs[1])) if job != "N")
+
+
+@_solver
+def qr(a: Any, mode: str = "reduced", handle: Any = None) -> Any:
+    """Return q and r; only q for 'economic', only r for 'r'."""
+    found = cupy.linalg.qr(a, "r" if mode == "r" else "reduced")
+    return found[0] if mode == "economic" else found
+
+
+@_solver
+def eig(a: Any, jobvl: str = "N", jobvr: str = "V", imag: str = "F") -> Any:
+    """Return (vr, w, vl) of a symmetric or Hermitian matrix; without those not asked for."""
+    if "V" not in (jobvl, jobvr):
+        return cupy.linalg.eigvalsh(a)
+    w, v = cupy.linalg.eigh(a)
+    return (*[v] * (jobvr == "V"), w, *[v] * (jobvl == "V"))
+
+
+eigvals = _solver(cupy.linalg.eigvalsh)
+
+
+def _factor(a: Any, uplo: str, rest: bool) -> Any:
+    """Write a Cholesky factor into its triangle; return the lower one.
+
+    As in scikit-cuda, the memory is read by columns: an array in C order is transposed.
+    """
+    columns = a if a.flags.f_contiguous else a.T
+    lower = cupy.linalg.cholesky(columns)
+    is_lower = uplo.upper() == "L"
+    other = cupy.triu(columns, 1) if is_lower else cupy.tril(columns, -1)
+    columns[...] = (lower if is_lower else lower.conj().T) + (other if rest else 0)
+    return lower
+
+
+@_solver
+def cho_factor(a: Any, uplo: str = "L") -> None:
+    """Write the Cholesky factor into its triangle, as memory is read by columns."""
+    _factor(a, uplo, True)
+
+
+@_solver
+def cholesky(a: Any, uplo: str = "L") -> None:
+    """Write the Cholesky factor into its triangle, as memory is read by columns, and zeros."""
+    _factor(a, uplo, False)
+
+
+@_solver
+def cho_solve(a: Any, b: Any, uplo: str = "L") -> None:
+    """Write the solution of ``a x = b`` into `b`, and the factor into `a`, read by columns."""
+    lower = _factor(a, uplo, True)
+    half = solve_triangular(lower, b, lower=True)
+    b[...] = solve_triangular(lower.conj().T, half, lower=False)
+
+
+class PCA:
+    """Principal components: the columns of ``U * S`` of the centred data's SVD."""
+
+    def __init__(self, n_components: int | None = None, *others: Any, **options: Any) -> None:
+        self.n_components = n_components
+
+    def set_n_components(self, n_components: int) -> None:
+        """Set the number of components."""
+        self.n_components = n_components
+
+    def get_n_components(self) -> int | None:
+        """Return the number of components."""
+        return self.n_components
+
+    def fit_transform(self, X_gpu: Any) -> Any:  # noqa: N803 (scikit-cuda's name)
+        """Return the components of float data in Fortran order: shape (samples, components)."""
+        if X_gpu.ndim != 2 or X_gpu.dtype.char not in "fd" or not X_gpu.flags.f_contiguous:
+            raise ValueError(f"skcuda.linalg.PCA: {named(X_gpu)} is no float matrix in F order")
+
+        def components(x: Any) -> Any:
+            u, s, _ = cupy.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+            return cupy.asfortranarray((u * s)[:, : self.n_components])
+
+        return on_cupy(components)(X_gpu)
+
+
+def __getattr__(name: str) -> Any:
+    raise missing(__name__, name)

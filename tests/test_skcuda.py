@@ -1,0 +1,189 @@
+"""``bridge.skcuda``: scikit-cuda's functions over CuPy.
+
+What needs cuBLAS, cuFFT or cuSOLVER needs a GPU; scikit-cuda's own tests ran there, too.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from conftest import run_python
+from pycuda import gpuarray
+
+import bridge.skcuda  # noqa: F401  (from now on, `import skcuda` finds it)
+
+MATRIX = np.random.default_rng(0).random((3, 4)) + 1
+
+
+@pytest.fixture
+def misc():
+    from skcuda import misc
+
+    return misc
+
+
+def test_both_names_are_the_same_modules(misc):
+    import scikits.cuda.fft
+    import scikits.cuda.misc
+    import skcuda.autoinit
+    import skcuda.fft
+
+    assert scikits.cuda.misc is misc
+    assert scikits.cuda.fft is skcuda.fft
+
+
+def test_what_is_not_served_is_named(misc):
+    with pytest.raises(ImportError, match="not special; use cupyx.scipy.special"):
+        import_module("skcuda.special")
+    with pytest.raises(ImportError, match="serves cublas, cusolver, fft, linalg, misc, not p"):
+        from scikits.cuda import pcula  # noqa: F401
+    with pytest.raises(AttributeError, match=r"skcuda.misc has no 'nothing': it has scikit-cuda's"):
+        misc.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std", "max", "min", "argmax", "argmin"])
+def test_reductions(misc, name, order):
+    a = gpuarray.to_gpu(np.asarray(MATRIX, order=order))
+    for axis in 0, 1:
+        found = getattr(misc, name)(a, axis=axis)
+        assert isinstance(found, gpuarray.GPUArray)
+        np.testing.assert_allclose(found.get(), getattr(MATRIX, name)(axis=axis))
+    if name in ("sum", "mean"):
+        out = gpuarray.zeros(4, np.float64)
+        assert getattr(misc, name)(a, 0, out) is out
+        np.testing.assert_allclose(out.get(), getattr(MATRIX, name)(axis=0))
+
+
+def test_arithmetic(misc):
+    a, b = gpuarray.to_gpu(MATRIX), gpuarray.to_gpu(MATRIX[::-1].copy())
+    np.testing.assert_allclose(misc.divide(a, b).get(), MATRIX / MATRIX[::-1])
+    row, column = gpuarray.to_gpu(MATRIX[0].copy()), gpuarray.to_gpu(MATRIX[:, 1].copy())
+    np.testing.assert_allclose(misc.add_matvec(a, row).get(), MATRIX + MATRIX[0])
+    np.testing.assert_allclose(misc.mult_matvec(a, column, axis=0).get(), MATRIX * MATRIX[:, 1:2])
+    whole = gpuarray.to_gpu(np.array([[7, -7], [8, 9]], np.int32))
+    assert misc.div_matvec(whole, gpuarray.to_gpu(np.array([2, 4], np.int32))).get().tolist() == [
+        [3, -2],
+        [4, 2],
+    ]
+    with pytest.raises(ValueError, match="shape mismatch"):
+        misc.add_matvec(a, column)
+    with pytest.raises(ValueError, match="differ in shape or order"):
+        misc.add(a, gpuarray.to_gpu(np.asfortranarray(MATRIX)))
+
+
+def test_items_and_the_rest(misc):
+    a, at = gpuarray.arange(5, dtype=np.float32), gpuarray.to_gpu(np.array([0, 3]))
+    assert misc.get_by_index(a, at).get().tolist() == [0, 3]
+    misc.set_by_index(a, at, gpuarray.to_gpu(np.array([7, 8], np.float32)))
+    assert a.get().tolist() == [7, 1, 2, 8, 4]
+    assert misc.cumsum(a).get().tolist() == [7, 8, 10, 18, 22]
+    assert misc.maxabs(-a).get() == 8
+    assert misc.ones((2, 3), np.complex64, "F").get().tolist() == [[1, 1, 1]] * 2
+    device = misc.get_current_device()
+    assert misc.get_compute_capability(device) >= 5
+    assert misc.select_block_grid_sizes(device, (1000, 5), 128) == ((128, 1, 1), (40, 1, 1))
+    assert misc.select_block_grid_sizes(device, 2**42, 1024)[1] == (2**31 - 1, 3, 1)
+
+
+def test_linear_algebra_without_libraries():
+    from skcuda import linalg
+
+    a, d = gpuarray.to_gpu(MATRIX), gpuarray.to_gpu(MATRIX[:, 0].copy())
+    np.testing.assert_allclose(linalg.dot_diag(d, a).get(), np.diag(MATRIX[:, 0]) @ MATRIX)
+    assert linalg.transpose(a).get().tolist() == MATRIX.T.tolist()
+    assert linalg.tril(a, overwrite=True) is a
+    np.testing.assert_allclose(a.get(), np.tril(MATRIX))
+    assert linalg.diag(a).get().tolist() == np.diag(MATRIX).tolist()
+    assert linalg.eye(3).get().tolist() == np.eye(3).tolist()
+    with pytest.raises(NotImplementedError, match="lib is 'cula'; CULA is gone: 'cusolver'"):
+        linalg.inv(a, lib="cula")
+
+
+def test_work_queued_before_comes_first(misc, latch, put):
+    stream, other = drv.Stream(1), drv.Stream(1)  # the second waits for the function, too
+    a = gpuarray.zeros(8, np.int32)
+    with cupy.cuda.Stream(non_blocking=True), latch.hold(stream):
+        put(a.gpudata, 8, 5, stream)
+        found = misc.sum(a)
+    assert found.get() == 40
+    del other
+
+
+def test_work_queued_later_comes_later(misc, latch, put):
+    stream, at = drv.Stream(1), gpuarray.arange(8, dtype=np.int64)
+    a, ones = gpuarray.zeros(8, np.int32), gpuarray.zeros(8, np.int32) + 1
+    with cupy.cuda.Stream(non_blocking=True) as here, latch.hold(here):
+        misc.set_by_index(a, at, ones)  # gives nothing back
+        put(a.gpudata, 8, 7, stream)
+    assert set(a.get()) == {7}
+
+
+# ---- on a GPU -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_matrices(gpu, dtype):
+    from skcuda import cublas, linalg
+
+    random = np.random.default_rng(1)
+    a, b = (random.random((4, 4)).astype(dtype) for _ in range(2))
+    square = (a @ a.conj().T + 4 * np.eye(4)).astype(dtype)
+    on_gpu, close = gpuarray.to_gpu, dict(rtol=1e-3 if dtype in "fF" else 1e-9)
+    np.testing.assert_allclose(linalg.dot(on_gpu(a), on_gpu(b), "t").get(), a.T @ b, **close)
+    np.testing.assert_allclose(linalg.inv(on_gpu(square)).get(), np.linalg.inv(square), **close)
+    u, s, vh = (x.get() for x in linalg.svd(on_gpu(a)))
+    np.testing.assert_allclose((u * s) @ vh, a, **close)
+    np.testing.assert_allclose(linalg.det(on_gpu(square)), np.linalg.det(square), **close)
+    w = linalg.eigvals(on_gpu(square)).get()
+    np.testing.assert_allclose(np.sort(w), np.linalg.eigvalsh(square), **close)
+    x = on_gpu(b[0].copy())
+    linalg.cho_solve(on_gpu(np.asfortranarray(square)), x)
+    np.testing.assert_allclose(x.get(), np.linalg.solve(square, b[0]), **close)
+    with pytest.raises(linalg.LinAlgError):
+        linalg.inv(on_gpu(np.zeros((3, 3), dtype)))
+    handle, c = cublas.cublasCreate(), gpuarray.zeros((4, 4), dtype)
+    letter = {"f": "S", "d": "D", "F": "C", "D": "Z"}[dtype]
+    gemm = getattr(cublas, f"cublas{letter}gemm")
+    gemm(handle, "n", "n", 4, 4, 4, 2, on_gpu(b).gpudata, 4, on_gpu(a).gpudata, 4, 0, c.gpudata, 4)
+    np.testing.assert_allclose(c.get(), 2 * a @ b, **close)
+    norm = getattr(cublas, f"cublas{ {'C': 'Sc', 'Z': 'Dz'}.get(letter, letter) }nrm2")
+    np.testing.assert_allclose(norm(handle, 16, on_gpu(a).gpudata, 1), np.linalg.norm(a), **close)
+    cublas.cublasDestroy(handle)
+
+
+def test_transforms(gpu):
+    from skcuda import fft
+
+    x = np.random.default_rng(2).random((5, 8)).astype(np.float32)
+    a, f, back = gpuarray.to_gpu(x), gpuarray.empty((5, 5), np.complex64), gpuarray.empty_like
+    plan = fft.Plan(8, np.float32, np.complex64, batch=5, stream=drv.Stream())
+    fft.fft(a, f, plan)
+    np.testing.assert_allclose(f.get(), np.fft.rfft(x), rtol=1e-4, atol=1e-5)
+    out = back(a)
+    fft.ifft(f, out, fft.Plan(8, np.complex64, np.float32, batch=5), scale=True)
+    np.testing.assert_allclose(out.get(), x, rtol=1e-5)
+    with pytest.raises(ValueError, match="this plan is for the other direction"):
+        fft.ifft(a, f, plan)
+    with pytest.raises(ValueError, match=r"y is .*; the plan takes 25 items of complex64 there"):
+        fft.fft(a, gpuarray.empty(24, np.complex64), plan)
+    with pytest.raises(ValueError, match="no FFT takes"):
+        fft.Plan(8, np.float32, np.complex128)
+
+
+def test_a_program_that_runs_as_it_is():
+    done = run_python("""
+        import bridge.run
+        bridge.run.replace()
+        import pycuda.autoinit, numpy as np
+        from pycuda import gpuarray
+        import skcuda.misc as cumisc
+        cumisc.init()
+        print(cumisc.sum(gpuarray.to_gpu(np.arange(6.0).reshape(2, 3)), axis=1).get())
+        cumisc.shutdown()
+    """)
+    assert (done.stdout, done.stderr) == ("[ 3. 12.]\n", "")
