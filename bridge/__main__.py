@@ -1,4 +1,4 @@
-"""``python -m bridge``: check the installation; ``python -m bridge run``: run a program."""
+"""``python -m bridge``: check the installation; ``run`` a program; ``check`` a folder of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from .config_report import check, show_config
 _RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
 pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
 SourceModule take CuPy arrays."""
+
+_CHECK = """Compile the sources that programs give to SourceModule, as bridge run would, and say
+do not compile and why, which parameters are known, and what bridge run does not serve. The programs
+are not run. The exit status is 1 if a source does not compile."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,11 +44,25 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
+    check_ = commands.add_parser(
+        "check",
+        description=_CHECK,
+        help="list which sources of PyCUDA programs compile, and what `run` does not serve",
+    )
+    check_.add_argument("folder", metavar="FOLDER", help="a folder of programs, or one program")
+    check_.add_argument("--arch", default="sm_90", help="compile for it (default: sm_90)")
+    check_.add_argument("--verbose", action="store_true", help="list kernels and lines, too")
     options = parser.parse_args(arguments)
     if options.command == "run":
         if not options.module and not Path(options.program).exists():
             run.error(f"there is no file {options.program!r}; give a program, or -m and a module")
         return _run(options)
+    if options.command == "check":
+        if not Path(options.folder).exists():
+            check_.error(f"there is no {options.folder!r}; give a folder of programs, or one")
+        from .check import check_programs
+
+        return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
     if options.config:
         show_config()
         return 0

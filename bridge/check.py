@@ -1,0 +1,268 @@
+"""``python -m bridge check``: which sources of a folder of PyCUDA programs compile, and which not.
+
+Nothing of the programs is run: sources are read from their syntax trees, as far as they are made of
+constants, of variables with one value, and of files.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import shutil
+import warnings
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pycuda.driver as drv
+from pycuda.compiler import compile_plain
+from pytools.prefork import ExecError
+
+from .kernels.nvrtc import Request, compile
+from .kernels.signature import expression, kernel_names, read_signature
+from .skcuda import _SERVED
+
+# Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
+_NOT_SERVED = {
+    "launch_grid": "call f(*args, grid=..., block=...)",
+    "launch_grid_async": "call f(*args, grid=..., block=..., stream=...)",
+    "param_set": "call f(*args, grid=..., block=...)",
+    "set_block_shape": "call f(*args, block=...)",
+    "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
+}
+_KEYWORDS = ("source", "nvcc", "options", "keep", "no_extern_c", "arch", "code", "cache_dir")
+_OPERATORS = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
+    **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
+    **{ast.Pow: operator.pow, ast.LShift: operator.lshift},
+}
+_METHODS = ("format", "join", "replace", "strip", "lstrip", "rstrip", "upper", "lower", "read_text")
+
+
+class Found(NamedTuple):
+    """A call of ``SourceModule``, and what came of it."""
+
+    line: int
+    source: str | None  # None: it is made when the program runs
+    problem: str = ""  # why it does not compile, or cannot be read
+    kernels: tuple[str, ...] = ()  # with their parameters
+    known: int = 0  # parameters whose types are known
+    parameters: int = 0
+    nvcc: bool | None = None  # whether nvcc compiles it, if it was asked
+
+
+class _Unknown(Exception):  # noqa: N818 (it says what it is)
+    """A value that only the running program knows."""
+
+
+_Scope = ChainMap[str, list[ast.expr]]  # what is assigned to each name, in a function and around it
+
+
+class _Program(ast.NodeVisitor):
+    """Reads the calls of ``SourceModule`` in a program, and names that `run` does not serve."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls: list[tuple[ast.Call, _Scope]] = []
+        self.names: dict[str, int] = {}  # not served, and the first line of each
+        self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path))]})
+        self.modules = {"SourceModule"}
+        self.visit(ast.parse(path.read_bytes(), str(path)))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.values = self.values.new_child()
+        self.generic_visit(node)
+        self.values = self.values.parents
+
+    def visit_Assign(self, node: ast.Assign | ast.AugAssign) -> None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name):
+                self.values.maps[0].setdefault(target.id, []).append(node.value)
+        self.generic_visit(node)
+
+    visit_AugAssign = visit_Assign  # noqa: N815 (ast's name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            if alias.name == "SourceModule":
+                self.modules.add(alias.asname or alias.name)
+            self._note(f"{node.module}.{alias.name}", node.lineno)
+            self._note(alias.name, node.lineno)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._note(alias.name, node.lineno)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._note(node.attr, node.lineno)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name in self.modules:
+            self.calls.append((node, self.values))
+        self.generic_visit(node)
+
+    def _note(self, name: str, line: int) -> None:
+        parts = name.split(".")
+        root = 2 if parts[:2] == ["scikits", "cuda"] else 1 if parts[0] == "skcuda" else 0
+        if root and len(parts) > root and parts[root] not in (*_SERVED, "autoinit"):
+            name = f"skcuda.{parts[root]}"
+        elif name not in _NOT_SERVED:
+            return
+        self.names.setdefault(name, line)
+
+    def value(self, node: ast.expr | None) -> Any:
+        """Return an expression's value; raise _Unknown if only the running program knows it."""
+        match node:
+            case ast.Constant(value):
+                return value
+            case ast.Name(name) if len(self.values.get(name, ())) == 1:
+                known, self.values = self.values, self.values.new_child({name: []})  # not itself
+                try:
+                    return self.value(known[name][0])
+                finally:
+                    self.values = known
+            case ast.BinOp(one, operation, other) if type(operation) in _OPERATORS:
+                return _OPERATORS[type(operation)](self.value(one), self.value(other))
+            case ast.JoinedStr(values):
+                return "".join(str(self.value(one)) for one in values)
+            case ast.FormattedValue(value, format_spec=None):
+                return self.value(value)
+            case ast.List(items) | ast.Tuple(items):
+                return tuple(map(self.value, items))
+            case ast.Dict(keys, values):
+                return dict(zip(map(self.value, keys), map(self.value, values), strict=True))
+            case ast.Call():
+                return self._called(node)
+        raise _Unknown(ast.unparse(node) if node is not None else "**")
+
+    def _called(self, node: ast.Call) -> Any:
+        args = [self.value(arg) for arg in node.args]
+        keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        name = getattr(node.func, "id", "")
+        if name in ("str", "int", "dict"):
+            return {"str": str, "int": int, "dict": dict}[name](*args, **keywords)
+        if name in ("open", "Path"):
+            return self.path.parent / args[0]
+        if isinstance(node.func, ast.Attribute):
+            owner = self.value(node.func.value)
+            if node.func.attr == "read" and isinstance(owner, Path):
+                return owner.read_text(errors="replace")
+            if node.func.attr in _METHODS and isinstance(owner, str | Path):
+                return getattr(owner, node.func.attr)(*args, **keywords)
+        raise _Unknown(ast.unparse(node))
+
+
+def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool) -> Found:
+    line, program.values = call.lineno, values
+    try:
+        given = dict(zip(_KEYWORDS, map(program.value, call.args), strict=False))
+        given |= {k.arg: program.value(k.value) for k in call.keywords if k.arg}
+        source = given["source"]
+        if not isinstance(source, str):
+            raise _Unknown(type(source).__name__)
+    except _Unknown as error:
+        return Found(line, None, str(error).split("\n")[0][:60])
+    except Exception as error:  # whatever the program's own code raises
+        return Found(line, None, f"{type(error).__name__}: {error}")
+    options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
+    folders.append(str(program.path.parent))
+    request = Request(
+        source, "nvcc", options, False, bool(given.get("no_extern_c")), arch, None, False, folders
+    )
+    names, by_nvcc = kernel_names(source), None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if with_nvcc:
+                by_nvcc = _nvcc_compiles(request)
+            mangled = compile(request, arch, names).mangled
+    except Exception as error:
+        log = getattr(error, "stderr", None) or str(error)
+        lines = [text for text in log.splitlines() if "error" in text] or [str(error)]
+        return Found(line, source, lines[0], nvcc=by_nvcc)
+    kernels, known, count = [], 0, 0
+    for name in names:
+        parameters = read_signature(mangled.get(expression(name), ""), source, name) or []
+        kernels.append(f"{name}({', '.join(one.text for one in parameters)})")
+        known += sum(one.dtype is not None for one in parameters)
+        count += len(parameters)
+    return Found(line, source, "", tuple(kernels), known, count, by_nvcc)
+
+
+def _nvcc_compiles(request: Request) -> bool:
+    source = request.source if request.no_extern_c else f'extern "C" {{\n{request.source}\n}}\n'
+    options = [*request.options, f"-arch={request.arch}", *(f"-I{f}" for f in request.include_dirs)]
+    try:
+        compile_plain(source, options, False, "nvcc", None)
+    except (drv.CompileError, ExecError):
+        return False
+    return True
+
+
+def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> bool:
+    """Print a line for each source, and a summary; return whether all that was read compiles."""
+    root, count, not_served = Path(folder), Counter[str](), Counter[str]()
+    with_nvcc = shutil.which("nvcc") is not None
+    for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+        try:
+            program = _Program(path)
+        except (SyntaxError, ValueError) as error:
+            if b"SourceModule" in path.read_bytes():
+                print(f"{path}: is not Python 3 ({error})")
+                count["not Python 3"] += 1
+            continue
+        for name, line in program.names.items():
+            not_served[name] += 1
+            if verbose:
+                print(f"{path}:{line}: {name}")
+        for found in [_found(program, *call, arch, with_nvcc) for call in program.calls]:
+            count.update(_said(path, found, verbose))
+    print("\n".join(_summary(count, not_served, with_nvcc, arch)))
+    return not count["fail"]
+
+
+def _said(path: Path, found: Found, verbose: bool) -> Iterator[str]:
+    """Print what is to be said of a source; yield what to count."""
+    place = f"{path}:{found.line}"
+    if found.source is None:
+        print(f"{place}: the source is made when the program runs: {found.problem}")
+        yield "made at run time"
+        return
+    yield "fail" if found.problem else "compile"
+    if found.problem:
+        print(f"{place}: does not compile: {found.problem}")
+    elif verbose:
+        print(f"{place}: compiles: {'; '.join(found.kernels)}")
+    yield from ["kernels"] * len(found.kernels) + ["known"] * found.known
+    yield from ["parameters"] * found.parameters
+    if found.nvcc is not None:
+        yield f"nvcc {found.nvcc}, ours {not found.problem}"
+
+
+def _summary(
+    count: Counter[str], not_served: Counter[str], with_nvcc: bool, arch: str
+) -> Sequence[str]:
+    yes, no = count["compile"], count["fail"]
+    lines = [f"{yes} of {yes + no} sources compile for {arch}"]
+    lines += [
+        f"{count[what]} files or sources are {what}"
+        for what in ("made at run time", "not Python 3")
+        if count[what]
+    ]
+    if count["kernels"]:
+        lines.append(
+            f"{count['kernels']} kernels; the types of {count['known']} of {count['parameters']} "
+            "parameters are known, and arguments for these are checked"
+        )
+    if with_nvcc:
+        both = [count[f"nvcc {a}, ours {b}"] for a in (True, False) for b in (True, False)]
+        lines.append(
+            "nvcc and bridge / only nvcc / only bridge / neither: " + " / ".join(map(str, both))
+        )
+    for name, times in not_served.most_common():
+        advice = _NOT_SERVED.get(name, "not in bridge.skcuda; see CuPy")
+        lines.append(f"not served by bridge run: {name} ({times} files): {advice}")
+    return lines

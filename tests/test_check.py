@@ -1,0 +1,108 @@
+"""``python -m bridge check``: what it reads from programs, and what it says of them."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from conftest import ON_GPU, run_python
+
+PROGRAMS = {
+    "right.py": """
+        import pycuda.driver as drv
+        from pycuda.compiler import SourceModule as Module
+        N = 2 ** 3
+        TEMPLATE = "__global__ void %(name)s(float *x, int n) { x[n] = {value}; }"
+        def make():
+            N = 7
+            text = TEMPLATE.replace("{value}", str(N)) % {"name": "put"}
+            return Module(text, options=["-DA"])
+        def other():
+            return Module(f"__global__ void f(float *x) {{ x[0] = {N + 1}; }}")
+        from_file = Module(open("kernel.cu").read(), no_extern_c=True)
+        class Filter:
+            def compile(self):
+                self.module = Module('''
+                    texture<float, 2> image; struct S { int a[3]; };
+                    __global__ void g(S *s, S t, double *y) { y[0] = tex2D(image, 0, 0); }
+                ''')
+    """,
+    "kernel.cu": 'extern "C" __global__ void from_file(int *p) { *p = 1; }\n',
+    "wrong.py": """
+        from pycuda import compiler
+        compiler.SourceModule("__global__ void f(float *x) { x[0] = nothing; }")
+        compiler.SourceModule(input())
+        compiler.SourceModule("%d" % "a")
+        f.launch_grid(1, 1)
+    """,
+    "old.py": """
+        from pycuda.compiler import SourceModule
+        print "Python 2"
+    """,
+    "libraries.py": """
+        import skcuda.linalg, skcuda.special
+        from scikits.cuda import integrate, fft
+    """,
+    "other.py": "print('no CUDA')",
+}
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory):
+    """Run the command on the programs, with the real NVRTC."""
+    folder = tmp_path_factory.mktemp("drawer")
+    for name, text in PROGRAMS.items():
+        (folder / name).write_text(textwrap.dedent(text))
+    host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
+
+    def check(*arguments):
+        script = f"""
+{host}
+import shutil
+shutil.which = lambda name: None  # no nvcc
+from bridge.__main__ import main
+print("status", main({["check", *(a.format(folder) for a in arguments)]}))
+"""
+        done = run_python(script)
+        return done.stdout.replace(f"{folder}/", ""), done.stderr
+
+    return check
+
+
+def test_a_folder(check):
+    text, errors = check("{}")
+    assert errors == ""
+    assert text.splitlines() == [
+        "old.py: is not Python 3 (Missing parentheses in call to 'print'. Did you mean print(...)? "
+        "(old.py, line 3))",
+        'wrong.py:3: does not compile: kernel.cu(1): error: identifier "nothing" is undefined',
+        "wrong.py:4: the source is made when the program runs: input()",
+        "wrong.py:5: the source is made when the program runs: TypeError: %d format: a real number "
+        "is required, not str",
+        "4 of 5 sources compile for sm_90",
+        "2 files or sources are made at run time",
+        "1 files or sources are not Python 3",
+        "4 kernels; the types of 6 of 7 parameters are known, and arguments for these are checked",
+        "not served by bridge run: skcuda.special (1 files): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: skcuda.integrate (1 files): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: launch_grid (1 files): call f(*args, grid=..., block=...)",
+        "status 1",
+    ]
+
+
+def test_one_program_with_its_kernels(check):
+    text, _ = check("--verbose", "--arch", "sm_80", "{}/right.py")
+    assert text.splitlines()[:5] == [
+        "right.py:9: compiles: put(float *x, int n)",
+        "right.py:11: compiles: f(float *x)",
+        "right.py:12: compiles: from_file(int *p)",
+        "right.py:15: compiles: g(S *s, S t, double *y)",
+        "4 of 4 sources compile for sm_80",
+    ]
+    assert text.endswith("status 0\n")
+
+
+def test_a_folder_that_is_not_there(check):
+    text, errors = check("{}/nowhere")
+    assert text == ""
+    assert errors.endswith("nowhere'; give a folder of programs, or one\n")
