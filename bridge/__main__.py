@@ -43,7 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
+    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
+    rest.required = False  # in the message, too
     check_ = commands.add_parser(
         "check",
         description=_CHECK,

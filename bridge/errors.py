@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ _ADVICE = {
         "tools/build_pycuda.py, in the source of bridge, builds it without a toolkit"
     ),
     "'context' from": (
-        "its compiled part, bridge.context, is not built for this Python: `pip install "
-        "pycuda-cupy-bridge`, or in a checkout `pip install -e .`, builds it with a C compiler"
+        "its compiled part, bridge.context, is not built for this Python in the folder "
+        f"{Path(__file__).parent}. If that is a checkout, it hides an installed package: work in "
+        "another folder, or build it there with a C compiler, `pip install -e .`"
     ),
     "libcuda.so.1: cannot": (
         "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
@@ -65,5 +67,5 @@ def import_libraries() -> None:
     except ImportError as error:
         for sign, advice in _ADVICE.items():
             if sign in str(error):
-                raise type(error)(f"bridge: {advice} ({error})", name=error.name) from error
+                raise type(error)(f"bridge: {advice} ({error})", name=error.name) from None
         raise
