@@ -317,7 +317,8 @@ class References:
         self._references: dict[str, SurfaceReference] = {}
         self._lock = threading.RLock()  # from the write until the kernel is queued
         self._written: Any = None  # an event
-        self._readers: dict[int, Any] = {}  # events after the last kernel on each stream
+        # Events after the last kernel on each stream; the per-thread one has one handle for all.
+        self._readers: dict[tuple[int, int], Any] = {}
         self._is_captured = False
 
     def __del__(self, retired: list[Any] = _retired) -> None:
@@ -365,9 +366,10 @@ class References:
             self._is_captured = self._is_captured or captures
             yield
             if not captures:
-                if stream not in self._readers:
-                    self._readers[stream] = cupy.cuda.Event(disable_timing=True)
-                runtime.eventRecord(self._readers[stream].ptr, stream)
+                key = stream, threading.get_ident()
+                if key not in self._readers:
+                    self._readers[key] = cupy.cuda.Event(disable_timing=True)
+                runtime.eventRecord(self._readers[key].ptr, stream)
 
     def _write(self, new: list[SurfaceReference], stream: int) -> None:
         """Write new objects, after the kernels that may read the old ones."""
