@@ -132,10 +132,15 @@ COMPILE["printf and assert"] = (KERNEL % '1; printf("%f", x[0]); assert(x[0] > 0
 # What nvcc takes, and NVRTC only after a mend.
 OF_NVCC = {
     "a shuffle of old": KERNEL % "__shfl_down(x[0], 1) + __shfl(x[1], 0, 8)",
-    "a shuffle overloaded": "__device__ double __shfl_xor(double x, int lane)"
+    "a shuffle of old overloaded": "__device__ double __shfl_xor(double x, int lane)"
     " { return __shfl_xor_sync(~0u, x, lane); }\n"
     + KERNEL
     % "__shfl_xor(1.0, 1) + __shfl_xor(x[0], 2)",
+    "a shuffle over one of old": "__device__ double __shfl_down(double x, unsigned by, int w = 32)"
+    " { int2 *a = (int2 *)&x; a->x = __shfl_down(a->x, by, w); a->y = __shfl_down(a->y, by, w);"
+    " return x; }\n" + KERNEL % "__shfl_down(1.0, 1)",
+    "a shuffle of its own": "template <class T> __device__ T __shfl_down(T x, unsigned by,"
+    " int w = 32) { return __shfl_down_sync(~0u, x, by, w); }\n" + KERNEL % "__shfl_down(x[0], 1)",
     "votes of old": KERNEL % "__any(x[0] > 0) + __all(x[0] > 0) + __ballot(x[0] > 0)",
     "texture references": "texture<float, 2> image;\n" + KERNEL % "tex2D(image, 0.f, 0.f)",
     "constants of constants": "const float D = 4, E = D / 3;\nstatic const double F = E * 2.0;\n"
@@ -150,6 +155,10 @@ OF_NVCC = {
     '  if (e) { cerr << "failed } {" << endl; exit(1); }\n}\nstd::vector<float> data;\n'
     "int main(int argc, char **argv)\n{\n  float *p;\n  check(cudaMalloc(&p, 4));\n"
     "  f<<<1, 1>>>(p);\n  return 0;\n}\n",
+    "host functions that end otherwise": "#include <vector>\nstruct Image { int n;"
+    " int count() const; };\nint Image::count() const { std::vector<int> v; return n; }\n"
+    "long size() noexcept { std::vector<int> v; return 1; }\nnamespace a::b { "
+    "unsigned one(int n = 1) { std::vector<int> v; return n; } }\n" + KERNEL % 1 + "\nint z;",
     "thrust on the host": "#include <thrust/sort.h>\n#include <thrust/device_vector.h>\n"
     + KERNEL % 1
     + "\nvoid sort(float *p) { thrust::device_ptr<float> d(p); thrust::sort(d, d + 3); }",
@@ -158,12 +167,14 @@ OF_NVCC = {
     + KERNEL
     % "Sum<float>::type(2) + std::is_same<int, float>::value",
 }
+LEAVE_OUT = {"a whole program", "host functions that end otherwise", "thrust on the host"}
 # Macros whose names headers before the source use, too.
 COMPILE["macros of one letter"] = (
     "#if A != 1 || defined(GONE)\n#error\n#endif\n"
     + KERNEL % "std::abs(pow(T(2), B(3))) + sizeof(texture<float>)",
     {"options": ["-DA", "-DT=float", "-DB(x)=x", "-Dtype=int", "-DGONE", "-UGONE", "-D", "name=2"]},
 )
+COMPILE["macros of words"] = ("#define size 32\n#define item x\n" + KERNEL % "item[0] + size", {})
 RELAXED = [
     "std::min(x[0], x[1])",
     "sqrt(3)",
@@ -225,6 +236,38 @@ ERRORS = {
         + KERNEL % "count()",
         {},
         ["no headers of the host", "vector"],
+    ),
+    "a kernel by a macro": (
+        "#define KERNEL __global__\nKERNEL void f(float *x) { *x = nothing; }",
+        {},
+        ['kernel.cu(2): error: identifier "nothing" is undefined'],
+    ),
+    "a wrong word": (
+        "__globl__ void f(float *x) { *x = 1; }",
+        {},
+        ["kernel.cu(1): error: "],
+    ),
+    "a function by a macro": (
+        "#define DEV __device__ inline\nDEV float twice(float x) { return 2 * x * nothing; }\n"
+        "DEV double twice(double x) { return 2 * x; }\n" + KERNEL % "twice(1.f)",
+        {"no_extern_c": True},
+        ['kernel.cu(2): error: identifier "nothing" is undefined'],
+    ),
+    "an error beside host code": (
+        "#include <vector>\nint main() { std::vector<int> v(3); return v.size(); }\n"
+        + KERNEL % "nothing",
+        {},
+        [
+            'kernel.cu(3): error: identifier "nothing" is undefined',
+            "(<cuda/std/...> has parts of the C++ library for kernels): what it lacks of "
+            "<vector> is left out",
+            "Host code is left out, where NVRTC found errors:\nkernel.cu(2): error: namespace",
+        ],
+    ),
+    "a folder that is not named": (
+        '#include "params"\n' + KERNEL % 1,
+        {},
+        ['cannot open source file "params"'],
     ),
     "an assertion": (
         "static_assert(sizeof(int) == 8);\n" + KERNEL % 1,
@@ -298,6 +341,8 @@ def test_nvrtc_compiles(name, compiled):
         assert 'class "long4" was declared deprecated' in remarks  # by CUDA 13
     elif "of old" in name:
         assert "which differs where the threads of a warp have diverged; write __" in remarks
+    elif name in LEAVE_OUT:
+        assert "Host code is left out, where NVRTC found errors:\nkernel.cu(" in remarks
     elif "-v" not in name:
         assert remarks == ""
 

@@ -1,7 +1,6 @@
-"""What a source for nvcc needs to compile with NVRTC, as the log of the first attempt tells.
+"""What a source for nvcc needs to compile with NVRTC, as the logs of failed attempts tell.
 
-Each mend is one that leaves a source which NVRTC takes as it is alone: `mend` is asked only after
-NVRTC has failed.
+`mend` is asked only after NVRTC has failed: a source that it takes is compiled as it is.
 """
 
 from __future__ import annotations
@@ -19,17 +18,30 @@ _HEADERS = {
 }
 _RELAXED = "bridge/relaxed.h"  # only with nvcc's --expt-relaxed-constexpr
 _RELAXED_LOG = r"more than one instance of overloaded function|namespace \"std\" has no member"
+_SHUFFLE = re.compile(r"\b__shfl(_up|_down|_xor)?\s*\(")
 _MISSING = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 # Headers that host code needs: those of the C++ library, and some of C.
-_OF_HOST = re.compile(r"[a-z_]+|thrust/.*|(unistd|sys/time|sys/stat|errno|pthread|omp|fcntl)\.h")
+_OF_HOST = re.compile(
+    """algorithm|any|array|atomic|bitset|chrono|cassert|cctype|cerrno|cfloat|complex|csignal|cstdarg
+condition_variable|deque|exception|filesystem|fstream|functional|future|initializer_list|iomanip
+ios|iosfwd|iostream|istream|iterator|limits|list|locale|map|memory|mutex|new|numeric|optional
+ostream|queue|random|ratio|regex|set|shared_mutex|span|sstream|stack|stdexcept|streambuf|string
+string_view|system_error|thread|tuple|type_traits|typeindex|typeinfo|unordered_map|unordered_set
+utility|valarray|variant|vector|thrust/.*|(unistd|sys/time|sys/stat|errno|pthread|omp|fcntl)\\.h
+""".strip().replace("\n", "|")
+)
 _THRUST = re.compile(r"(?m)^\s*#\s*include\s*<(thrust/(?!complex\.h)[^>]+)>")
-_ERROR = re.compile(r"(?m)^kernel\.cu\((\d+)\): (?:catastrophic )?error")
+_ERROR = re.compile(r"(?m)^kernel\.cu\((\d+)\): error.*")
 _CONSTANT = re.compile(
     r"\s*(?:(?:static|__device__|inline)\s+)*(const)\s+(?:float|double)\b[^*(){}]*="
 )
-_OF_DEVICE = re.compile(
-    r"__(?:device|global|constant|shared|managed)__|\b(?:template|typedef|using|struct|class|enum|union|static_assert)\b"
+# A function of which no word can be a macro for `__device__`: qualifiers, a type and the name.
+_FUNCTION = re.compile(
+    r"\s*(?:(?:static|inline|extern|const|struct|unsigned|signed|long|short|__host__)\s+)*"
+    r"(?!(?:static|inline|extern|const|struct)\b|__)[A-Za-z_][\w:]*\s*(?:<[^(){}]*>)?[\s*&]+"
+    r"(?:[A-Za-z]\w*::)*[A-Za-z]\w*\s*\([^{}]*\)[\s\w]*"
 )
+_VARIABLE = re.compile(r"\s*(?:(?:static|const|extern)\s+)*(?:std::|thrust::|FILE\b)[^(){}]*;")
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*")
 
 
@@ -39,8 +51,16 @@ class Source(NamedTuple):
     text: str
     is_relaxed: bool = False  # nvcc's --expt-relaxed-constexpr
     headers: tuple[str, ...] = ()  # of include/, before the source
-    of_host: tuple[str, ...] = ()  # headers of the host to replace
-    lacks_host_code: bool = False
+    of_host: tuple[str, ...] = ()  # headers of the host that are replaced
+    left_out: tuple[str, ...] = ()  # NVRTC's errors in host code that is left out
+
+
+def prepare(text: str, is_relaxed: bool) -> Source:
+    """Return a source for the first attempt.
+
+    A shuffle for other types, written over CUDA's own, compiles without these: it calls itself.
+    """
+    return Source(text, is_relaxed, ("bridge/warps.h",) if _SHUFFLE.search(text) else ())
 
 
 def mend(source: Source, log: str) -> Source | None:
@@ -58,9 +78,11 @@ def mend(source: Source, log: str) -> Source | None:
     names = [missing[1]] if missing and _OF_HOST.fullmatch(missing[1]) else []
     names += _THRUST.findall(source.text) if "/thrust/" in log else []
     if new := [name for name in names if name not in source.of_host]:
-        return source._replace(of_host=(*source.of_host, *new), lacks_host_code=True)
-    text = _without_host_code(text, {int(line) for line in _ERROR.findall(log)})
-    return source._replace(text=text, lacks_host_code=True) if text != source.text else None
+        return source._replace(of_host=(*source.of_host, *new))
+    text, left_out = _without_host_code(text, log)
+    if text == source.text:
+        return None
+    return source._replace(text=text, left_out=source.left_out + left_out)
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -75,11 +97,11 @@ def _declarations(text: str) -> Iterator[tuple[int, int, str]]:
     for found in re.finditer(r"[{};]", code):
         here, head = found.start(), code[start : found.start()]
         if found[0] == "{":
-            if depth == 0 and re.fullmatch(r"\s*(extern|namespace\s+\w+|namespace)\s*", head):
+            if depth == 0 and re.fullmatch(r"\s*(extern|(inline\s+)?namespace[\w:\s]*)\s*", head):
                 start = here + 1
                 continue
             if depth == 0:
-                is_function = bool(re.search(r"\)\s*$", head))
+                is_function = ")" in head and not re.search(r"^[^(]*=|\b(class|union|enum)\b", head)
             depth += 1
             continue
         if found[0] == "}":
@@ -101,12 +123,19 @@ def _constants(text: str) -> str:
     return text
 
 
-def _without_host_code(text: str, wrong: set[int]) -> str:
-    """Return the text without the host's functions and variables that have errors."""
+def _without_host_code(text: str, log: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text without the host's functions that have errors, and an error of each."""
+    errors = {int(found[1]): found[0] for found in reversed(list(_ERROR.finditer(log)))}
+    left_out = []
     for start, end, code in list(_declarations(text)):
+        head, brace, _ = code.partition("{")
+        is_whole = code.endswith("}") or not brace  # not with what follows it
+        is_function = is_whole and _FUNCTION.fullmatch(head.removesuffix(";"))
+        if not is_function and not _VARIABLE.fullmatch(code):
+            continue
         begin = start + len(code) - len(code.lstrip())
         first, last = text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 1
-        if _OF_DEVICE.search(code.partition("{")[0]) or wrong.isdisjoint(range(first, last + 1)):
-            continue
-        text = text[:begin] + re.sub(r"[^\n]", " ", text[begin:end]) + text[end:]
-    return text
+        if lines := [line for line in range(first, last + 1) if line in errors]:
+            left_out.append(errors[lines[0]])
+            text = text[:begin] + re.sub(r"[^\n]", " ", text[begin:end]) + text[end:]
+    return text, tuple(error for error in left_out if "explicitly marked" not in error)

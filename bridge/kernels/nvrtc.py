@@ -26,7 +26,7 @@ from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
 from . import alignment
-from .nvcc_sources import Source, mend
+from .nvcc_sources import Source, mend, prepare
 from .signature import TEMPLATE, expression
 
 _FOLDER = Path(__file__).with_name("include")
@@ -181,21 +181,18 @@ def compile(
     searched = [f"-I{folder}" for folder in (*folders, *vendor_folders())]
     others = [o for o in options if o not in given or o.partition("=")[0] == "-DNDEBUG"]
     every = [f"-arch={arch}", *_ALWAYS, *others, *searched]
-    source = Source(
+    source = prepare(
         alignment.apply(
             request.source, options, folders, lambda text: _parse(wrap(text), every, folders)
         ),
-        is_relaxed=any("expt-relaxed-constexpr" in option for option in request.options),
+        any("expt-relaxed-constexpr" in option for option in request.options),
     )
-    failure = None
     while not isinstance(
         found := _run_patiently(source, wrap, every, folders, expressions), Compiled
     ):
-        if failure is None or not source.lacks_host_code:
-            failure = _explain(every, found, not request.no_extern_c)
         mended = mend(source, found)
         if mended is None:
-            raise failure
+            raise _explain(every, found, not request.no_extern_c, source)
         source = mended
     compiled = found
     if path:
@@ -205,8 +202,8 @@ def compile(
         (folder / "kernel.cu").write_text(wrap(source.text), encoding="utf-8")
         (folder / "kernel.cubin").write_bytes(compiled.code)
         print(f"*** compiler output in {folder}")
-    if compiled.log:
-        warnings.warn(f"NVRTC compiled the source, but says:\n{compiled.log}", stacklevel=5)
+    if remarks := "\n".join(filter(None, (_left_out(source), compiled.log))):
+        warnings.warn(f"NVRTC compiled the source, but says:\n{remarks}", stacklevel=5)
     return compiled
 
 
@@ -335,6 +332,7 @@ def _log(program: int) -> str:
 _WRONG = re.compile(r"#pragma nv_mangled_name (.*)")
 # In a header, C++ that may not stand inside of extern "C" can be an overload as well.
 _IN_EXTERN_C = r"(?m)may not have extern \"C\" linkage|^(?!kernel\.cu\().*has \"C\" linkage"
+_NO_HEADERS = "no headers of the host (<cuda/std/...> has parts of the C++ library for kernels)"
 _HINTS = {
     _IN_EXTERN_C: (
         'the source is compiled inside of extern "C"; for templates and other C++ pass '
@@ -359,13 +357,16 @@ _HINTS = {
     r"not open source file \"(?!cu|nv|crt/)[^\"]*\.": (
         "the header is not found: name its folder, include_dirs=['...']"
     ),
-    r"not open source file \"[^\".]*\"": (
-        "NVRTC has no headers of the host; <cuda/std/...> has parts of the C++ library for kernels"
-    ),
+    r"not open source file \"[^\".]*\"": (f"NVRTC has {_NO_HEADERS}"),
 }
 
 
-def _explain(options: Sequence[str], log: str, in_extern_c: bool) -> Exception:
+def _left_out(source: Source) -> str:
+    errors = "\n".join(source.left_out)
+    return errors and f"Host code is left out, where NVRTC found errors:\n{errors}"
+
+
+def _explain(options: Sequence[str], log: str, in_extern_c: bool, source: Source) -> Exception:
     text = log.removeprefix("nvrtc: error: ")
     if text != log:
         return ValueError(
@@ -377,7 +378,11 @@ def _explain(options: Sequence[str], log: str, in_extern_c: bool) -> Exception:
         for pattern, hint in _HINTS.items()
         if re.search(pattern, log) and (in_extern_c or pattern != _IN_EXTERN_C)
     ]
+    if source.of_host:
+        names = ", ".join(f"<{name}>" for name in source.of_host)
+        hints.append(f"NVRTC has {_NO_HEADERS}: what it lacks of {names} is left out")
     message = "; ".join(["NVRTC could not compile the source", *hints])
+    log = "\n\n".join(filter(None, (log, _left_out(source))))
     shown = [o for o in options if o not in _ALWAYS and not o.startswith("-I")]
     error: Exception = drv.CompileError(message, ["nvrtc", *shown], stderr=log)
     return error

@@ -184,7 +184,10 @@ def compile(
     # Of the headers in memory, those that come before the source.
     first = [o.partition("=")[2] for o in options if o.startswith("--pre-include=")]
     texts = {name: (headers or {}).get(name, f'#include "{name}"') for name in first}
-    source_here = "".join(f'#line 1 "{name}"\n{_text(text)}\n' for name, text in texts.items())
+    # The C++ library's headers may not be read inside of extern "C", where NVRTC may have others.
+    early = dict.fromkeys(re.findall(r"(?m)^\s*#\s*include\s*<([a-z_]+)>", source))
+    source_here = "".join(f"#if __has_include(<{n}>)\n#include <{n}>\n#endif\n" for n in early)
+    source_here += "".join(f'#line 1 "{name}"\n{_text(text)}\n' for name, text in texts.items())
     source_here += f'#line 1 "kernel.cu"\n{source}'
     # A module must not share its static variables or functions with another module of equal names.
     link = ["-shared", "-fno-gnu-unique", "-fno-threadsafe-statics", "-Wl,-Bsymbolic"]

@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define clock hostcuda_clock_of_host
+#include <time.h>
+#undef clock
 
 #include <initializer_list>
 #include <tuple>

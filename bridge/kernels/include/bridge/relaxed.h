@@ -1,21 +1,10 @@
 // With --expt-relaxed-constexpr nvcc takes the constexpr functions of the host's C++ library in
 // device code: overloads of cmath for integers and for mixed types, and std::min and std::max.
 #pragma once
-template <class T> struct bridge_integer {};
-#define BRIDGE_INTEGER(T) template <> struct bridge_integer<T> { typedef double type; };
-BRIDGE_INTEGER(bool)
-BRIDGE_INTEGER(char)
-BRIDGE_INTEGER(signed char)
-BRIDGE_INTEGER(unsigned char)
-BRIDGE_INTEGER(short)
-BRIDGE_INTEGER(unsigned short)
-BRIDGE_INTEGER(int)
-BRIDGE_INTEGER(unsigned int)
-BRIDGE_INTEGER(long)
-BRIDGE_INTEGER(unsigned long)
-BRIDGE_INTEGER(long long)
-BRIDGE_INTEGER(unsigned long long)
-#undef BRIDGE_INTEGER
+#ifdef __CUDACC_RTC__
+template <class T> struct bridge_integer : bridge_number<T> {};
+template <> struct bridge_integer<float> {};
+template <> struct bridge_integer<double> {};
 #define BRIDGE_ONE(name)                                                                   \
   template <class T> __device__ inline typename bridge_integer<T>::type name(T x) {        \
     return name(double(x));                                                                \
@@ -45,3 +34,4 @@ template <class T> __device__ constexpr const T &min(const T &a, const T &b) { r
 template <class T> __device__ constexpr const T &max(const T &a, const T &b) { return a < b ? b : a; }
 template <class T> __device__ inline void swap(T &a, T &b) { T c = a; a = b; b = c; }
 }
+#endif

@@ -1,11 +1,12 @@
 // The warp functions of before CUDA 9, over the threads that are active where they are called.
+// A source's own of the same parameters is preferred: it has no pack.
 #pragma once
 #define BRIDGE_WARP(name, parameters)                                                             \
-  template <class T>                                                                              \
+  template <class T, class... W>                                                                  \
   __attribute__((deprecated("since CUDA 9: here it runs over __activemask(), which differs where " \
                             "the threads of a warp have diverged; write " #name "_sync")))       \
-  __device__ inline T name(T value, parameters by, int width = 32) {                              \
-    return name##_sync(__activemask(), value, by, width);                                         \
+  __device__ inline T name(T value, parameters by, W... width) {                                   \
+    return name##_sync(__activemask(), value, by, width...);                                      \
   }
 BRIDGE_WARP(__shfl, int)
 BRIDGE_WARP(__shfl_up, unsigned)
