@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import cupy
 import numpy as np
@@ -272,6 +275,7 @@ def test_without_a_wait_it_does_not(linear, latch, forgotten, monkeypatch):
             wait(stream, event)
 
     monkeypatch.setattr(textures.runtime, "streamWaitEvent", skip, raising=True)
+    monkeypatch.setattr(textures, "_destroy_unused", lambda: None)  # it reads the old object
     values = [cupy.full(8, i, np.float32) for i in (1, 2)]
     copy, image = linear.get_function("copy"), linear.get_texref("image")
     out = cupy.full(8, -1, np.float32)
@@ -338,7 +342,7 @@ def test_captures(linear):
     stream.synchronize()
     assert set(out.get()) == {2}
     image.set_array(cupy.full(8, 3, np.float32))
-    with pytest.raises(ValueError, match="or was; bind and launch once before the capture"):
+    with pytest.raises(ValueError, match="or was: from then on the module's textures stay; bind"):
         copy(out, out, out, 8, block=8)
 
 
@@ -369,7 +373,7 @@ WRONG = {
     "complex numbers": (
         lambda t: t.set_array(cupy.zeros(2, "F")),
         TypeError,
-        "cupy.ndarray; a pyc",
+        r"cupy.ndarray of complex64 and shape \(2,\); a pyc",
     ),
     "columns": (
         lambda t: t.set_array(cupy.zeros((4, 4), "f").T[:3]),
@@ -379,7 +383,22 @@ WRONG = {
     "too few dimensions": (
         lambda t: t.set_array(cupy.zeros(8, "f")),
         TypeError,
-        "the texture has 2 dimensions, and the argument is a cupy.ndarray; copy it into",
+        r"shape \(8,\); rows are accepted: \(height, width, 1\)",
+    ),
+    "texels of too many channels": (
+        lambda t: t.set_array(cupy.zeros((4, 8, 4), "f")),
+        TypeError,
+        r"float32 and shape \(4, 8, 4\); rows are accepted: \(height, width, 1\)",
+    ),
+    "three channels": (
+        lambda t: t.set_format(drv.array_format.FLOAT, 3),
+        ValueError,
+        "a texel has 1, 2 or 4 channels, not 3",
+    ),
+    "a fourth dimension": (
+        lambda t: t.set_address_mode(3, drv.address_mode.WRAP),
+        ValueError,
+        "set_address_mode: dim is 3; 0, 1 or 2",
     ),
     "no format": (
         lambda t: t.set_format(99, 1),
@@ -412,29 +431,91 @@ def test_texels_that_the_kernel_would_misread():
     image.set_array(cupy.zeros((2, 8), np.float32))
     image.set_filter_mode(drv.filter_mode.LINEAR)
     module.get_function("copy")(x, x, x, 8, block=8)
+    module = module_of("unsigned char, 2", FETCHES[2])
+    module.get_texref("image").set_array(cupy.zeros((2, 16), np.uint16))
+    with pytest.raises(TypeError, match="a texel has 1 x u2, and the kernel reads 1 x u1; bind"):
+        module.get_function("copy")(x, x, x, 8, block=8)
+
+
+def test_what_cuda_refuses():
+    module = module_of("float, 2", FETCHES[2])
+    image, x = module.get_texref("image"), cupy.zeros(8, np.float32)
+    image.set_array(cupy.zeros((4, 7), np.float32))
+    for _ in range(2):
+        with pytest.raises(drv.LogicError, match=r"CUDA refuses .*; rows, here 28 bytes apart, ne"):
+            module.get_function("copy")(x, x, x, 8, block=8)
+    image.set_array(cupy.zeros((4, 8), np.float32))
+    module.get_function("copy")(x, x, x, 8, block=8)
 
 
 def test_names_of_variables_that_are_none():
-    module = bridge.SourceModule("texture<float, 2> one; __constant__ float c[8];")
+    module = bridge.SourceModule(
+        "texture<float, 2> one; __constant__ float c[8]; __constant__ int d;"
+    )
     with pytest.raises(
-        drv.LogicError, match="no variable 'two' in the module; its source has c, o"
+        drv.LogicError, match="no variable 'two' in the module; its source has c, d, o"
     ):
         module.get_texref("two")
-    with pytest.raises(drv.LogicError, match="get_texref: the variable 'c' is no texture or surf"):
-        module.get_texref("c")
+    for name in "cd":
+        with pytest.raises(drv.LogicError, match=f"the variable '{name}' is no texture or surface"):
+            module.get_texref(name)
     with pytest.raises(TypeError, match="texrefs has 'a'; references of a bridge.SourceModule are"):
         module_of("float, 2", FETCHES[2]).get_function("copy").prepare("PPPi", texrefs=["a"])
 
 
-def test_objects_are_destroyed_when_nothing_reads_them(linear):
+class Watched(gpuarray.GPUArray):
+    """An array that a weak reference can watch."""
+
+
+def test_what_no_kernel_reads_is_let_go(linear):
+    """A loop that waits for its kernels needs memory for what is bound, and for nothing else."""
     copy, image = linear.get_function("copy"), linear.get_texref("image")
-    out = cupy.zeros(8, np.float32)
-    for value in range(20):
-        image.set_array(cupy.full(8, value, np.float32))
+    out, seen = cupy.zeros(8, np.float32), []
+    for value in range(4):
+        array = Watched(8, np.float32).fill(value)
+        image.set_array(array)
+        seen.append(weakref.ref(array))
+        del array
         copy(out, out, out, 8, block=8)
         cupy.cuda.Device().synchronize()
         assert set(out.get()) == {value}
-    assert len(textures._retired) < 20
+        assert [one() is None for one in seen] == [True] * value + [False]
+    made = len(textures._retired)
+    linear._textures.clear()
+    del copy, image
+    gc.collect()
+    assert [one() for one in seen] == [None] * 4
+    assert len(textures._retired) == made
+
+
+def test_objects_are_destroyed_while_threads_bind():
+    """Each thread has a module of its own; what is no longer read is in one list."""
+
+    def work(number):
+        module = module_of("float, 1", "tex1Dfetch(image, i)")
+        copy, image = module.get_function("copy"), module.get_texref("image")
+        with bridge.primary_context(), cupy.cuda.Stream(non_blocking=True):
+            out = cupy.zeros(8, np.float32)
+            for value in range(number, 400, 4):
+                image.set_array(cupy.full(8, value, np.float32))
+                copy(out, out, out, 8, block=8)
+            return set(out.get())
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(work, range(4))) == [{396}, {397}, {398}, {399}]
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_a_reference_of_another_module():
+    one, other = (module_of("float, 1", "tex1Dfetch(image, i)") for _ in range(2))
+    image, x = other.get_texref("image"), cupy.zeros(8, np.float32)
+    one.get_texref("image").set_array(x)
+    with pytest.raises(ValueError, match="texrefs: texture 'image' is of another module"):
+        one.get_function("copy")(x, x, x, 8, block=8, texrefs=[image])
 
 
 def test_pycudas_own_kernels_under_run():

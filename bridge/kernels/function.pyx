@@ -346,10 +346,10 @@ cdef class Function:
 
 cdef tuple checked(texrefs, name):
     """Return references; raise TypeError if one is not of a `SourceModule`."""
-    from .textures import SurfaceReference  # few programs have textures
+    from .textures import Reference  # few programs have textures
 
     for one in texrefs:
-        if not isinstance(one, SurfaceReference):
+        if not isinstance(one, Reference):
             raise TypeError(
                 f"{name}: texrefs has {named(one)}; references of a bridge.SourceModule are "
                 "accepted: module.get_texref('name')"

@@ -255,9 +255,9 @@ class SourceModule:
     def _reference(self, name: str, kind: str, caller: str) -> Any:
         from .textures import References  # few programs have textures
 
-        pointer = self.get_global(name)[0]
+        found = self.get_global(name)
         references = self._textures.setdefault(context.cuda_device(), References())
-        return references.get(name, pointer, kind, caller)
+        return references.get(name, found, kind, caller)
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:

@@ -2,17 +2,19 @@
 
 ``include/textures.h`` makes a reference a variable of the module: the object, and what its
 declaration says.  CUDA bound references at the launch.  Here a kernel reads the variable while it
-runs, so that a new object is written after all kernels that may read the old one, and before those
-that are launched later.  Source: CUDA driver API, "Texture Object Management".
+runs: a new object is written after all kernels that may read the old one, and before those that are
+launched later.  Source: CUDA driver API, "Texture Object Management".
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import cupy
@@ -39,8 +41,8 @@ _CHANNELS = {int(value): key for key, value in _FORMATS.items()}
 _OF_CUPY = cupy.ndarray, CUDAarray, TextureObject
 
 
-# CUDA_RESOURCE_DESC: linear memory, or rows of it, or an array
-class _Memory(ctypes.Structure):
+# What is bound, as in CUDA_RESOURCE_DESC.
+class _Memory(ctypes.Structure):  # linear, or rows
     _fields_ = [("pointer", ctypes.c_uint64), ("format", ctypes.c_int), ("channels", ctypes.c_int)]
     _fields_ += [(name, ctypes.c_size_t) for name in ("size", "height", "pitch")]
 
@@ -73,16 +75,12 @@ class _Declared(NamedTuple):
 _LAYOUT = struct.Struct("Q6i")
 
 
-class SurfaceReference:
-    """A surface reference of a module: has the methods of ``pycuda.driver.SurfaceReference``.
+class Reference:
+    """What the references of a module have in common."""
 
-    What is set takes effect at the next launch of a kernel of the module.
-    *Ownership:* a reference keeps what is bound alive.
-    """
-
-    _what, _destroyer = "surface", libcuda.cuSurfObjectDestroy
-    _accepted = "a pycuda.driver.Array or a cupy.cuda.texture.CUDAarray is accepted"
-    _advice = "a surface needs an array made with array3d_flags.SURFACE_LDST"
+    _what = _accepted = _advice = ""
+    _creator: Any
+    _destroyer: Any
 
     def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
         self._name, self._pointer, self._declared = f"{self._what} {name!r}", pointer, declared
@@ -94,9 +92,7 @@ class SurfaceReference:
     def set_array(self, array: Any, flags: int = 0) -> None:
         """Bind a ``pycuda.driver.Array`` or a `cupy.cuda.texture.CUDAarray`."""
         if not isinstance(array, drv.Array | CUDAarray):
-            raise TypeError(
-                f"{self._name}: set_array: the argument is {named(array)}; {self._accepted}"
-            )
+            raise self._refused(array)
         handle = array.handle if isinstance(array, drv.Array) else array.ptr
         self._bind(_Resource(_ARRAY, _Image(array=int(handle))), array)
 
@@ -109,22 +105,40 @@ class SurfaceReference:
     def _bind(self, resource: _Resource, bound: Any) -> None:
         self._resource, self._bound, self._is_new = resource, bound, True
 
-    def _create(self) -> int:
-        """Return a new object for what is bound; raise if CUDA refuses it."""
-        return self._made(libcuda.cuSurfObjectCreate)
+    def _refused(self, array: Any, accepted: str = "") -> TypeError:
+        text = named(array)
+        if isinstance(array, GPUArray | cupy.ndarray):
+            text += f" of {array.dtype} and shape {array.shape}"
+        accepted = accepted or self._accepted
+        return TypeError(f"{self._name}: set_array: the argument is {text}; {accepted}")
 
-    def _made(self, create: Any, *descriptions: Any) -> int:
+    def _create(self, *sampling: Any) -> int:
+        """Return a new object for what is bound; raise if CUDA refuses it."""
         made = ctypes.c_uint64()
-        status = create(ctypes.byref(made), ctypes.byref(self._resource), *descriptions)
+        status = self._creator(ctypes.byref(made), ctypes.byref(self._resource), *sampling)
         try:
             driver.check_status(status)
         except driver.CUDADriverError as error:
-            reason = f"CUDA refuses what is bound ({error}); {self._advice}"
+            advice = self._advice.format(pitch=self._resource.image.memory.pitch)
+            reason = f"CUDA refuses what is bound ({error}); {advice}"
             raise refusal(self._name, reason) from error
         return made.value
 
 
-class TextureReference(SurfaceReference):
+class SurfaceReference(Reference):
+    """A surface reference of a module: has the methods of ``pycuda.driver.SurfaceReference``.
+
+    What is set takes effect at the next launch of a kernel of the module.
+    *Ownership:* a reference keeps the array alive.
+    """
+
+    _what = "surface"
+    _creator, _destroyer = libcuda.cuSurfObjectCreate, libcuda.cuSurfObjectDestroy
+    _accepted = "a pycuda.driver.Array or a cupy.cuda.texture.CUDAarray is accepted"
+    _advice = "a surface needs an array made with array3d_flags.SURFACE_LDST"
+
+
+class TextureReference(Reference):
     """A texture reference of a module: has the methods of ``pycuda.driver.TextureReference``.
 
     What is set takes effect at the next launch of a kernel of the module.  Before anything is set,
@@ -134,20 +148,22 @@ class TextureReference(SurfaceReference):
 
     Notes
     -----
-    *Ownership:* a reference keeps what is bound alive.
+    *Ownership:* a reference keeps arrays and allocations alive.  For a part of an array, PyCUDA's
+    ``bind_to_texref_ext`` gives it an address only: keep the array.
     *Ordering:* what is bound is ordered as a kernel's arguments are.  A change raises while a
-    stream is captured, and after a kernel of the module was captured.
+    stream is captured, and from then on: a graph reads the textures whenever it runs.
     *Cost:* some microseconds for each launch of the module's kernels.
     """
 
-    _what, _destroyer = "texture", libcuda.cuTexObjectDestroy
+    _what = "texture"
+    _creator, _destroyer = libcuda.cuTexObjectCreate, libcuda.cuTexObjectDestroy
     _accepted = (
         "a pycuda.driver.Array, CUDAarray or TextureObject of cupy.cuda.texture, or an array in C "
         "order of integers or floating-point numbers of 1, 2 or 4 bytes is accepted"
     )
     _advice = (
-        "a linear filter needs floating-point texels; rows of memory start at multiples of the "
-        "device's TEXTURE_PITCH_ALIGNMENT, and memory at one of its TEXTURE_ALIGNMENT"
+        "a linear filter needs floating point; rows, here {pitch} bytes apart, need a multiple "
+        "of the device's TEXTURE_PITCH_ALIGNMENT (as mem_alloc_pitch gives); is the memory freed?"
     )
 
     def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
@@ -179,20 +195,22 @@ class TextureReference(SurfaceReference):
                 self._channels = len(bits)
 
     def _set_memory(self, array: Any) -> None:
-        key, rows = (array.dtype.kind, array.dtype.itemsize), self._declared.dimensions == 2
+        key, dimensions = (array.dtype.kind, array.dtype.itemsize), self._declared.dimensions
         if key not in _FORMATS or not array.flags.c_contiguous:
-            raise TypeError(
-                f"{self._name}: set_array: the argument is {named(array)}; {self._accepted}"
-            )
-        if self._declared.dimensions > 2 or (rows and array.ndim < 2):
-            raise TypeError(
-                f"{self._name}: set_array: the texture has {self._declared.dimensions} dimensions, "
-                f"and the argument is {named(array)}; copy it into a pycuda.driver.Array or a "
-                "cupy.cuda.texture.CUDAarray"
+            raise self._refused(array)
+        channels, shape = self._declared.channels, array.shape
+        fits = shape[-1] == channels if len(shape) == 3 else len(shape) == 2
+        if dimensions == 2 and (not fits or array.size % (shape[0] * channels)):
+            wanted = "rows" if channels == 1 else f"rows of texels of {channels} numbers"
+            raise self._refused(array, f"{wanted} are accepted: (height, width, {channels})")
+        if dimensions > 2:
+            raise self._refused(
+                array,
+                f"the texture has {dimensions & 15} dimensions, copy it into a pycuda.driver.Array "
+                "or a cupy.cuda.texture.CUDAarray",
             )
         pointer = int(array.gpudata if isinstance(array, GPUArray) else array.data.ptr)
-        channels = self._declared.channels
-        if rows:
+        if dimensions == 2:
             pitch = array.nbytes // array.shape[0]
             width = pitch // array.dtype.itemsize // channels
             self._set_rows(pointer, array, width, array.shape[0], pitch)
@@ -240,6 +258,8 @@ class TextureReference(SurfaceReference):
     def set_format(self, format: Any, num_components: int) -> None:
         """Set the ``pycuda.driver.array_format`` and the number of channels of bound memory."""
         self._format = _member(drv.array_format, format, self._name)
+        if num_components not in (1, 2, 4):
+            raise ValueError(f"{self._name}: a texel has 1, 2 or 4 channels, not {num_components}")
         self._channels, self._is_new = int(num_components), True
 
     def get_format(self) -> tuple[Any, int]:
@@ -248,6 +268,8 @@ class TextureReference(SurfaceReference):
 
     def set_address_mode(self, dim: int, mode: Any) -> None:
         """Set the ``pycuda.driver.address_mode`` of a dimension."""
+        if dim not in (0, 1, 2):
+            raise ValueError(f"{self._name}: set_address_mode: dim is {named(dim)}; 0, 1 or 2")
         self._modes[dim] = _member(drv.address_mode, mode, self._name)
         self._is_new = True
 
@@ -272,8 +294,8 @@ class TextureReference(SurfaceReference):
         """Return the flags."""
         return self._flags
 
-    def _create(self) -> int:
-        if self._resource.kind == _READY:
+    def _create(self, *sampling: Any) -> int:
+        if isinstance(self._bound, TextureObject):
             return int(self._bound.ptr)
         kind, size = _CHANNELS[int(self._format)]
         flags, wanted = self._flags, chr(self._declared.kind)
@@ -282,17 +304,18 @@ class TextureReference(SurfaceReference):
         elif wanted != "f":
             flags |= drv.TRSF_READ_AS_INTEGER
         fetched = "f" if size < 4 and not flags & drv.TRSF_READ_AS_INTEGER else kind
-        if (fetched == "f") != (wanted == "f") or self._channels < self._declared.channels:
+        misread = (fetched == "f") != (wanted == "f") or self._channels < self._declared.channels
+        if misread or (wanted != "f" and size != self._declared.bytes):
             raise TypeError(
                 f"{self._name}: a texel has {self._channels} x {kind}{size}, and the kernel reads "
-                f"{self._declared.channels} x {wanted}{self._declared.bytes}; bind another array, "
-                "or set_format for bound memory"
+                f"{self._declared.channels} x {chr(self._declared.kind)}{self._declared.bytes}; "
+                "bind another array, or set_format for bound memory"
             )
         memory = self._resource.image.memory
         if self._resource.kind != _ARRAY:
             memory.format, memory.channels = int(self._format), self._channels
-        sampling = _Sampling(tuple(map(int, self._modes)), int(self._filter), flags)
-        return self._made(libcuda.cuTexObjectCreate, ctypes.byref(sampling), None)
+        modes = _Sampling(tuple(map(int, self._modes)), int(self._filter), flags)
+        return super()._create(ctypes.byref(modes), None)
 
 
 def _member(kind: Any, value: Any, caller: str) -> Any:
@@ -306,48 +329,70 @@ def _member(kind: Any, value: Any, caller: str) -> Any:
 
 _CLASSES = {0x74786574: TextureReference, 0x66727573: SurfaceReference}  # `magic`
 
-# References whose objects kernels may still read, and the events after these kernels.
-_retired: list[tuple[list[Any], Any, int, Any]] = []
+# Objects that queued kernels may still read: the events after these kernels, how to destroy it, the
+# object, and what it is bound to.  Other threads take entries out as well.
+_retired: deque[tuple[list[Any], Any, int, Any]] = deque()
+
+
+def _destroy_unused(retired: deque[Any] = _retired) -> None:
+    """Destroy the objects that no queued kernel reads any more."""
+    for _ in range(len(retired)):
+        with suppress(IndexError):  # another thread was here
+            events, destroy, made, bound = entry = retired.popleft()
+            if not all(event.done for event in events):
+                retired.append(entry)
+            elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
+                destroy(ctypes.c_uint64(made))
 
 
 class References:
     """The references of one module on one device that the program has asked for."""
 
     def __init__(self) -> None:
-        self._references: dict[str, SurfaceReference] = {}
+        self._references: dict[str, Reference] = {}
         self._lock = threading.RLock()  # from the write until the kernel is queued
         self._written: Any = None  # an event
         # Events after the last kernel on each stream; the per-thread one has one handle for all.
         self._readers: dict[tuple[int, int], Any] = {}
         self._is_captured = False
 
-    def __del__(self, retired: list[Any] = _retired) -> None:
-        events = list(self._readers.values())
-        retired += [(events, r._destroyer, r._object, r._in_use) for r in self._references.values()]
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._retire(self._references.values())
 
-    def get(self, name: str, pointer: int, kind: str, caller: str) -> SurfaceReference:
+    def _retire(self, references: Iterable[Reference]) -> None:
+        events = list(self._readers.values())
+        _retired.extend((events, r._destroyer, r._object, r._in_use) for r in references)
+        _destroy_unused()
+
+    def get(self, name: str, found: tuple[int, int], kind: str, caller: str) -> Reference:
         """Return the reference at a variable; raise LogicError if it is none of that kind."""
+        pointer, size = found
         if name not in self._references:
             data = bytearray(_LAYOUT.size)
-            drv.memcpy_dtoh(data, pointer)
+            if size == len(data):
+                drv.memcpy_dtoh(data, pointer)
             declared = _Declared(*_LAYOUT.unpack(data))
             if declared.magic not in _CLASSES:
                 raise refusal(caller, f"the variable {name!r} is no texture or surface reference")
             self._references[name] = _CLASSES[declared.magic](name, pointer, declared)
-        found = self._references[name]
-        if found._what != kind:
-            raise refusal(caller, f"{found._name} is no {kind} reference")
-        return found
+        reference = self._references[name]
+        if reference._what != kind:
+            raise refusal(caller, f"{reference._name} is no {kind} reference")
+        return reference
 
     def memory(self) -> tuple[bool, bool]:
         """Tell whether references are bound to memory of PyCUDA, and to CuPy's."""
-        of_cupy = {isinstance(r._bound, _OF_CUPY) for r in self._references.values()}
+        bound = [r._bound for r in self._references.values() if r._bound is not None]
+        of_cupy = {isinstance(one, _OF_CUPY) for one in bound}
         return False in of_cupy, True in of_cupy
 
     @contextmanager
-    def launching(self, stream: int, needed: Sequence[SurfaceReference]) -> Iterator[None]:
+    def launching(self, stream: int, needed: Sequence[Reference]) -> Iterator[None]:
         """Launch a kernel in the block, on this stream; it reads what is bound now."""
         for reference in needed:
+            if reference not in self._references.values():
+                raise ValueError(f"texrefs: {reference._name} is of another module or device")
             if reference._resource is None:
                 raise drv.LogicError(f"{reference._name} is not bound; call its set_array(...)")
         with self._lock:
@@ -356,8 +401,8 @@ class References:
             if new and (captures or self._is_captured):
                 raise ValueError(
                     f"{new[0]._name} is changed, but a kernel of its module is being captured into "
-                    "a graph, or was; bind and launch once before the capture, and use a second "
-                    "module for other textures"
+                    "a graph, or was: from then on the module's textures stay; bind and launch "
+                    "once before the capture, and use a second module for other textures"
                 )
             if new:
                 self._write(new, stream)
@@ -371,33 +416,31 @@ class References:
                     self._readers[key] = cupy.cuda.Event(disable_timing=True)
                 runtime.eventRecord(self._readers[key].ptr, stream)
 
-    def _write(self, new: list[SurfaceReference], stream: int) -> None:
+    def _write(self, new: list[Reference], stream: int) -> None:
         """Write new objects, after the kernels that may read the old ones."""
-        objects = [reference._create() for reference in new]
+        made: list[tuple[Reference, int, Any]] = []
+        try:
+            for r in new:
+                r._is_new, bound = False, r._bound  # it may be set again from here on
+                made.append((r, r._create(), bound))
+        except BaseException:
+            for r in new:
+                r._is_new = True
+            _retired.extend(([], r._destroyer, unused, bound) for r, unused, bound in made)
+            raise
         for event in self._readers.values():
             runtime.streamWaitEvent(stream, event.ptr)
-        for reference, made in zip(new, objects, strict=True):
-            for place, word in (0, made & 0xFFFFFFFF), (4, made >> 32):
+        for r, new_object, _ in made:
+            for place, word in (0, new_object & 0xFFFFFFFF), (4, new_object >> 32):
                 status = libcuda.cuMemsetD32Async(
-                    ctypes.c_uint64(reference._pointer + place),
+                    ctypes.c_uint64(r._pointer + place),
                     ctypes.c_uint(word),
                     ctypes.c_size_t(1),
                     ctypes.c_void_p(stream),
                 )
                 driver.check_status(status)
+        self._retire(new)
         self._written, self._readers = cupy.cuda.Event(disable_timing=True), {}
         runtime.eventRecord(self._written.ptr, stream)
-        for r, made in zip(new, objects, strict=True):
-            _retired.append(([self._written], r._destroyer, r._object, r._in_use))
-            r._object, r._in_use, r._is_new = made, r._bound, False
-        _destroy_unused()
-
-
-def _destroy_unused() -> None:
-    """Destroy the objects that no queued kernel reads any more."""
-    for entry in tuple(_retired):
-        events, destroyer, made, bound = entry
-        if all(event.done for event in events):
-            _retired.remove(entry)
-            if made and not isinstance(bound, TextureObject):  # CuPy destroys its own
-                destroyer(ctypes.c_uint64(made))
+        for r, new_object, bound in made:
+            r._object, r._in_use = new_object, bound
