@@ -21,7 +21,7 @@ from pytools.prefork import ExecError
 
 from .kernels.nvrtc import Request, compile
 from .kernels.signature import expression, kernel_names, read_signature
-from .skcuda import _SERVED
+from .skcuda import SERVED
 
 # Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
 _NOT_SERVED = {
@@ -107,7 +107,7 @@ class _Program(ast.NodeVisitor):
     def _note(self, name: str, line: int) -> None:
         parts = name.split(".")
         root = 2 if parts[:2] == ["scikits", "cuda"] else 1 if parts[0] == "skcuda" else 0
-        if root and len(parts) > root and parts[root] not in (*_SERVED, "autoinit"):
+        if root and len(parts) > root and parts[root] not in (*SERVED, "autoinit"):
             name = f"skcuda.{parts[root]}"
         elif name not in _NOT_SERVED:
             return

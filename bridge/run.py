@@ -173,10 +173,11 @@ class _SourceModule(SourceModule):
     __doc__ = SourceModule.__doc__
     _lenient = True
 
-    def __init__(self, *args: Any, **keywords: Any) -> None:
+    def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
+        # Not in __init__, where warnings would name this file instead of the program's.
         of_pycuda = sys._getframe(1).f_code.co_filename.startswith(_FOLDERS)
         _note("PyCUDA's kernels" if of_pycuda else "SourceModule")
-        super().__init__(*args, **keywords)
+        return super().__new__(cls)
 
     def get_function(self, name: str) -> Function:
         """Return a function whose launches on several streams overlap, as PyCUDA's do."""

@@ -14,7 +14,8 @@ import pytest
 from conftest import run_python
 from pycuda import gpuarray
 
-import bridge.skcuda  # noqa: F401  (from now on, `import skcuda` finds it)
+import bridge
+import bridge.skcuda  # from now on, `import skcuda` finds it
 
 MATRIX = np.random.default_rng(0).random((3, 4)) + 1
 
@@ -67,19 +68,63 @@ def test_arithmetic(misc):
     np.testing.assert_allclose(misc.mult_matvec(a, column, axis=0).get(), MATRIX * MATRIX[:, 1:2])
     whole = gpuarray.to_gpu(np.array([[7, -7], [8, 9]], np.int32))
     assert misc.div_matvec(whole, gpuarray.to_gpu(np.array([2, 4], np.int32))).get().tolist() == [
-        [3, -2],
+        [3, -1],
         [4, 2],
     ]
     with pytest.raises(ValueError, match="shape mismatch"):
         misc.add_matvec(a, column)
-    with pytest.raises(ValueError, match="differ in shape or order"):
+    with pytest.raises(ValueError, match="axis is 5; a matrix has 0 and 1"):
+        misc.add_matvec(a, row, axis=5)
+    with pytest.raises(ValueError, match="one array is in C order, and the other in Fortran"):
         misc.add(a, gpuarray.to_gpu(np.asfortranarray(MATRIX)))
+    with pytest.raises(TypeError, match=r"the shapes \(3, 4\) and \(3,\) do not fit"):
+        misc.add(a, column)
+    np.testing.assert_allclose(misc.add(a, row).get(), MATRIX + MATRIX[0])
+    one = gpuarray.to_gpu(np.array([[[2.0]]]))
+    np.testing.assert_allclose(misc.multiply(one, a).get(), 2 * MATRIX)
+    assert misc.divide(whole, gpuarray.zeros_like(whole) + 3).get().tolist() == [[2, -2], [2, 3]]
+
+
+def test_dtypes_and_shapes_are_scikit_cudas(misc):
+    from skcuda import linalg
+
+    numbers = gpuarray.to_gpu(np.array([[200, 100], [1, 2]], np.uint8))
+    for found, dtype, values in [
+        (misc.sum(numbers), np.uint8, 303 - 256),
+        (misc.cumsum(numbers), np.uint8, [200, 44, 45, 47]),
+        (misc.max(numbers), np.uint8, [[200]]),
+        (misc.max(numbers, 1, True), np.uint8, [[200], [2]]),
+        (misc.maxabs(numbers), np.float32, 200),
+        (linalg.vander(gpuarray.arange(1, 4, dtype=np.float32)), np.float32, None),
+    ]:
+        assert found.dtype == dtype
+        if values is not None:
+            assert found.get().tolist() == values
+    assert found.flags.f_contiguous
+    assert not found.flags.c_contiguous
+    assert found.get().tolist() == [[1, 1, 1], [1, 2, 4], [1, 3, 9]]
+    with pytest.raises(ValueError, match="complex numbers have no largest"):
+        misc.max(gpuarray.zeros(3, np.complex64))
+
+
+def test_a_result_can_be_freed(misc):
+    before = cupy.get_default_memory_pool().used_bytes()
+    found = misc.sum(gpuarray.zeros((4, 1 << 20), np.float32), axis=0)
+    assert cupy.get_default_memory_pool().used_bytes() == before + (4 << 20)
+    part = bridge.as_cupy(found)[:3]
+    assert part.get().tolist() == [0, 0, 0]
+    found.gpudata.free()
+    del part
+    assert cupy.get_default_memory_pool().used_bytes() == before
 
 
 def test_items_and_the_rest(misc):
     a, at = gpuarray.arange(5, dtype=np.float32), gpuarray.to_gpu(np.array([0, 3]))
     assert misc.get_by_index(a, at).get().tolist() == [0, 3]
+    assert misc.get_by_index(a, at[:0]).shape == (0,)
     misc.set_by_index(a, at, gpuarray.to_gpu(np.array([7, 8], np.float32)))
+    with pytest.raises(ValueError, match="ind_which is 'source'; 'dest' or 'src'"):
+        misc.set_by_index(a, at, a, "source")
     assert a.get().tolist() == [7, 1, 2, 8, 4]
     assert misc.cumsum(a).get().tolist() == [7, 8, 10, 18, 22]
     assert misc.maxabs(-a).get() == 8
@@ -87,6 +132,7 @@ def test_items_and_the_rest(misc):
     device = misc.get_current_device()
     assert misc.get_compute_capability(device) >= 5
     assert misc.select_block_grid_sizes(device, (1000, 5), 128) == ((128, 1, 1), (40, 1, 1))
+    assert misc.select_block_grid_sizes(device, (0,), 128) == ((128, 1, 1), (1, 1, 1))
     assert misc.select_block_grid_sizes(device, 2**42, 1024)[1] == (2**31 - 1, 3, 1)
 
 
@@ -95,6 +141,21 @@ def test_linear_algebra_without_libraries():
 
     a, d = gpuarray.to_gpu(MATRIX), gpuarray.to_gpu(MATRIX[:, 0].copy())
     np.testing.assert_allclose(linalg.dot_diag(d, a).get(), np.diag(MATRIX[:, 0]) @ MATRIX)
+    for shape in (3, 1), (1, 3):
+        there = gpuarray.to_gpu(MATRIX[:, 0].reshape(shape))
+        np.testing.assert_allclose(linalg.dot_diag(there, a).get(), MATRIX[:, :1] * MATRIX)
+        square = gpuarray.to_gpu(MATRIX[:, :3].copy())
+        expected = MATRIX[:, :3] + np.diag(MATRIX[:, 0])
+        np.testing.assert_allclose(linalg.add_diag(there, square).get(), expected)
+    for wrong in gpuarray.to_gpu(np.ones(1)), gpuarray.to_gpu(np.ones(3, np.float32)):
+        with pytest.raises(
+            ValueError, match=r"a diagonal of shape .* does not fit a matrix of sha"
+        ):
+            linalg.dot_diag(wrong, a)
+    with pytest.raises(ValueError, match=r"a matrix of shape \(3, 4\) is not square"):
+        linalg.add_diag(d, a)
+    with pytest.raises(ValueError, match=r"the shapes \(3, 4\) and \(3,\) differ"):
+        linalg.multiply(a, d)
     assert linalg.transpose(a).get().tolist() == MATRIX.T.tolist()
     assert linalg.tril(a, overwrite=True) is a
     np.testing.assert_allclose(a.get(), np.tril(MATRIX))
@@ -135,6 +196,10 @@ def test_matrices(gpu, dtype):
     square = (a @ a.conj().T + 4 * np.eye(4)).astype(dtype)
     on_gpu, close = gpuarray.to_gpu, dict(rtol=1e-3 if dtype in "fF" else 1e-9)
     np.testing.assert_allclose(linalg.dot(on_gpu(a), on_gpu(b), "t").get(), a.T @ b, **close)
+    for order in "CF":
+        found = linalg.dot(on_gpu(np.asarray(a, order=order)), on_gpu(np.asarray(b, order=order)))
+        assert found.flags.f_contiguous == (order == "F")
+        np.testing.assert_allclose(found.get(), a @ b, **close)
     np.testing.assert_allclose(linalg.inv(on_gpu(square)).get(), np.linalg.inv(square), **close)
     u, s, vh = (x.get() for x in linalg.svd(on_gpu(a)))
     np.testing.assert_allclose((u * s) @ vh, a, **close)
@@ -153,6 +218,8 @@ def test_matrices(gpu, dtype):
     np.testing.assert_allclose(c.get(), 2 * a @ b, **close)
     norm = getattr(cublas, f"cublas{ {'C': 'Sc', 'Z': 'Dz'}.get(letter, letter) }nrm2")
     np.testing.assert_allclose(norm(handle, 16, on_gpu(a).gpudata, 1), np.linalg.norm(a), **close)
+    with pytest.raises(TypeError, match=r"nrm2: 3 arguments. Parameters: \(handle, n, x, incx\)"):
+        norm(handle, 16, 0)
     cublas.cublasDestroy(handle)
 
 

@@ -2,7 +2,7 @@
 
 ``import bridge.skcuda`` makes ``import skcuda`` and ``import scikits.cuda`` find these modules;
 ``bridge run`` does so, too.  scikit-cuda 0.5.3 itself does not import beside current packages.
-Parameters and results are those of its documentation.
+Parameters, and the dtypes and orders of results, are those of its documentation.
 
 *Ordering:* work queued on PyCUDA's streams runs before a function's work, which runs on CuPy's
 current stream, and later work on PyCUDA's streams runs after it (rule: `bridge.streams`).
@@ -21,7 +21,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")
+__version__ = "0.5.3"  # whose functions these are
+SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")
 _INSTEAD = {
     "cusparse": "cupyx.scipy.sparse",
     "integrate": "cupy.trapezoid",
@@ -46,7 +47,7 @@ class _Finder(MetaPathFinder, Loader):
         part = spec.name.removeprefix("scikits.cuda").removeprefix("skcuda").removeprefix(".")
         if part in ("scikits", "autoinit"):  # CuPy makes its handles when they are needed
             return ModuleType(spec.name)
-        if part and part not in _SERVED:
+        if part and part not in SERVED:
             raise _not_served(part)
         module = import_module(f"{__name__}.{part}" if part else __name__)
         self.specs[module.__name__] = module.__spec__
@@ -59,11 +60,11 @@ class _Finder(MetaPathFinder, Loader):
 
 def _not_served(part: str) -> ImportError:
     instead = f"; use {_INSTEAD[part]}" if part in _INSTEAD else ""
-    return ImportError(f"bridge.skcuda serves {', '.join(_SERVED)}, not {part}{instead}")
+    return ImportError(f"bridge.skcuda serves {', '.join(SERVED)}, not {part}{instead}")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SERVED or name.startswith("_"):  # it is a module that is not yet imported
+    if name in SERVED or name.startswith("_"):  # it is a module that is not yet imported
         raise AttributeError(name)
     raise _not_served(name)
 
@@ -104,6 +105,7 @@ def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:
         from pycuda.gpuarray import GPUArray
 
         from ..arrays import as_cupy, as_pycuda
+        from ..memory import Allocation
 
         given: list[tuple[Any, Any]] = []
 
@@ -118,8 +120,14 @@ def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:
                 return tuple(map(back, value))
             if not isinstance(value, cupy.ndarray):
                 return value
-            same = [array for view, array in given if view is value]
-            return same[0] if same else as_pycuda(value)
+            for view, array in given:
+                if view is value:
+                    return array
+            found = as_pycuda(value)
+            if found.gpudata is not None:  # programs call its free()
+                memory = Allocation(found.gpudata)
+                memory.memory, found.base, found.gpudata = found.base, None, memory
+            return found
 
         with ordered():
             args = tuple(map(there, args))

@@ -90,6 +90,8 @@ def __getattr__(name: str) -> Any:
 
     def call(handle: int, *args: Any) -> Any:
         values, kept = [], []
+        if len(args) != len(names) - ("result" in names):
+            raise TypeError(f"skcuda.cublas: {name}: {len(args) + 1} arguments. {call.__doc__}")
         given = iter(args)
         for parameter in names:
             if parameter in ("alpha", "beta", "result"):

@@ -40,10 +40,14 @@ def dot(
 ) -> Any:
     """Return the product of matrices and vectors; of two vectors, a number."""
     if x.dtype != y.dtype:
-        raise TypeError(f"skcuda.linalg.dot: {named(x)} and {named(y)} differ in dtype")
-    found = cupy.dot(_op(x, transa), _op(y, transb))
+        raise TypeError(f"skcuda.linalg.dot: the dtypes are {x.dtype} and {y.dtype}")
+    one, other = _op(x, transa), _op(y, transb)
     if x.ndim == y.ndim == 1:
-        return found.item()
+        return cupy.dot(one, other).item()
+    if x.ndim == y.ndim == 2 and x.strides[1] > x.strides[0]:  # in Fortran order, as the result
+        found = cupy.dot(other.T, one.T).T
+    else:
+        found = cupy.dot(one, other)
     return found if out is None else _into(out, found)
 
 
@@ -71,19 +75,46 @@ def add_dot(
 @on_cupy
 def dot_diag(d: Any, a: Any, trans: str = "N", overwrite: bool = False, handle: Any = None) -> Any:
     """Return ``diag(d) @ a``, or ``a @ diag(d)`` if `trans` is 'T'."""
-    return _into(a, d[:, None] * a if trans.upper() == "N" else a * d, overwrite)
+    if trans.upper() == "N":
+        return _into(a, _diagonal(d, a, 0)[:, None] * a, overwrite)
+    return _into(a, a * _diagonal(d, a, 1), overwrite)
 
 
-add_diag = on_cupy(lambda d, a, overwrite=False, handle=None: _into(a, a + cupy.diag(d), overwrite))
+@on_cupy
+def add_diag(d: Any, a: Any, overwrite: bool = False, handle: Any = None) -> Any:
+    """Return ``diag(d) + a``, of a square matrix."""
+    if a.shape != a.shape[::-1]:
+        raise ValueError(f"skcuda.linalg: a matrix of shape {a.shape} is not square")
+    return _into(a, a + cupy.diag(_diagonal(d, a, 0)), overwrite)
+
+
+def _diagonal(d: Any, a: Any, axis: int) -> Any:
+    if a.ndim != 2 or d.dtype != a.dtype or d.size not in d.shape or d.size != a.shape[axis]:
+        raise ValueError(
+            f"skcuda.linalg: a diagonal of shape {d.shape} and {d.dtype} does not fit a matrix of "
+            f"shape {a.shape} and {a.dtype}"
+        )
+    return d.ravel()
+
+
+@on_cupy
+def multiply(x: Any, y: Any, overwrite: bool = False) -> Any:
+    """Return the products of items, in `y` if `overwrite`."""
+    if x.shape != y.shape:
+        raise ValueError(f"skcuda.linalg: the shapes {x.shape} and {y.shape} differ")
+    return _into(y, x * y, overwrite)
+
+
 conj = on_cupy(lambda x, overwrite=False: _into(x, x.conj(), overwrite))
-multiply = on_cupy(lambda x, y, overwrite=False: _into(y, x * y, overwrite))
 tril = on_cupy(lambda a, overwrite=False, handle=None: _into(a, cupy.tril(a), overwrite))
 triu = on_cupy(lambda a, k=0, overwrite=False, handle=None: _into(a, cupy.triu(a, k), overwrite))
 transpose = on_cupy(lambda a, handle=None: a.T.copy())
 hermitian = on_cupy(lambda a, handle=None: a.conj().T.copy())
 diag = on_cupy(lambda v: cupy.diag(v).copy())
 eye = on_cupy(lambda N, dtype=np.float32: cupy.eye(N, dtype=dtype))  # noqa: N803
-vander = on_cupy(lambda a, n=None, handle=None: cupy.vander(a, n, increasing=True))
+vander = on_cupy(
+    lambda a, n=None, handle=None: cupy.vander(a, n, increasing=True).astype(a.dtype, order="F")
+)
 norm = on_cupy(lambda x, handle=None: cupy.linalg.norm(x.ravel()).item())
 trace = on_cupy(lambda x, handle=None: cupy.trace(x).item())
 
@@ -184,32 +215,6 @@ def cho_solve(a: Any, b: Any, uplo: str = "L") -> None:
     lower = _factor(a, uplo, True)
     half = solve_triangular(lower, b, lower=True)
     b[...] = solve_triangular(lower.conj().T, half, lower=False)
-
-
-class PCA:
-    """Principal components: the columns of ``U * S`` of the centred data's SVD."""
-
-    def __init__(self, n_components: int | None = None, *others: Any, **options: Any) -> None:
-        self.n_components = n_components
-
-    def set_n_components(self, n_components: int) -> None:
-        """Set the number of components."""
-        self.n_components = n_components
-
-    def get_n_components(self) -> int | None:
-        """Return the number of components."""
-        return self.n_components
-
-    def fit_transform(self, X_gpu: Any) -> Any:  # noqa: N803 (scikit-cuda's name)
-        """Return the components of float data in Fortran order: shape (samples, components)."""
-        if X_gpu.ndim != 2 or X_gpu.dtype.char not in "fd" or not X_gpu.flags.f_contiguous:
-            raise ValueError(f"skcuda.linalg.PCA: {named(X_gpu)} is no float matrix in F order")
-
-        def components(x: Any) -> Any:
-            u, s, _ = cupy.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-            return cupy.asfortranarray((u * s)[:, : self.n_components])
-
-        return on_cupy(components)(X_gpu)
 
 
 def __getattr__(name: str) -> Any:

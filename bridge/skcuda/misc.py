@@ -11,7 +11,6 @@ import numpy as np
 import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
-from ..errors import named
 from . import missing, on_cupy
 
 _global_cublas_allocator = drv.mem_alloc
@@ -48,7 +47,7 @@ def select_block_grid_sizes(dev: Any, data_shape: Any, threads_per_block: int = 
     threads = threads_per_block or most
     if threads > most:
         raise ValueError(f"threads per block: {threads} are asked for, the device has {most}")
-    blocks = ceil(prod(np.atleast_1d(data_shape).tolist()) / threads)
+    blocks = builtins.max(1, ceil(prod(np.atleast_1d(data_shape).tolist()) / threads))
     sizes = []
     for most in grid:
         sizes.append(builtins.min(blocks, most))
@@ -76,14 +75,16 @@ def _filling(value: float) -> Any:
 
 zeros, ones, inf = map(_filling, (0, 1, np.inf))
 zeros_like, ones_like = on_cupy(cupy.zeros_like), on_cupy(cupy.ones_like)
-cumsum, diff = on_cupy(cupy.cumsum), on_cupy(cupy.diff)
-maxabs = on_cupy(lambda x: cupy.abs(x).max())
+cumsum, diff = on_cupy(lambda x: cupy.cumsum(x, dtype=x.dtype)), on_cupy(cupy.diff)
+maxabs = on_cupy(lambda x: cupy.abs(x).max().astype("d" if isdoubletype(x.dtype) else "f"))
 get_by_index = on_cupy(lambda src, ind: src[ind])
 
 
 @on_cupy
 def set_by_index(dest: Any, ind: Any, src: Any, ind_which: str = "dest") -> None:
     """Copy items: to the indices of `dest`, or from those of `src`."""
+    if ind_which not in ("dest", "src"):
+        raise ValueError(f"skcuda.misc.set_by_index: ind_which is {ind_which!r}; 'dest' or 'src'")
     if ind_which == "dest":
         dest[ind] = src[: ind.size]
     elif ind.size:
@@ -99,6 +100,21 @@ def _reduction(reduce: Any) -> Any:
         return out
 
     return on_cupy(function)
+
+
+def _extreme(reduce: Any) -> Any:
+    def function(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+        if a.dtype.kind == "c":
+            raise ValueError("skcuda.misc: complex numbers have no largest or smallest one")
+        if axis is None or a.ndim <= 1:
+            return reduce(a).reshape((1,) * a.ndim)
+        return reduce(a, axis=axis, keepdims=keepdims)
+
+    return on_cupy(function)
+
+
+def _sum(x: Any, axis: Any, keepdims: bool) -> Any:
+    return cupy.sum(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
 
 
 def _spread(reduce: Any) -> Any:
@@ -117,28 +133,32 @@ def _index(search: Any) -> Any:
     return on_cupy(function)
 
 
-sum, mean, max, min = map(_reduction, (cupy.sum, cupy.mean, cupy.max, cupy.min))
+sum, mean = map(_reduction, (_sum, cupy.mean))
+max, min = map(_extreme, (cupy.max, cupy.min))
 var, std = map(_spread, (cupy.var, cupy.std))
 argmax, argmin = map(_index, (cupy.argmax, cupy.argmin))
 
 
-def _divide(x: Any, y: Any, out: Any = None) -> Any:
-    both_whole = np.result_type(x, y).kind in "iu"
-    return (cupy.floor_divide if both_whole else cupy.divide)(x, y, out=out)
-
-
 def _of_two(operation: Any) -> Any:
     def function(x: Any, y: Any) -> Any:
-        orders = [(a.flags.c_contiguous, a.flags.f_contiguous) for a in (x, y)]
-        if x.shape != y.shape or orders[0] != orders[1]:
-            raise ValueError(f"{named(x)} and {named(y)} differ in shape or order")
-        return operation(x, y)
+        if x.flags.c_contiguous != y.flags.c_contiguous:
+            raise ValueError("skcuda.misc: one array is in C order, and the other in Fortran order")
+        one, other = (a.reshape(()) if a.size == 1 and x.shape != y.shape else a for a in (x, y))
+        try:
+            shape = np.broadcast_shapes(one.shape, other.shape)
+        except ValueError:
+            shape = ()
+        if shape not in (x.shape, y.shape):
+            raise TypeError(f"skcuda.misc: the shapes {x.shape} and {y.shape} do not fit")
+        return operation(one, other)
 
     return on_cupy(function)
 
 
 def _with_vector(operation: Any) -> Any:
     def function(x: Any, a: Any, axis: Any = None, out: Any = None, stream: Any = None) -> Any:
+        if axis not in (None, 0, 1, -1, -2):
+            raise ValueError(f"skcuda.misc: axis is {axis}; a matrix has 0 and 1")
         if axis is not None and a.ndim == 1:
             a = a[:, None] if axis % 2 == 0 else a[None, :]
         if np.broadcast_shapes(x.shape, a.shape) != x.shape:
@@ -148,8 +168,15 @@ def _with_vector(operation: Any) -> Any:
     return on_cupy(function)
 
 
-add, subtract, multiply, divide = map(_of_two, (cupy.add, cupy.subtract, cupy.multiply, _divide))
-add_matvec, mult_matvec, div_matvec = map(_with_vector, (cupy.add, cupy.multiply, _divide))
+def _as_in_c(x: Any, a: Any, out: Any = None) -> Any:
+    """Divide; integers towards zero."""
+    if np.result_type(x, a).kind in "iu":
+        return cupy.floor_divide(x - cupy.fmod(x, a), a, out=out)
+    return cupy.divide(x, a, out=out)
+
+
+add, subtract, multiply, divide = map(_of_two, (cupy.add, cupy.subtract, cupy.multiply, _as_in_c))
+add_matvec, mult_matvec, div_matvec = map(_with_vector, (cupy.add, cupy.multiply, _as_in_c))
 
 
 def __getattr__(name: str) -> Any:
