@@ -1,19 +1,21 @@
 """``python -m bridge check``: which sources of a folder of PyCUDA programs compile, and which not.
 
-Nothing of the programs is run: sources are read from their syntax trees, as far as they are made of
-constants, of variables with one value, and of files.
+Nothing of the programs (``*.py``) is run: sources are read from their syntax trees, as far as they
+are made of constants, of variables with one value, and of files.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
+import os.path
 import shutil
 import warnings
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pycuda.driver as drv
 from pycuda.compiler import compile_plain
@@ -31,11 +33,14 @@ _NOT_SERVED = {
     "set_block_shape": "call f(*args, block=...)",
     "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
 }
-_KEYWORDS = ("source", "nvcc", "options", "keep", "no_extern_c", "arch", "code", "cache_dir")
-_OPERATORS = {
+_OPERATORS: dict[type[ast.operator], Any] = {
     **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
     **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
-    **{ast.Pow: operator.pow, ast.LShift: operator.lshift},
+    ast.Pow: lambda one, other: one**other if other < 100 else _large(),
+}
+_FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict} | {
+    f"os.path.{name}": getattr(os.path, name)
+    for name in ("join", "dirname", "abspath", "realpath", "normpath")
 }
 _METHODS = ("format", "join", "replace", "strip", "lstrip", "rstrip", "upper", "lower", "read_text")
 
@@ -56,7 +61,12 @@ class _Unknown(Exception):  # noqa: N818 (it says what it is)
     """A value that only the running program knows."""
 
 
-_Scope = ChainMap[str, list[ast.expr]]  # what is assigned to each name, in a function and around it
+def _large() -> NoReturn:
+    raise _Unknown("a large number")
+
+
+# What is assigned to each name, in a function and around it; None is known to the program only.
+_Scope = ChainMap[str, list[ast.expr | None]]
 
 
 class _Program(ast.NodeVisitor):
@@ -66,36 +76,59 @@ class _Program(ast.NodeVisitor):
         self.path = path
         self.calls: list[tuple[ast.Call, _Scope]] = []
         self.names: dict[str, int] = {}  # not served, and the first line of each
-        self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path))]})
+        self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path.resolve()))]})
         self.modules = {"SourceModule"}
+        self.libraries: dict[str, str] = {}  # names of scikit-cuda's modules, without its own
         self.visit(ast.parse(path.read_bytes(), str(path)))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.values = self.values.new_child()
+        of_function = [node.args.vararg, node.args.kwarg, *node.args.posonlyargs, *node.args.args]
+        names = [arg.arg for arg in (*of_function, *node.args.kwonlyargs) if arg]
+        self.values = self.values.new_child({name: [None] for name in names})
         self.generic_visit(node)
         self.values = self.values.parents
 
-    def visit_Assign(self, node: ast.Assign | ast.AugAssign) -> None:
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Name):
-                self.values.maps[0].setdefault(target.id, []).append(node.value)
-        self.generic_visit(node)
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):  # of `for` and the like; _assign has seen the others
+            self._assign(node, None)
 
-    visit_AugAssign = visit_Assign  # noqa: N815 (ast's name)
+    def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            self.values.maps[0].setdefault(target.id, []).append(value)
+        elif target is not None:
+            self.visit(target)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assign(target, node.value)
+        self.visit(node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign | ast.AugAssign) -> None:
+        self._assign(node.target, node.value)
+        if node.value is not None:
+            self.visit(node.value)
+
+    visit_AugAssign = visit_AnnAssign  # noqa: N815 (ast's name)
+
+    def visit_withitem(self, node: ast.withitem) -> None:
+        self._assign(node.optional_vars, node.context_expr)
+        self.visit(node.context_expr)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
             if alias.name == "SourceModule":
                 self.modules.add(alias.asname or alias.name)
-            self._note(f"{node.module}.{alias.name}", node.lineno)
+            self._imported(f"{node.module}.{alias.name}", alias.asname or alias.name, node.lineno)
             self._note(alias.name, node.lineno)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._note(alias.name, node.lineno)
+            self._imported(alias.name, alias.asname or alias.name, node.lineno)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self._note(node.attr, node.lineno)
+        if library := self.libraries.get(ast.unparse(node.value)):
+            self._imported(f"skcuda.{library}.{node.attr}", "", node.lineno)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
@@ -105,23 +138,30 @@ class _Program(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _note(self, name: str, line: int) -> None:
-        parts = name.split(".")
-        root = 2 if parts[:2] == ["scikits", "cuda"] else 1 if parts[0] == "skcuda" else 0
-        if root and len(parts) > root and parts[root] not in (*SERVED, "autoinit"):
-            name = f"skcuda.{parts[root]}"
-        elif name not in _NOT_SERVED:
+        if name in _NOT_SERVED:
+            self.names.setdefault(name, line)
+
+    def _imported(self, name: str, called: str, line: int) -> None:
+        """Note a name of scikit-cuda: a module of its, or what that has."""
+        root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
+        if root != "skcuda" or not parts or parts[0] == "autoinit":
             return
-        self.names.setdefault(name, line)
+        if parts[0] not in SERVED:
+            self.names.setdefault(f"skcuda.{parts[0]}", line)
+        elif len(parts) == 1:
+            self.libraries[called] = parts[0]
+        elif parts[1] != "*" and not hasattr(import_module(f"bridge.skcuda.{parts[0]}"), parts[1]):
+            self.names.setdefault(f"skcuda.{parts[0]}.{parts[1]}", line)
 
     def value(self, node: ast.expr | None) -> Any:
         """Return an expression's value; raise _Unknown if only the running program knows it."""
         match node:
             case ast.Constant(value):
                 return value
-            case ast.Name(name) if len(self.values.get(name, ())) == 1:
+            case ast.Name(name) if len(found := self.values.get(name, [])) == 1 and found[0]:
                 known, self.values = self.values, self.values.new_child({name: []})  # not itself
                 try:
-                    return self.value(known[name][0])
+                    return self.value(found[0])
                 finally:
                     self.values = known
             case ast.BinOp(one, operation, other) if type(operation) in _OPERATORS:
@@ -141,9 +181,9 @@ class _Program(ast.NodeVisitor):
     def _called(self, node: ast.Call) -> Any:
         args = [self.value(arg) for arg in node.args]
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-        name = getattr(node.func, "id", "")
-        if name in ("str", "int", "dict"):
-            return {"str": str, "int": int, "dict": dict}[name](*args, **keywords)
+        name = ast.unparse(node.func)
+        if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*args, **keywords)
         if name in ("open", "Path"):
             return self.path.parent / args[0]
         if isinstance(node.func, ast.Attribute):
@@ -158,7 +198,7 @@ class _Program(ast.NodeVisitor):
 def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool) -> Found:
     line, program.values = call.lineno, values
     try:
-        given = dict(zip(_KEYWORDS, map(program.value, call.args), strict=False))
+        given = dict(zip(Request._fields, map(program.value, call.args), strict=False))
         given |= {k.arg: program.value(k.value) for k in call.keywords if k.arg}
         source = given["source"]
         if not isinstance(source, str):
@@ -206,13 +246,15 @@ def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> b
     """Print a line for each source, and a summary; return whether all that was read compiles."""
     root, count, not_served = Path(folder), Counter[str](), Counter[str]()
     with_nvcc = shutil.which("nvcc") is not None
-    for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+    for path in sorted(filter(Path.is_file, root.rglob("*.py"))) if root.is_dir() else [root]:
         try:
+            text = path.read_bytes()
+            if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
+                continue
             program = _Program(path)
-        except (SyntaxError, ValueError) as error:
-            if b"SourceModule" in path.read_bytes():
-                print(f"{path}: is not Python 3 ({error})")
-                count["not Python 3"] += 1
+        except (SyntaxError, ValueError, RecursionError, OSError) as error:
+            print(f"{path}: cannot be read as Python 3 ({error})")
+            count["not Python 3"] += 1
             continue
         for name, line in program.names.items():
             not_served[name] += 1
@@ -248,13 +290,11 @@ def _summary(
     yes, no = count["compile"], count["fail"]
     lines = [f"{yes} of {yes + no} sources compile for {arch}"]
     lines += [
-        f"{count[what]} files or sources are {what}"
-        for what in ("made at run time", "not Python 3")
-        if count[what]
+        f"{what}: {count[what]}" for what in ("made at run time", "not Python 3") if count[what]
     ]
     if count["kernels"]:
         lines.append(
-            f"{count['kernels']} kernels; the types of {count['known']} of {count['parameters']} "
+            f"kernels: {count['kernels']}; the types of {count['known']} of {count['parameters']} "
             "parameters are known, and arguments for these are checked"
         )
     if with_nvcc:
@@ -264,5 +304,5 @@ def _summary(
         )
     for name, times in not_served.most_common():
         advice = _NOT_SERVED.get(name, "not in bridge.skcuda; see CuPy")
-        lines.append(f"not served by bridge run: {name} ({times} files): {advice}")
+        lines.append(f"not served by bridge run: {name} (files: {times}): {advice}")
     return lines

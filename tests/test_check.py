@@ -40,10 +40,27 @@ PROGRAMS = {
         print "Python 2"
     """,
     "libraries.py": """
-        import skcuda.linalg, skcuda.special
+        import skcuda.linalg as culinalg, skcuda.special
         from scikits.cuda import integrate, fft
+        from skcuda.cublas import cublasCreate, cublasNothing
+        culinalg.dmd(culinalg.dot(1, 2))
+        fft.Plan(fft.nothing)
     """,
     "other.py": "print('no CUDA')",
+    "files.py": """
+        import os.path
+        from pycuda.compiler import SourceModule
+        with open(os.path.join(os.path.dirname(__file__), "kernel.cu")) as file:
+            text: str = file.read()
+        SourceModule(text, no_extern_c=True)
+        kind = "nothing"
+        def make(kind):
+            return SourceModule("__global__ void f(%s *x) {}" % kind)
+        for kind in ("int", "float"):
+            SourceModule("__global__ void f(%s *x) {}" % kind)
+        SourceModule("// %d" % 10 ** 10 ** 8)
+    """,
+    "binary.py": "SourceModule\0",
 }
 
 
@@ -53,6 +70,8 @@ def check(tmp_path_factory):
     folder = tmp_path_factory.mktemp("drawer")
     for name, text in PROGRAMS.items():
         (folder / name).write_text(textwrap.dedent(text))
+    (folder / "gone.py").symlink_to("nowhere.py")
+    (folder / "folder.py").mkdir()
     host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
 
     def check(*arguments):
@@ -72,20 +91,29 @@ print("status", main({["check", *(a.format(folder) for a in arguments)]}))
 def test_a_folder(check):
     text, errors = check("{}")
     assert errors == ""
-    assert text.splitlines() == [
-        "old.py: is not Python 3 (Missing parentheses in call to 'print'. Did you mean print(...)? "
-        "(old.py, line 3))",
+    first, *rest = text.splitlines()
+    assert first.startswith("binary.py: cannot be read as Python 3 (source code")
+    assert rest == [
+        "files.py:9: the source is made when the program runs: kind",
+        "files.py:11: the source is made when the program runs: kind",
+        "files.py:12: the source is made when the program runs: a large number",
+        "old.py: cannot be read as Python 3 (Missing parentheses in call to 'print'. Did you mean "
+        "print(...)? (old.py, line 3))",
         'wrong.py:3: does not compile: kernel.cu(1): error: identifier "nothing" is undefined',
         "wrong.py:4: the source is made when the program runs: input()",
         "wrong.py:5: the source is made when the program runs: TypeError: %d format: a real number "
         "is required, not str",
-        "4 of 5 sources compile for sm_90",
-        "2 files or sources are made at run time",
-        "1 files or sources are not Python 3",
-        "4 kernels; the types of 6 of 7 parameters are known, and arguments for these are checked",
-        "not served by bridge run: skcuda.special (1 files): not in bridge.skcuda; see CuPy",
-        "not served by bridge run: skcuda.integrate (1 files): not in bridge.skcuda; see CuPy",
-        "not served by bridge run: launch_grid (1 files): call f(*args, grid=..., block=...)",
+        "5 of 6 sources compile for sm_90",
+        "made at run time: 5",
+        "not Python 3: 2",
+        "kernels: 5; the types of 7 of 8 parameters are known, and arguments for these are checked",
+        "not served by bridge run: skcuda.special (files: 1): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: skcuda.integrate (files: 1): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge.skcuda; "
+        "see CuPy",
+        "not served by bridge run: skcuda.linalg.dmd (files: 1): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: skcuda.fft.nothing (files: 1): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: launch_grid (files: 1): call f(*args, grid=..., block=...)",
         "status 1",
     ]
 
