@@ -119,8 +119,11 @@ class Reference:
         try:
             driver.check_status(status)
         except driver.CUDADriverError as error:
-            advice = self._advice.format(pitch=self._resource.image.memory.pitch)
-            reason = f"CUDA refuses what is bound ({error}); {advice}"
+            reason = f"CUDA refuses what is bound ({error}); {self._advice}"
+            if self._resource.kind == _PITCHED:
+                pitch = self._resource.image.memory.pitch
+                reason += f"; rows, here {pitch} bytes apart, need a multiple of the device's "
+                reason += "TEXTURE_PITCH_ALIGNMENT, as mem_alloc_pitch gives"
             raise refusal(self._name, reason) from error
         return made.value
 
@@ -161,10 +164,7 @@ class TextureReference(Reference):
         "a pycuda.driver.Array, CUDAarray or TextureObject of cupy.cuda.texture, or an array in C "
         "order of integers or floating-point numbers of 1, 2 or 4 bytes is accepted"
     )
-    _advice = (
-        "a linear filter needs floating point; rows, here {pitch} bytes apart, need a multiple "
-        "of the device's TEXTURE_PITCH_ALIGNMENT (as mem_alloc_pitch gives); is the memory freed?"
-    )
+    _advice = "a linear filter needs floating-point texels; was the memory freed?"
 
     def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
         super().__init__(name, pointer, declared)

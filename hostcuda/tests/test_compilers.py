@@ -100,6 +100,35 @@ def test_expressions_have_nvrtcs_names():
     assert module.get_global("c").ptr
 
 
+def test_static_variables_have_names():
+    """The program's copy fills them; each module has its own."""
+    source = """
+        static __constant__ int c[2] = {1, 2};
+        static __device__ float one(int i) { return c[i]; }
+        extern "C" __global__ void f(float *x) { *x = one(1); }
+    """
+    modules = [cupy.RawModule(code=f"{source}// {n}") for n in range(2)]
+    x = cupy.zeros(2, np.float32)
+    pointer = modules[0].get_global("c")
+    cupy.ndarray(2, np.int32, pointer)[...] = 7
+    for n, module in enumerate(modules):
+        module.get_function("f")((1,), (1,), (x[n:],))
+    assert x.get().tolist() == [7, 2]
+
+
+def test_headers_of_the_host_are_read_as_cpp():
+    """Also inside of extern "C", where a compiler of GPU code may have empty ones."""
+    source = (
+        "#include <vector>\n#include <iostream>\n__global__ void f(int *x) { *x = clock() > 0; }"
+    )
+    found = _build.compile(
+        f'extern "C" {{\n{source}\n}}\n', headers={"vector": b"", "iostream": b""}
+    )
+    x = cupy.zeros(1, np.int32)
+    drv.module_from_buffer(found.image).get_function("f")(np.intp(x.data.ptr), block=(1, 1, 1))
+    assert x.get().tolist() == [1]
+
+
 def test_references_are_addresses():
     kernel = cupy.RawKernel(
         'extern "C" __global__ void f(int (&x)[4], const int &value) { x[3] = value; }', "f"

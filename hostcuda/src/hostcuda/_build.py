@@ -188,7 +188,7 @@ def compile(
     early = dict.fromkeys(re.findall(r"(?m)^\s*#\s*include\s*<([a-z_]+)>", source))
     source_here = "".join(f"#if __has_include(<{n}>)\n#include <{n}>\n#endif\n" for n in early)
     source_here += "".join(f'#line 1 "{name}"\n{_text(text)}\n' for name, text in texts.items())
-    source_here += f'#line 1 "kernel.cu"\n{source}'
+    source_here += f'#line 1 "kernel.cu"\n{re.sub(_STATIC, "", source)}'
     # A module must not share its static variables or functions with another module of equal names.
     link = ["-shared", "-fno-gnu-unique", "-fno-threadsafe-statics", "-Wl,-Bsymbolic"]
 
@@ -278,6 +278,8 @@ _ATTRIBUTE = r"__attribute__\s*\(\(.*?\)\)\s*"
 _FIXED_WIDTH = (
     r"\btypedef\s+(?:(?:unsigned|signed|char|short|int|long)\s+)+u?int(?:8|16|32|64)_t\s*;"
 )
+# Of variables, which the GPU's driver finds by name all the same.
+_STATIC = r"\bstatic\s+(?=(?:__(?:constant|device)__\s|(?:texture|surface)\s*<)[^;(){}]*[;={])"
 _VOLATILE = r"\bvolatile\s+[\w:<>]+\s*\*\s*(\w+)\s*="
 _KERNEL = rf"\b__global__\s+(?:{_ATTRIBUTE}|\w+\s+)*?(\w+)\s*\("
 
