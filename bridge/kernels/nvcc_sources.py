@@ -58,7 +58,8 @@ class Source(NamedTuple):
 def prepare(text: str, is_relaxed: bool) -> Source:
     """Return a source for the first attempt.
 
-    A shuffle for other types, written over CUDA's own, compiles without these: it calls itself.
+    Many sources extend a shuffle to `double`, by two calls for `int`.  NVRTC has none for `int`, so
+    that such a function would compile, and call itself for ever.
     """
     return Source(text, is_relaxed, ("bridge/warps.h",) if _SHUFFLE.search(text) else ())
 
