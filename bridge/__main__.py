@@ -15,8 +15,8 @@ pycuda.autoinit and make_context give the primary context, NVRTC compiles, and t
 SourceModule take CuPy arrays."""
 
 _CHECK = """Compile the sources that programs give to SourceModule, as bridge run would, and say
-do not compile and why, which parameters are known, and what bridge run does not serve. The programs
-are not run. The exit status is 1 if a source does not compile."""
+which do not compile and why, which parameters are known, and what bridge run does not serve. The
+programs are not run. The exit status is 1 if a source does not compile."""
 
 
 def main(arguments: list[str] | None = None) -> int:

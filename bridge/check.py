@@ -17,8 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import pycuda.compiler
 import pycuda.driver as drv
-from pycuda.compiler import compile_plain
 from pytools.prefork import ExecError
 
 from .kernels.nvrtc import Request, compile
@@ -72,14 +72,14 @@ _Scope = ChainMap[str, list[ast.expr | None]]
 class _Program(ast.NodeVisitor):
     """Reads the calls of ``SourceModule`` in a program, and names that `run` does not serve."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: bytes) -> None:
         self.path = path
         self.calls: list[tuple[ast.Call, _Scope]] = []
         self.names: dict[str, int] = {}  # not served, and the first line of each
         self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path.resolve()))]})
         self.modules = {"SourceModule"}
         self.libraries: dict[str, str] = {}  # names of scikit-cuda's modules, without its own
-        self.visit(ast.parse(path.read_bytes(), str(path)))
+        self.visit(ast.parse(text, str(path)))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         of_function = [node.args.vararg, node.args.kwarg, *node.args.posonlyargs, *node.args.args]
@@ -233,10 +233,8 @@ def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nv
 
 
 def _nvcc_compiles(request: Request) -> bool:
-    source = request.source if request.no_extern_c else f'extern "C" {{\n{request.source}\n}}\n'
-    options = [*request.options, f"-arch={request.arch}", *(f"-I{f}" for f in request.include_dirs)]
     try:
-        compile_plain(source, options, False, "nvcc", None)
+        pycuda.compiler.compile(*request)
     except (drv.CompileError, ExecError):
         return False
     return True
@@ -251,7 +249,7 @@ def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> b
             text = path.read_bytes()
             if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
                 continue
-            program = _Program(path)
+            program = _Program(path, text)
         except (SyntaxError, ValueError, RecursionError, OSError) as error:
             print(f"{path}: cannot be read as Python 3 ({error})")
             count["not Python 3"] += 1

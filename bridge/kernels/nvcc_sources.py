@@ -87,7 +87,12 @@ def mend(source: Source, log: str) -> Source | None:
 
 
 def _blank(found: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", found[0])
+    return _spaces(found[0])
+
+
+def _spaces(text: str) -> str:
+    """Return spaces for a text, with its ends of lines."""
+    return re.sub(r"[^\n]", " ", text)
 
 
 def _declarations(text: str) -> Iterator[tuple[int, int, str]]:
@@ -138,5 +143,5 @@ def _without_host_code(text: str, log: str) -> tuple[str, tuple[str, ...]]:
         first, last = text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 1
         if lines := [line for line in range(first, last + 1) if line in errors]:
             left_out.append(errors[lines[0]])
-            text = text[:begin] + re.sub(r"[^\n]", " ", text[begin:end]) + text[end:]
+            text = text[:begin] + _spaces(text[begin:end]) + text[end:]
     return text, tuple(error for error in left_out if "explicitly marked" not in error)

@@ -165,8 +165,8 @@ def compile(
     keep = request.keep or drv.CUDA_DEBUGGING
     options = [*translated, *options, *["-G"] * drv.CUDA_DEBUGGING]
     # Not as options: the prelude may use the names.  But it asks for NDEBUG, as assert.h does.
-    given = [option for option in options if option[:2] in ("-D", "-U")]
-    macros = "".join(map(_directive, given))
+    defined = [option for option in options if option[:2] in ("-D", "-U")]
+    macros = "".join(map(_directive, defined))
 
     def wrap(text: str) -> str:
         text = f'#line 1 "kernel.cu"\n{text}'  # keeps the user's line numbers
@@ -179,7 +179,7 @@ def compile(
     if path and (kept := _load(path)) is not None:
         return kept
     searched = [f"-I{folder}" for folder in (*folders, *vendor_folders())]
-    others = [o for o in options if o not in given or o.partition("=")[0] == "-DNDEBUG"]
+    others = [o for o in options if o not in defined or o.partition("=")[0] == "-DNDEBUG"]
     every = [f"-arch={arch}", *_ALWAYS, *others, *searched]
     source = prepare(
         alignment.apply(
@@ -188,13 +188,12 @@ def compile(
         any("expt-relaxed-constexpr" in option for option in request.options),
     )
     while not isinstance(
-        found := _run_patiently(source, wrap, every, folders, expressions), Compiled
+        compiled := _run_patiently(source, wrap, every, folders, expressions), Compiled
     ):
-        mended = mend(source, found)
+        mended = mend(source, compiled)
         if mended is None:
-            raise _explain(every, found, not request.no_extern_c, source)
+            raise _explain(every, compiled, not request.no_extern_c, source)
         source = mended
-    compiled = found
     if path:
         _save(path, compiled)
     if keep:
@@ -357,7 +356,7 @@ _HINTS = {
     r"not open source file \"(?!cu|nv|crt/)[^\"]*\.": (
         "the header is not found: name its folder, include_dirs=['...']"
     ),
-    r"not open source file \"[^\".]*\"": (f"NVRTC has {_NO_HEADERS}"),
+    r"not open source file \"[^\".]*\"": f"NVRTC has {_NO_HEADERS}",
 }
 
 

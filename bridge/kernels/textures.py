@@ -334,13 +334,13 @@ _CLASSES = {0x74786574: TextureReference, 0x66727573: SurfaceReference}  # `magi
 _retired: deque[tuple[list[Any], Any, int, Any]] = deque()
 
 
-def _destroy_unused(retired: deque[Any] = _retired) -> None:
+def _destroy_unused() -> None:
     """Destroy the objects that no queued kernel reads any more."""
-    for _ in range(len(retired)):
+    for _ in range(len(_retired)):
         with suppress(IndexError):  # another thread was here
-            events, destroy, made, bound = entry = retired.popleft()
+            events, destroy, made, bound = entry = _retired.popleft()
             if not all(event.done for event in events):
-                retired.append(entry)
+                _retired.append(entry)
             elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
                 destroy(ctypes.c_uint64(made))
 

@@ -11,7 +11,6 @@ import numpy as np
 from cupyx.scipy.linalg import solve_triangular
 from numpy.linalg import LinAlgError as LinAlgError
 
-from ..errors import named
 from . import misc, missing, on_cupy
 
 _has_cula = False
@@ -83,9 +82,13 @@ def dot_diag(d: Any, a: Any, trans: str = "N", overwrite: bool = False, handle: 
 @on_cupy
 def add_diag(d: Any, a: Any, overwrite: bool = False, handle: Any = None) -> Any:
     """Return ``diag(d) + a``, of a square matrix."""
-    if a.shape != a.shape[::-1]:
-        raise ValueError(f"skcuda.linalg: a matrix of shape {a.shape} is not square")
+    _check_square(a)
     return _into(a, a + cupy.diag(_diagonal(d, a, 0)), overwrite)
+
+
+def _check_square(a: Any) -> None:
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise ValueError(f"skcuda.linalg: a matrix of shape {a.shape} is not square")
 
 
 def _diagonal(d: Any, a: Any, axis: int) -> Any:
@@ -148,8 +151,7 @@ pinv = _solver(lambda a, rcond=1e-15: cupy.linalg.pinv(a, rcond))
 @_solver
 def inv(a: Any, overwrite: bool = False, ipiv_gpu: Any = None) -> Any:
     """Return the inverse; raise LinAlgError for a singular matrix."""
-    if a.ndim != 2 or a.shape[0] != a.shape[1]:
-        raise ValueError(f"skcuda.linalg.inv: {named(a)} is not a square matrix")
+    _check_square(a)
     return _into(a, cupy.linalg.inv(a), overwrite)
 
 
