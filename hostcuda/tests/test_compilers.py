@@ -116,6 +116,19 @@ def test_static_variables_have_names():
     assert x.get().tolist() == [7, 2]
 
 
+def test_macros_of_options_do_not_reach_the_drivers_own_header():
+    options = "-DA", "-DB(x)=x+A", "-DC=4", "-DGONE", "-UGONE"
+    source = """
+        #ifdef GONE
+        #error
+        #endif
+        extern "C" __global__ void f(int *x) { *x = B(C); }
+    """
+    x = cupy.zeros(1, np.int32)
+    cupy.RawModule(code=source, options=options).get_function("f")((1,), (1,), (x,))
+    assert x.get().tolist() == [5]
+
+
 def test_headers_of_the_host_are_read_as_cpp():
     """Also inside of extern "C", where a compiler of GPU code may have empty ones."""
     source = (

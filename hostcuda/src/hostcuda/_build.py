@@ -128,9 +128,21 @@ def _device_header() -> Path:
 
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
     """Answer the source with headers and macros expanded; ``device.h`` may stay precompiled."""
-    text = f'#include "{_device_header()}"\n{source}\n'
-    command = [CXX, *KERNEL_FLAGS, *_host_options(options), "-E", "-fpch-preprocess"]
+    given = _host_options(options)
+    # Behind device.h, which may use the names; but it has assert.h, which asks for NDEBUG.
+    defined = [o for o in given if o[:2] in ("-D", "-U") and o.partition("=")[0] != "-DNDEBUG"]
+    lines = "".join(map(_directive, defined))
+    text = f'#include "{_device_header()}"\n{lines}{source}\n'
+    given = tuple(option for option in given if option not in defined)
+    command = [CXX, *KERNEL_FLAGS, *given, "-E", "-fpch-preprocess"]
     return _run([*command, "-x", "c++", "-"], text)
+
+
+def _directive(option: str) -> str:
+    name, _, value = option[2:].partition("=")
+    if option.startswith("-U"):
+        return f"#undef {name}\n"
+    return f"#define {name} {value if '=' in option else 1}\n"
 
 
 def _host_macros() -> str:
