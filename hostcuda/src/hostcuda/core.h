@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,7 +52,8 @@ const size_t QUARANTINE = 64 << 20;     // freed bytes kept, so that writes afte
 const uint64_t LATEST = ~0ull;
 
 inline std::recursive_mutex big_lock;  // for everything: this is a test double, not a fast driver
-inline pid_t owner_pid = 0;            // 0 until cuInit; CUDA does not survive fork
+inline bool is_started = false;         // by cuInit
+inline bool is_forked = false;          // CUDA does not survive fork
 inline int device_count = 1;
 inline size_t device_bytes = size_t(1) << 30;
 inline uint64_t clock_now = 0;    // sequence number of the last operation queued
@@ -227,7 +229,7 @@ inline double wall_ms() {
 #define ENTER                                           \
   std::lock_guard<std::recursive_mutex> lock(big_lock); \
   ++calls;                                              \
-  if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED; \
+  if (!is_started) return CUDA_ERROR_NOT_INITIALIZED;   \
   if (order == Order::random) go_on()
 #define ENTER_CONTEXT       \
   ENTER;                    \

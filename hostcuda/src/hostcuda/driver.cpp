@@ -6,9 +6,10 @@
 API cuInit(unsigned flags) {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
-  CHECK(!owner_pid || owner_pid == getpid(), CUDA_ERROR_NOT_INITIALIZED);  // a forked child
+  CHECK(!is_forked, CUDA_ERROR_NOT_INITIALIZED);
   CHECK(device_count, CUDA_ERROR_NO_DEVICE);
-  owner_pid = getpid();
+  if (!is_started) pthread_atfork(nullptr, nullptr, [] { is_started = false, is_forked = true; });
+  is_started = true;
   return CUDA_SUCCESS;
 }
 
@@ -272,7 +273,7 @@ CALL(cuCtxSetCurrent, (CUcontext handle), {
 
 // Without the lock: it never waits for another thread's call.
 API cuCtxGetCurrent(CUcontext *out) {
-  if (owner_pid != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!is_started) return CUDA_ERROR_NOT_INITIALIZED;
   *out = context_stack.empty() ? nullptr : context_stack.back();
   return CUDA_SUCCESS;
 }
