@@ -150,7 +150,7 @@ class _Program(ast.NodeVisitor):
             self.names.setdefault(f"skcuda.{parts[0]}", line)
         elif len(parts) == 1:
             self.libraries[called] = parts[0]
-        elif parts[1] != "*" and not hasattr(import_module(f"bridge.skcuda.{parts[0]}"), parts[1]):
+        elif parts[1] != "*" and not _is_served(*parts[:2]):
             self.names.setdefault(f"skcuda.{parts[0]}.{parts[1]}", line)
 
     def value(self, node: ast.expr | None) -> Any:
@@ -230,6 +230,13 @@ def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nv
         known += sum(one.dtype is not None for one in parameters)
         count += len(parameters)
     return Found(line, source, "", tuple(kernels), known, count, by_nvcc)
+
+
+def _is_served(library: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(f"bridge.skcuda.{library}"), name)
+    except ImportError:  # CUDA's library is not installed here: nothing can be told
+        return True
 
 
 def _nvcc_compiles(request: Request) -> bool:

@@ -37,7 +37,7 @@ _PARAMETERS |= dict.fromkeys(("dotu", "dotc"), _PARAMETERS["dot"])
 _PARAMETERS |= dict.fromkeys(("geru", "gerc"), _PARAMETERS["ger"])
 _PARAMETERS |= {f"{name}Batched": f"{_PARAMETERS[name]} batch" for name in ("gemm", "trsm")}
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
-_NAME = re.compile(rf"cublas(I?)([SDCZ])([cdsz]?)({'|'.join(_PARAMETERS)})")
+_NAME = re.compile(rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(_PARAMETERS)})")
 _CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
 # For `from skcuda.cublas import *`.
 __all__ = ["cublasCreate", "cublasDestroy", "cublasGetVersion", "cublasSetStream"]
@@ -85,7 +85,9 @@ def __getattr__(name: str) -> Any:
         raise missing(__name__, name)
     is_index, letter, real, base = parts.groups()
     # Of two letters, the first is that of the result, or the second that of the scalar: Csscal.
-    scalar = "i" if is_index else _CODES[real.upper() if base == "scal" and real else letter]
+    scalar = (
+        "i" if is_index else _CODES[real.upper() if base == "scal" and real else letter.upper()]
+    )
     names = _PARAMETERS[base].split()
 
     def call(handle: int, *args: Any) -> Any:

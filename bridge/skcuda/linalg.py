@@ -8,7 +8,6 @@ from typing import Any
 import cupy
 import cupyx
 import numpy as np
-from cupyx.scipy.linalg import solve_triangular
 from numpy.linalg import LinAlgError as LinAlgError
 
 from . import misc, missing, on_cupy
@@ -214,9 +213,45 @@ def cholesky(a: Any, uplo: str = "L") -> None:
 @_solver
 def cho_solve(a: Any, b: Any, uplo: str = "L") -> None:
     """Write the solution of ``a x = b`` into `b`, and the factor into `a`, read by columns."""
+    from cupyx.scipy.linalg import solve_triangular  # needs cuBLAS
+
     lower = _factor(a, uplo, True)
     half = solve_triangular(lower, b, lower=True)
     b[...] = solve_triangular(lower.conj().T, half, lower=False)
+
+
+class PCA:
+    """Principal components of a matrix whose rows are centred; `handle` and the rest do nothing."""
+
+    def __init__(
+        self, n_components: int | None = None, handle: Any = None, epsilon: float = 1e-7,
+        max_iter: int = 10000,
+    ) -> None:  # fmt: skip
+        self.n_components = n_components
+
+    def get_n_components(self) -> int | None:
+        """Return the number of components; None means all."""
+        return self.n_components
+
+    def set_n_components(self, n_components: int | None) -> None:
+        """Set the number of components; None means all."""
+        self.n_components = n_components
+
+    def fit_transform(self, X_gpu: Any) -> Any:  # noqa: N803
+        """Return the scores of an (n, p) matrix in Fortran order, (n, components)."""
+        if X_gpu.ndim != 2 or X_gpu.flags.c_contiguous or X_gpu.dtype.char not in "fd":
+            raise ValueError(
+                f"skcuda.linalg.PCA: the matrix is {X_gpu.dtype} of shape {X_gpu.shape} and "
+                f"strides {X_gpu.strides}; float32 or float64 of two dimensions in Fortran order "
+                "is accepted"
+            )
+        return _scores(X_gpu, self.n_components)
+
+
+@on_cupy
+def _scores(x: Any, count: int | None) -> Any:
+    u, s, _ = cupy.linalg.svd(x - x.mean(1, keepdims=True), full_matrices=False)
+    return (u * s)[:, :count].copy("F")
 
 
 def __getattr__(name: str) -> Any:
