@@ -84,7 +84,8 @@ def copy_kernel(compile_kernel):
         to, source = np.uintp(int(to)), np.uintp(int(source))
         function(to, source, np.int32(N), block=(32, 1, 1), stream=stream)
 
-    copy(*[gpuarray.GPUArray(N, np.int32).gpudata] * 2, None)  # loaded before a latch holds it up
+    array = gpuarray.zeros(N, np.int32)
+    copy(array.gpudata, array.gpudata, None)  # loaded before a latch holds it up
     return copy
 
 

@@ -16,7 +16,7 @@ __global__ void resize(float *out, int out_w, int out_h)
         out[y * out_w + x] = tex2D(image, (x + 0.5f) / out_w, (y + 0.5f) / out_h);
 }
 """
-TOLERANCE = 1e-6  # coordinates at quarters of a texel are exact
+TOLERANCE = 2e-5  # coordinates at quarters of a texel are exact; a GPU filters bytes in 17 bits
 
 
 def inputs():
