@@ -10,6 +10,7 @@ cdef enum:
     NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
     DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
     POINTER_CONTEXT = 1  # CU_POINTER_ATTRIBUTE_CONTEXT
+    POINTER_IS_MANAGED = 8  # CU_POINTER_ATTRIBUTE_IS_MANAGED
     POINTER_DEVICE = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     CAPTURE_ERRORS = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, the first of nine
     CAPTURE_IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
@@ -43,6 +44,7 @@ cdef Handle cuda_current() noexcept
 cdef int device_of(Handle context) noexcept
 cpdef int cuda_device() except -1
 cpdef int current_device() except -1
+cdef bint is_entered(int device_id) noexcept
 cpdef int device_of_any(intptr_t context) except -2
 cdef int enter(int device_id) except -1
 cdef int leave(intptr_t current, top) except -1

@@ -33,9 +33,10 @@ from .errors import ContextError, named
 
 cdef extern from *:
     """
-    static __thread int known_device = -1;
+    static __thread int known_device = -1, known_exactly;
     """
     int known_device  # this thread's last `current_device`
+    bint known_exactly  # PyCUDA's context was the object that the device's memory is freed under
 
 cdef extern from "<dlfcn.h>" nogil:
     void *dlopen(const char *, int)
@@ -167,7 +168,7 @@ cpdef int current_device() except -1:
 
     Raise ContextError if they do not share one on this thread.
     """
-    global known_device
+    global known_device, known_exactly
     cdef int device_id = device_of(cuda_current())
     if device_id >= 0 and device_id == known_device:
         return device_id  # do not ask PyCUDA again, which takes 0.1 us
@@ -179,7 +180,15 @@ cpdef int current_device() except -1:
             device_id = -1
     known_device = -1
     known_device = device_id if device_id >= 0 else accept_context()
+    known_exactly = pycuda_current() is primary_contexts[known_device]
     return known_device
+
+
+cdef bint is_entered(int device_id) noexcept:
+    """Tell whether memory of a device can be freed here; False also if nobody has asked yet."""
+    return (
+        known_device == device_id and known_exactly and primaries[device_id] == cuda_current()
+    )
 
 
 def forgetting(function):

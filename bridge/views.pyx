@@ -10,7 +10,7 @@ cimport cython
 from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.context cimport *
-from bridge.handles cimport PYCUDA, UNORDERED, waiting
+from bridge.handles cimport PYCUDA, UNORDERED, current_stream, waiting
 from bridge.streams cimport needs_order, order_release, order_reuse
 
 import cupy
@@ -77,12 +77,10 @@ cdef int release(View view) except -1:
     """Order the streams, then free the memory with its context current for PyCUDA."""
     cdef Handle current = cuda_current()
     cdef int status = 0
-    top = pycuda_current()
     cdef int device_id = view.device_id
-    cdef bint is_elsewhere = (
-        primaries[device_id] != current or top is not primary_contexts[device_id]
-    )
+    cdef bint is_elsewhere = not is_entered(device_id)
     if is_elsewhere:
+        top = pycuda_current()
         try:
             enter(view.device_id)
         except (drv.Error, ContextError):
@@ -179,10 +177,10 @@ cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int devic
 def allocate(malloc, holder, size):
     """Allocate from CuPy's pool for the default stream; return a `holder` that keeps it."""
     cdef int device_id = current_device()
-    current = cupy_current_stream(device_id)
-    cdef bint is_other = current.ptr != 0
+    cdef bint is_other = current_stream(device_id) != 0
     try:
         if is_other:
+            current = cupy_current_stream(device_id)
             null_stream.use()
         memory = malloc(size)
     finally:

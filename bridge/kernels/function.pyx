@@ -445,6 +445,7 @@ def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=
     """
     cdef Call call
     cdef Order streams
+    cdef unsigned extents[6]
     if isinstance(function, Function):
         function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
         return
@@ -471,8 +472,14 @@ def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=
     handlers = begin(&call, &streams, args, False, "launch")
     packed = call.packed[:call.size]
     try:
-        extents = extent(grid, "grid", "launch"), extent(block, "block", "launch")
-        function._launch_kernel(*extents, packed, shared_bytes(shared, "launch"), target)
+        read_extent(extents, grid, "grid", "launch")
+        read_extent(extents + 3, block, "block", "launch")
+        if type(shared) is not int or shared:
+            shared = shared_bytes(shared, "launch")
+        function._launch_kernel(
+            (extents[0], extents[1], extents[2]), (extents[3], extents[4], extents[5]), packed,
+            shared, target
+        )
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, call.device_id) from error
     end(&call, &streams, handlers)
