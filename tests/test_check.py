@@ -89,7 +89,10 @@ print("status", main({["check", *(a.format(folder) for a in arguments)]}))
 
 
 def test_a_folder(check, package):
-    package("cupy.cuda.cublas"), package("cupy.cuda.cufft")  # whose functions are looked up
+    (
+        package("cupy_backends.cuda.libs.cublas"),
+        package("cupy.cuda.cufft"),
+    )  # whose functions are looked up
     text, errors = check("{}")
     assert errors == ""
     first, *rest = text.splitlines()

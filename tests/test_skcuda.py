@@ -30,8 +30,8 @@ def misc():
 @pytest.fixture
 def libraries(package):
     """CuPy's cuBLAS, cuFFT and cuSOLVER."""
-    for name in ("cublas", "cufft", "cusolver"):
-        package(f"cupy.cuda.{name}")
+    for name in ("cublas", "cusolver", "cufft"):
+        package(f"cupy.cuda.{name}" if name == "cufft" else f"cupy_backends.cuda.libs.{name}")
 
 
 def test_both_names_are_the_same_modules(misc, libraries):
@@ -170,6 +170,8 @@ def test_linear_algebra_without_libraries():
     assert linalg.eye(3).get().tolist() == np.eye(3).tolist()
     with pytest.raises(NotImplementedError, match="lib is 'cula'; CULA is gone: 'cusolver'"):
         linalg.inv(a, lib="cula")
+    with pytest.raises(ValueError, match=r"PCA: the matrix is float64 of shape \(3, 4\)"):
+        linalg.PCA().fit_transform(a)
 
 
 def test_work_queued_before_comes_first(misc, latch, put):
@@ -220,6 +222,12 @@ def test_matrices(gpu, libraries, dtype):
     np.testing.assert_allclose(x.get(), np.linalg.solve(square, b[0]), **close)
     with pytest.raises(linalg.LinAlgError):
         linalg.inv(on_gpu(np.zeros((3, 3), dtype)))
+    with pytest.raises(NotImplementedError, match="CULA is gone"):
+        linalg.cho_factor(on_gpu(square), "L", "cula")
+    if dtype in "fd":
+        scores = linalg.PCA(2).fit_transform(on_gpu(np.asfortranarray(a))).get()
+        u, s, _ = np.linalg.svd(a - a.mean(1, keepdims=True))
+        np.testing.assert_allclose(abs(scores), abs(u[:, :2] * s[:2]), **close)
     handle, c = cublas.cublasCreate(), gpuarray.zeros((4, 4), dtype)
     letter = {"f": "S", "d": "D", "F": "C", "D": "Z"}[dtype]
     gemm = getattr(cublas, f"cublas{letter}gemm")
@@ -229,6 +237,8 @@ def test_matrices(gpu, libraries, dtype):
     np.testing.assert_allclose(norm(handle, 16, on_gpu(a).gpudata, 1), np.linalg.norm(a), **close)
     with pytest.raises(TypeError, match=r"nrm2: 3 arguments. Parameters: \(handle, n, x, incx\)"):
         norm(handle, 16, 0)
+    largest = getattr(cublas, f"cublasI{letter.lower()}amax")
+    assert largest(handle, 4, on_gpu(np.array([1, -3, 2, 0], dtype)).gpudata, 1) == 1
     cublas.cublasDestroy(handle)
 
 

@@ -137,8 +137,11 @@ void hostcuda_sample(unsigned long long handle, int dimensions, const float *coo
   const Image &image = t.image;
   bool linear = t.how.filterMode == CU_TR_FILTER_MODE_LINEAR;
   bool normalized = t.how.flags & CU_TRSF_NORMALIZED_COORDINATES;
-  long first[3] = {0, 0, std::min(std::max<long>(layer, 0), long(image.size[2]) - 1)};
+  // A layer before the first is the last one, and a line is a row of a plane (seen on an H100).
+  long first[3] = {0, 0, long(std::min<unsigned long>(layer, image.size[2] - 1))};
   float weight[3] = {};  // of the texel behind the first one
+  const float row[] = {coordinates[0], 0};
+  if (dimensions == 1) coordinates = row, dimensions = 2;
   for (int d = 0; d < dimensions; ++d) {
     float x = normalized ? coordinates[d] * image.size[d] : coordinates[d];
     if (linear) x -= 0.5f;
@@ -278,8 +281,6 @@ CALL_IN_CONTEXT(cuSurfObjectCreate, (CUsurfObject *out, const CUDA_RESOURCE_DESC
   Texture t = {{}, {}, true};
   CHECK(resource->resType == CU_RESOURCE_TYPE_ARRAY, CUDA_ERROR_INVALID_VALUE);
   TRY(image_of(*resource, &t.image));
-  CHECK(arrays[resource->res.array.hArray].description.Flags & CUDA_ARRAY3D_SURFACE_LDST,
-        CUDA_ERROR_INVALID_VALUE);
   return add(t, out);
 })
 CALL(cuTexObjectDestroy, (CUtexObject object),
