@@ -14,6 +14,7 @@ __version__ = "0.3.0"
 _NAMES = {
     "arrays": ("as_cupy", "as_pycuda"),
     "errors": ("ContextError",),
+    "exporting": ("offer_c_exchange",),
     "kernels.pycuda_compiler": ("use_nvrtc",),
     "kernels.function": ("launch",),
     "kernels.module": ("SourceModule",),
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .config_report import show_config as show_config
     from .errors import ContextError as ContextError
+    from .exporting import offer_c_exchange as offer_c_exchange
     from .kernels.function import launch as launch
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc

@@ -8,3 +8,6 @@ cdef view_in_cupy(
     array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered
 )
 cdef View memory_of(array, dict attributes, int device_id, caller)
+cdef view_in_pycuda(
+    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered=*
+)

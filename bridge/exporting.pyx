@@ -7,11 +7,15 @@ PyCUDA's own array interface names no stream, so consumers read old data, and Py
 Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack__``.
 """
 
-from cpython.ref cimport PyObject
+from cpython.pycapsule cimport PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 from bridge.views cimport AS_CUPY, View, new_view
-from bridge.context cimport PER_THREAD, Stream, cuda_device
-from bridge.arrays cimport kept_streams, memory_of, view_in_cupy
+from bridge.context cimport (
+    PER_THREAD, Stream, cuda_current, cuda_device, device_of, primaries,
+)
+from bridge.arrays cimport kept_streams, memory_of, view_in_cupy, view_in_pycuda
+from bridge.dlpack cimport *
 from bridge.handles cimport (
     LEGACY, PYCUDA, UNORDERED, capture_of, current_stream, is_capturing,
 )
@@ -19,13 +23,13 @@ from bridge.streams cimport order
 
 from inspect import signature
 
+import cupy
 import pycuda.driver
 from pycuda.gpuarray import GPUArray
 from pycuda.reduction import ReductionKernel
 
-from .context import find_pointer
 from .arrays import address_of
-from .foreign_arrays import mark_as_copied
+from .foreign_arrays import elsewhere
 from .primary import primary_context
 from .errors import named
 
@@ -98,52 +102,72 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         As in `bridge.as_cupy`.
     """
     cdef Stream consumer = consumer_stream(stream)
-    cdef Stream here
-    cdef int device_id
-    with primary_context(device_of_array(self)):
-        device_id = cuda_device()
-        here = current_stream(device_id)
-        keywords = {"stream": -1, "max_version": max_version}
-        is_here = dl_device is None or tuple(dl_device) == device_of(self, device_id)
-        if not is_here:
-            keywords.update(dl_device=dl_device, copy=copy)
-        elif not copy:
-            order(consumer, PYCUDA)
-            return in_cupy(self, consumer, here, device_id).__dlpack__(**keywords)
-        order(here, PYCUDA)  # CuPy copies on its current stream
-        array = in_cupy(self, here, here, device_id)
-        if not is_here:
-            return array.__dlpack__(**keywords)
-        capsule = array.copy().__dlpack__(**keywords)
-        mark_as_copied(capsule)
-        order(consumer, here)
-        return capsule
+    where = dlpack_device(self)
+    if cuda_current() == primaries[where[1]]:
+        return export(self, consumer, max_version, where, dl_device, copy)
+    with primary_context(where[1]):
+        return export(self, consumer, max_version, where, dl_device, copy)
+
+
+cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
+    cdef int device_id = where[1]
+    cdef Stream here = current_stream(device_id)
+    cdef Managed *managed
+    cdef bint has_flags = max_version is not None and max_version[0] >= 1
+    cdef bint is_here = dl_device is None or tuple(dl_device) == where
+    if is_here and not copy:
+        order(consumer, PYCUDA)
+        if has_flags:
+            return capsule_of(lend_gpuarray(array, consumer, here, device_id))
+        return in_cupy(array, consumer, here, device_id).__dlpack__(stream=-1)
+    order(here, PYCUDA)  # CuPy copies on its current stream
+    array = in_cupy(array, here, here, device_id)
+    if not is_here:
+        keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return array.__dlpack__(stream=-1, **keywords)
+    array = array.copy()
+    order(consumer, here)
+    if not has_flags:
+        return array.__dlpack__(stream=-1)
+    managed = lend_ndarray(array)
+    managed.flags = IS_COPIED
+    return capsule_of(managed)
 
 
 def dlpack_device(self):
     """Return a GPUArray's device as DLPack's type and id: (2, id), or 13 for managed memory."""
-    with primary_context(device_of_array(self)):
-        return device_of(self, cuda_device())
+    here = max(device_of(cuda_current()), 0)  # also where an array has no memory
+    return dlpack_device_of(address_of(self, "GPUArray.__dlpack__"), here)
 
 
-cdef device_of(array, int device_id):
-    return tuple(map(int, in_cupy(array, UNORDERED, 0, device_id).__dlpack_device__()))
-
-
-cdef device_of_array(array):
-    """Return the id of the device that a GPUArray is on; None if it has no memory."""
-    pointer = address_of(array, "GPUArray.__dlpack__")
-    return find_pointer(pointer)[0] if pointer else None
-
-
-cdef in_cupy(array, Stream consumer, Stream here, int device_id):
-    """Return a CuPy array whose release orders PyCUDA's streams after a consumer's stream.
+cdef Stream user_of(Stream consumer, Stream here) noexcept:
+    """Return the stream after which PyCUDA's streams are ordered at the release.
 
     A consumer may destroy its stream before, unless that is a default stream or CuPy's current one.
     """
-    cdef Stream user = consumer if consumer in (UNORDERED, PER_THREAD, here) else 0
+    return consumer if consumer == here or consumer in (UNORDERED, PER_THREAD) else 0
+
+
+cdef in_cupy(array, Stream consumer, Stream here, int device_id):
+    cdef Stream user = user_of(consumer, here)
     kept = kept_streams(user, None) if user == here else None
     return view_in_cupy(array, PYCUDA, user, kept, device_id, True)
+
+
+cdef Managed *lend_gpuarray(array, Stream consumer, Stream here, int device_id) except NULL:
+    cdef dict attributes = array.__dict__
+    cdef View memory = memory_of(array, attributes, device_id, "GPUArray.__dlpack__")
+    cdef Stream user = user_of(consumer, here)
+    kept = kept_streams(user, None) if user == here else None
+    nbytes = attributes["nbytes"]
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, PYCUDA, user, kept)
+    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
+    return lend(shape, strides, dtype, memory.pointer, view, device_id)
+
+
+cdef Managed *lend_ndarray(array) except NULL:
+    data = array.data
+    return lend(array.shape, array.strides, array.dtype, data.ptr, array, data.device_id)
 
 
 cdef Stream consumer_stream(stream) except? -1:
@@ -156,12 +180,114 @@ cdef Stream consumer_stream(stream) except? -1:
         )
     return 0 if stream == LEGACY else stream
 
+# ---- DLPack's C exchange API ---------------------------------------------------------------------
+
+cdef ExchangeApi of_cupy, of_pycuda  # as long as the process lives
+
+
+cdef int ndarray_to_managed(void *array, Managed **out) except -1:
+    out[0] = lend_ndarray(<object> <PyObject *> array)
+    return 0
+
+
+cdef int gpuarray_to_managed(void *array, Managed **out) except -1:
+    cdef int device_id = cuda_device()
+    cdef Stream here = current_stream(device_id)
+    out[0] = lend_gpuarray(<object> <PyObject *> array, here, here, device_id)
+    return 0
+
+
+cdef int managed_to_ndarray(Managed *managed, void **out) except -1:
+    array = array_of(take(managed))
+    if array is None:
+        raise BufferError("the tensor's DLPack data type is not one of NumPy's")
+    Py_INCREF(array)
+    out[0] = <void *> array
+    return 0
+
+
+cdef int managed_to_gpuarray(Managed *managed, void **out) except -1:
+    managed_to_ndarray(managed, out)
+    array = <object> <PyObject *> out[0]
+    Py_DECREF(array)
+    array = view_in_pycuda(array, UNORDERED, UNORDERED, None, managed.tensor.device_id, True)
+    Py_INCREF(array)
+    out[0] = <void *> array
+    return 0
+
+
+cdef int cupys_stream(int32_t device_type, int32_t device_id, void **out) except -1:
+    out[0] = <void *> current_stream(device_id) if device_type in (CUDA, CUDA_MANAGED) else NULL
+    return 0
+
+
+cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) except -1:
+    """Give CuPy's current stream, after the work that is queued on PyCUDA's."""
+    cupys_stream(device_type, device_id, out)
+    if device_type in (CUDA, CUDA_MANAGED):
+        if device_id != cuda_device():
+            raise elsewhere("GPUArray.__dlpack_c_exchange_api__: the array", device_id, cuda_device())
+        order(<Stream> out[0], PYCUDA)
+    return 0
+
+
+cdef int allocate(
+    Tensor *like, Managed **out, void *context,
+    void (*set_error)(void *, const char *, const char *) noexcept
+) noexcept with gil:
+    """Allocate in CuPy's pool an array of the shape, type and device of another tensor."""
+    cdef Managed asked
+    try:
+        asked.tensor, asked.deleter = like[0], NULL
+        asked.tensor.data, asked.tensor.strides, asked.tensor.byte_offset = NULL, NULL, 0
+        array = array_of(take(&asked))
+        if array is None or like.device_type not in (CUDA, CUDA_MANAGED):
+            raise BufferError("CuPy has no such data type or device")
+        with cupy.cuda.Device(like.device_id):
+            out[0] = lend_ndarray(cupy.empty(array.shape, array.dtype))
+        return 0
+    except BaseException as error:
+        kind, text = type(error).__name__.encode(), str(error).encode()
+        set_error(context, kind, text)
+        return -1
+
+
+of_cupy.major, of_cupy.minor, of_cupy.allocate = 1, 3, &allocate
+of_cupy.from_object, of_cupy.to_object = &ndarray_to_managed, &managed_to_ndarray
+of_cupy.work_stream = &cupys_stream
+of_pycuda = of_cupy
+of_pycuda.from_object, of_pycuda.to_object = &gpuarray_to_managed, &managed_to_gpuarray
+of_pycuda.work_stream = &pycudas_stream
+
+
+def offer_c_exchange():
+    """Let CuPy arrays offer DLPack's C exchange API, as GPUArrays do after ``bridge.autoinit``.
+
+    Libraries such as tvm-ffi then take a `cupy.ndarray` without a call of Python.
+
+    Notes
+    -----
+    *Ownership:* a consumer keeps the array alive.  `cupy.ndarray` keeps the attribute
+    ``__dlpack_c_exchange_api__`` until the process ends.
+    *Ordering:* consumers work on CuPy's current stream.
+    *Cost:* less than that of ``__dlpack__``.
+
+    Examples
+    --------
+    >>> import cupy, bridge
+    >>> bridge.offer_c_exchange()
+    >>> hasattr(cupy.ndarray, "__dlpack_c_exchange_api__")
+    True
+    """
+    cupy.ndarray.__dlpack_c_exchange_api__ = PyCapsule_New(&of_cupy, "dlpack_exchange_api", NULL)
+
 # ---- in the place of PyCUDA's --------------------------------------------------------------------
 
 cdef dict OURS = {
     "__cuda_array_interface__": property(array_interface),
     "__dlpack__": dlpack,
     "__dlpack_device__": dlpack_device,
+    "__dlpack_c_exchange_api__": PyCapsule_New(&of_pycuda, "dlpack_exchange_api", NULL),
 }
 cdef dict replaced = {}  # what PyCUDA's class had in their place
 

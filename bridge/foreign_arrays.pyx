@@ -6,13 +6,13 @@ Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport uint32_t, uint64_t
 
+from bridge.dlpack cimport *
 from bridge.views cimport new_array
 from bridge.context cimport (
     Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_in_primary_context,
 )
-from bridge.handles cimport UNORDERED, handle_of
+from bridge.handles cimport LEGACY, UNORDERED, handle_of
 from bridge.streams cimport order
 
 from collections.abc import Mapping
@@ -122,6 +122,9 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     """
     if isinstance(array, type):
         raise no_array(array, caller)
+    found = import_exchanged(array, stream, waiter, device_id, caller)
+    if found is not None:
+        return found
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return import_dlpack(array, stream, waiter, device_id, caller)
     cdef Handle current = cuda_current()
@@ -273,19 +276,54 @@ cdef read_dtype(found):
 
 # ---- DLPack --------------------------------------------------------------------------------------
 
-cdef enum:  # DLDeviceType, and the flags of a DLManagedTensorVersioned
-    HOST = 1
-    CUDA = 2
-    CUDA_HOST = 3
-    CUDA_MANAGED = 13
-    READ_ONLY = 1
-    IS_COPIED = 2
 
-cdef struct ManagedTensor:  # the first fields of a DLManagedTensorVersioned
-    uint32_t major, minor
-    void *context
-    void *deleter
-    uint64_t flags
+cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
+    """Import through DLPack's C exchange API.
+
+    Return None if the array's type has none, or it does not help: then the other protocols tell.
+    """
+    cdef ExchangeApi *api = api_of(type(array))
+    cdef Managed *managed = NULL
+    cdef void *awaited = NULL
+    cdef Handle current = cuda_current()
+    if api is NULL or getattr(array, "requires_grad", False):
+        return None
+    try:
+        api.from_object(<void *> array, &managed)
+        owner = take(managed)
+        if stream is None:
+            api.work_stream(CUDA, device_id, &awaited)
+    except Exception:
+        return None
+    finally:
+        stay(current)
+    if managed.major != 1 or managed.tensor.device_type not in (CUDA, CUDA_MANAGED):
+        return None
+    if managed.tensor.device_type == CUDA and managed.tensor.device_id != device_id:
+        raise elsewhere(f"{caller}: the array", managed.tensor.device_id, device_id)
+    check_flags(managed.flags, caller)
+    managed.tensor.device_id = device_id
+    result = None if stands_for_other_values(array) else array_of(owner)
+    if result is not None:
+        if managed.tensor.device_type == CUDA_MANAGED:
+            check_device(result.data.ptr, f"{caller}: the array", device_id)
+        if stream is not None:
+            order(waiter, handle_of(stream, caller))
+        else:
+            order(waiter, 0 if <Stream> awaited == LEGACY else <Stream> awaited)
+    return result
+
+
+cdef stands_for_other_values(array):
+    """Tell whether a tensor of PyTorch is the conjugate of its memory; raise for its negative.
+
+    PyTorch itself raises for the first only.
+    """
+    if hasattr(array, "is_neg") and array.is_neg():
+        raise BufferError(
+            "the tensor is the negative of its memory (is_neg()); pass tensor.resolve_neg(), a copy"
+        )
+    return hasattr(array, "is_conj") and array.is_conj()
 
 
 cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
@@ -334,15 +372,9 @@ cdef dlpack_device(array, caller):
     return device_id if where == CUDA else None
 
 
-def mark_as_copied(capsule):
-    """Set the flag of a copy in a capsule whose version has flags."""
-    if PyCapsule_IsValid(capsule, "dltensor_versioned"):
-        (<ManagedTensor *> PyCapsule_GetPointer(capsule, "dltensor_versioned")).flags |= IS_COPIED
-
-
 cdef int check_capsule(capsule, caller) except -1:
     """Raise BufferError for data that is read-only or a copy: CuPy ignores the flags."""
-    cdef ManagedTensor *tensor
+    cdef Managed *tensor
     if PyCapsule_IsValid(capsule, "dltensor"):
         return 0  # DLPack before 1.0 has neither version nor flags
     if not PyCapsule_IsValid(capsule, "dltensor_versioned"):
@@ -350,14 +382,18 @@ cdef int check_capsule(capsule, caller) except -1:
             f"{caller}: the argument's __dlpack__() returns {capsule!r}; a capsule named dltensor "
             "or dltensor_versioned that has not been consumed is accepted"
         )
-    tensor = <ManagedTensor *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+    tensor = <Managed *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
     if tensor.major != 1:  # other versions have another layout
         raise BufferError(
             f"{caller}: the argument is exported as DLPack {tensor.major}; version 1 is accepted"
         )
-    if tensor.flags & READ_ONLY:
+    return check_flags(tensor.flags, caller)
+
+
+cdef int check_flags(uint64_t flags, caller) except -1:
+    if flags & READ_ONLY:
         raise BufferError(f"{caller}: the argument is exported as read-only; {UNPROTECTED}")
-    if tensor.flags & IS_COPIED:
+    if flags & IS_COPIED:
         raise BufferError(
             f"{caller}: the argument's library exports a copy of it; hand over an array that it "
             "can export in place"

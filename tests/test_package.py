@@ -30,7 +30,7 @@ context
 handles
 streams
 views
-primary
+primary dlpack
 foreign_arrays
 bare_memory
 arrays

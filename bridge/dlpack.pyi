@@ -1,0 +1,1 @@
+"""Types of DLPack's tensors (``dlpack.pyx``): nothing is for Python."""
