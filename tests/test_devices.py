@@ -237,6 +237,7 @@ with bridge.primary_context(1):
 for one in memory:
     said(lambda: put(one, *args, grid=1, block=32))
     said(lambda: put(one, *args, grid=1, block=32, stream=stream))
+    said(lambda: put.bind(block=32)(one, *args))
     said(lambda: put.prepared_call(grid, block, one, *args))
     said(lambda: put.prepared_async_call(grid, block, stream, one, *args))
     said(lambda: put.prepared_timed_call(grid, block, one, *args))
@@ -246,8 +247,25 @@ with bridge.primary_context(1):
 """
     )
     refusal = "is on device 1, but device 0 is current; work under"
-    assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 9 * 5
+    assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 9 * 6
     assert out.count(f"launch: argument 0 {refusal}") == 9
+
+
+def test_a_bound_launch_follows_the_current_device(run):
+    out = run(
+        OF_ONE
+        + """
+bound = put.bind(block=32, shared=50_000)
+of_stream = put.bind(block=32, stream=drv.Stream(1))
+with bridge.primary_context(1):
+    x = cupy.zeros(N, np.int32)
+    bound(x, N, 7, 0)
+    print(set(x.get().tolist()))
+    said(lambda: of_stream(x, N, 7, 0))
+"""
+    )
+    assert out.splitlines()[0] == "{7}"
+    assert "put: stream is on device 0, but device 1 is current" in out
 
 
 def test_devices_side_by_side_on_threads_keep_what_is_theirs(run):

@@ -346,7 +346,7 @@ f(x, n, v, block=32, stream=-1)
 f(x, n, v, block=32, texrefs=[object()])
     TypeError: fill: texrefs has a object; references of a bridge.SourceModule are accepted
 f(x, n, v, block=32, blocks=1)
-    TypeError: fill: blocks= is no keyword of a launch; block, grid, shared, stream, strided and
+    TypeError: fill: blocks= is no keyword of a launch; block, grid, shared, stream, strided, coop
 
 # Prepared calls.
 f.prepare(3)

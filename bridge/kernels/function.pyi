@@ -11,6 +11,17 @@ class Function:
     lenient: bool
     def __init__(self, module: Any, name: str, codes: list[str] | None = None) -> None: ...
     def __call__(self, *args: Any, block: Any = None, **launch: Any) -> float | None: ...
+    def bind(
+        self,
+        *,
+        block: Any,
+        grid: Any = (1, 1),
+        shared: int = 0,
+        stream: Any = None,
+        strided: bool = False,
+        cooperative: bool = False,
+        cluster: Any = None,
+    ) -> BoundFunction: ...
     def prepare(
         self, arg_types: Iterable[Any], texrefs: Sequence[Any] = (), block: Any = None
     ) -> Function: ...
@@ -35,6 +46,15 @@ class Function:
     def set_attribute(self, attribute: Any, value: int) -> None: ...
     def set_cache_config(self, config: Any) -> None: ...
     def __getattr__(self, name: str) -> int: ...
+
+class BoundFunction:
+    function: Function
+    stream: Any
+    def __call__(self, *args: Any) -> None: ...
+    def capture(self, *args: Any) -> GraphNode: ...
+
+class GraphNode:
+    def update(self, graph: Any, /, *args: Any) -> None: ...
 
 def launch(
     function: Any,

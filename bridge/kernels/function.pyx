@@ -4,11 +4,15 @@
 A call packs the arguments (`packing`), orders the streams (`bridge.streams`), and calls CUDA.
 """
 
-from libc.stdint cimport intptr_t
+cimport cython
+from cpython.ref cimport PyObject
+from libc.stdint cimport intptr_t, uint64_t
 
 from bridge.views cimport views_are_alive
-from bridge.context cimport Handle, MOST_DEVICES, Stream, cuda_device, current_device, find
-from bridge.handles cimport PYCUDA, current_stream, handle_of
+from bridge.context cimport (
+    Handle, MOST_DEVICES, Stream, cuStreamGetCaptureInfo, cuda_device, current_device, find,
+)
+from bridge.handles cimport PYCUDA, current_stream, handle_of, is_capturing
 from bridge.kernels.packing cimport Call, Table
 from bridge.streams cimport order
 
@@ -17,6 +21,7 @@ import functools
 import operator
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import cupy
 import pycuda.driver as drv
@@ -35,11 +40,69 @@ cdef int (*cuLaunchKernel)(
     void **
 ) noexcept nogil
 find("cuLaunchKernel", &cuLaunchKernel)
+cdef int (*cuLaunchKernelEx)(LaunchConfig *, Handle, void **, void **) noexcept nogil
+find("cuLaunchKernelEx", &cuLaunchKernelEx)
+cdef int (*cuGraphExecKernelNodeSetParams)(Handle, Handle, NodeParams *) noexcept nogil
+find("cuGraphExecKernelNodeSetParams_v2", &cuGraphExecKernelNodeSetParams)
 
 cdef enum:
     BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
     BUFFER_SIZE = 2
     USUAL_SHARED = 48 << 10  # bytes that need no higher limit
+    COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
+cdef struct LaunchAttribute:  # CUlaunchAttribute
+    int id
+    int padding
+    unsigned value[16]
+
+cdef struct LaunchConfig:  # CUlaunchConfig
+    unsigned extents[6]
+    unsigned shared
+    Stream stream
+    LaunchAttribute *attributes
+    unsigned attribute_count
+
+cdef struct NodeParams:  # CUDA_KERNEL_NODE_PARAMS_v2
+    Handle function
+    unsigned extents[6]
+    unsigned shared
+    void **params
+    void **extra
+    void *kernel
+    void *context
+
+cdef struct How:  # a kernel is launched
+    unsigned extents[6]  # of the grid, in blocks, and of a block, in threads
+    unsigned cluster[3]  # in blocks; 0: no clusters
+    bint is_cooperative
+    unsigned shared  # bytes of dynamic shared memory
+    Stream stream  # if one is named
+    bint is_named
+    bint strided
+
+cdef extern from *:
+    """
+    /* Let calls of a class's instances pass arguments without a tuple and a dict (PEP 590). */
+    static void enable_vectorcall(PyObject *kind, Py_ssize_t offset) {
+        PyTypeObject *type = (PyTypeObject *) kind;
+        type->tp_vectorcall_offset = offset;
+        type->tp_call = PyVectorcall_Call;
+        type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+        PyType_Modified(type);
+    }
+    """
+    void enable_vectorcall(object kind, Py_ssize_t offset)
+    Py_ssize_t PyVectorcall_NARGS(size_t)
+    PyObject **PySequence_Fast_ITEMS(object)
+    PyObject *PyTuple_GET_ITEM(PyObject *, Py_ssize_t)
+    Py_ssize_t PyTuple_GET_SIZE(PyObject *)
+
+ctypedef object (*Vectorcall)(object, PyObject **, size_t, PyObject *)
+# Keywords of most calls, as interned in the caller's code.
+cdef str BLOCK = "block", GRID = "grid", SHARED = "shared", STREAM = "stream"
+cdef tuple ONE_BLOCK = (1, 1)
 
 cdef frozenset BEFORE_CUDA_4 = frozenset((
     "launch", "launch_grid", "launch_grid_async", "param_set", "param_set_size", "param_seti",
@@ -68,6 +131,7 @@ cdef class Function:
     *Cost:* about that of calling a `cupy.RawKernel`.
     """
 
+    cdef Vectorcall vectorcall
     cdef readonly str name
     cdef object module
     cdef dict textures  # of the module: the references on each device that were asked for
@@ -80,6 +144,9 @@ cdef class Function:
     cdef Handle handles[MOST_DEVICES]
     cdef object __weakref__
 
+    def __cinit__(self):
+        self.vectorcall = <Vectorcall> &call_function
+
     def __init__(self, module, name, codes=None):
         self.module, self.name, self.codes = module, name, codes
         self.textures, self.texrefs = module._textures, ()
@@ -87,7 +154,8 @@ cdef class Function:
 
     def __call__(
         self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
-        bint time_kernel=False, bint strided=False, **unknown,
+        bint time_kernel=False, bint strided=False, bint cooperative=False, cluster=None,
+        **unknown,
     ):
         """Launch the kernel as if on CuPy's current stream.
 
@@ -102,6 +170,10 @@ cdef class Function:
             The stream to launch on; CuPy's current stream if omitted.
         time_kernel : bool
             Wait for the kernel, and return its time in seconds (a float).  Otherwise return None.
+        cooperative : bool
+            Run all blocks at the same time, for ``grid.sync()`` of cooperative groups.
+        cluster : int or sequence of 1 to 3 ints, optional
+            The number of blocks in a thread block cluster.  It must divide `grid`.
 
         Raises
         ------
@@ -113,22 +185,45 @@ cdef class Function:
             negative.  If CUDA does not know the stream, or the launch cannot be part of a capture
             that is in progress.
         pycuda.driver.Error
-            If CUDA refuses the launch, e.g. because `block` is too large for the kernel.
+            If CUDA refuses the launch, e.g. because `block` is too large for the kernel, or all
+            blocks of a cooperative launch do not fit.
         ContextError
             If an array is on another device, or CUDA's context is not a primary context.
         """
         if unknown:
             raise TypeError(
                 f"{self.name}: {next(iter(unknown))}= is no keyword of a launch; block, grid, "
-                "shared, stream, strided and time_kernel are accepted, and the kernel's arguments "
-                "by position"
+                "shared, stream, strided, cooperative, cluster and time_kernel are accepted, and "
+                "the kernel's arguments by position"
             )
-        table = self.table or self.declared()
+        cdef How how
+        cdef int device_id = self.read(
+            &how, grid, block, shared, stream, strided, cooperative, cluster
+        )
         wait = self.start(
-            table, args, grid, block, shared, stream, strided, time_kernel,
-            checked(texrefs, self.name) if texrefs else (),
+            device_id, self.table or self.declared(), PySequence_Fast_ITEMS(args), len(args), &how,
+            time_kernel, checked(texrefs, self.name) if texrefs else (),
         )
         return wait() if time_kernel else None
+
+    def bind(
+        self, *, block, grid=(1, 1), shared=0, stream=None, bint strided=False,
+        bint cooperative=False, cluster=None,
+    ):
+        """Return a function that launches this one: call it with the kernel's arguments only.
+
+        The parameters are those of a call, and are checked once.  Calls of the result have the same
+        checks of arguments, the same order, and less to do.
+
+        Returns
+        -------
+        bridge.kernels.function.BoundFunction
+        """
+        cdef BoundFunction bound = BoundFunction(self, stream)
+        bound.device_id = self.read(
+            &bound.how, grid, block, shared, stream, strided, cooperative, cluster
+        )
+        return bound
 
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch as if on CuPy's current stream, with arguments of the prepared types.
@@ -136,20 +231,25 @@ cdef class Function:
         `grid`, `block`, `strided`, `shared_size` (bytes) and arrays are as in `bridge.launch`.  An
         int may also be an address.  Numbers are converted to the prepared type.
         """
-        table = self.prepared_table or self.find_prepared()
-        self.start(table, args, grid, block, shared_size, None, strided, False, self.texrefs)
+        self.call_prepared(args, grid, block, shared_size, None, strided, False)
 
     def prepared_async_call(
         self, grid, block, stream, *args, shared_size=0, bint strided=False
     ):
         """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
-        table = self.prepared_table or self.find_prepared()
-        self.start(table, args, grid, block, shared_size, stream, strided, False, self.texrefs)
+        self.call_prepared(args, grid, block, shared_size, stream, strided, False)
 
     def prepared_timed_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch like `prepared_call`; return a function that waits and returns the seconds."""
+        return self.call_prepared(args, grid, block, shared_size, None, strided, True)
+
+    cdef call_prepared(self, tuple args, grid, block, shared, stream, bint strided, bint timed):
+        cdef How how
         table = self.prepared_table or self.find_prepared()
-        return self.start(table, args, grid, block, shared_size, None, strided, True, self.texrefs)
+        cdef int device_id = self.read(&how, grid, block, shared, stream, strided, False, None)
+        return self.start(
+            device_id, table, PySequence_Fast_ITEMS(args), len(args), &how, timed, self.texrefs
+        )
 
     def prepare(self, arg_types, texrefs=(), block=None):
         """Fix the types of the arguments, for the ``prepared_`` calls; return this function.
@@ -257,23 +357,43 @@ cdef class Function:
             self.handles[device_id] = <Handle> <intptr_t> handle
         return self.handles[device_id]
 
+    cdef int read(
+        self, How *how, grid, block, shared, stream, bint strided, bint cooperative, cluster
+    ) except -1:
+        """Check how to launch on the current device; return its id."""
+        cdef int device_id = cuda_device()
+        if block is None:
+            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
+        how.is_named, how.strided, how.is_cooperative = stream is not None, strided, cooperative
+        how.shared = how.cluster[0] = 0
+        if stream is not None:
+            how.stream = handle_of(stream, self.name, may_be_unordered=False)
+        try:
+            read_extent(how.extents, grid, "grid", self.name)
+            read_extent(how.extents + 3, block, "block", self.name)
+            if cluster is not None:
+                read_extent(how.cluster, cluster, "cluster", self.name)
+            if type(shared) is not int or shared:
+                how.shared = self.allow(shared_bytes(shared, self.name), device_id)
+        except REFUSALS as error:
+            raise explain(error, self.name, self, grid, block, shared, device_id) from error
+        return device_id
+
     cdef start(
-        self, Table table, tuple args, grid, block, shared, stream, bint strided, bint timed,
+        self, int device_id, Table table, PyObject **args, Py_ssize_t count, How *how, bint timed,
         tuple texrefs,
     ):
-        """Launch on a stream (None: CuPy's current stream), as if on CuPy's current stream.
+        """Launch on a stream (CuPy's current stream if none is named), as if on CuPy's current one.
 
         For a timed launch, return a function that waits for the kernel and returns the seconds.
         """
         cdef Call call
         cdef Order streams
-        cdef int device_id = cuda_device()
-        streams.here = streams.there = current_stream(device_id)
-        streams.is_named = stream is not None
-        if stream is not None:
-            streams.there = handle_of(stream, self.name, may_be_unordered=False)
-        call.device_id, call.strided, call.lenient = device_id, strided, self.lenient
-        table.pack(args, &call)
+        streams.here = current_stream(device_id)
+        streams.is_named = how.is_named
+        streams.there = how.stream if how.is_named else streams.here
+        call.device_id, call.strided, call.lenient = device_id, how.strided, self.lenient
+        table.pack(args, count, &call)
         references = self.textures.get(device_id) if self.textures else None
         if references is not None:
             of_pycuda, of_cupy = references.memory()
@@ -282,55 +402,68 @@ cdef class Function:
         streams.are_pycudas = self.overlaps and not (
             call.has_other_arrays or call.handlers or views_are_alive()
         )
-        if streams.are_pycudas and stream is None:
+        if streams.are_pycudas and not how.is_named:
             streams.there = 0
         elif self.overlaps:
             call.has_pycuda_memory = True  # PyCUDA's own kernels get bare addresses
-        handlers = begin(&call, &streams, args, timed, self.name)
+        handlers = begin(&call, &streams, args, count, timed, self.name)
         if timed:
             if reason := failure():
                 raise drv.LaunchError(f"{self.name}: {reason}")
             first, last = cupy.cuda.Event(), cupy.cuda.Event()
             runtime.eventRecord(first.ptr, streams.there)
         if references is None:
-            self.launch(grid, block, shared, &call, streams.there)
+            self.launch(how, &call, streams.there)
         else:
             with references.launching(streams.there, texrefs):
-                self.launch(grid, block, shared, &call, streams.there)
+                self.launch(how, &call, streams.there)
         if timed:
             runtime.eventRecord(last.ptr, streams.there)
         end(&call, &streams, handlers)
         return functools.partial(seconds_between, first, last) if timed else None
 
-    cdef int launch(self, grid, block, shared, Call *call, Stream stream) except -1:
-        cdef unsigned extents[6]
-        cdef unsigned dynamic = 0
+    cdef int launch(self, How *how, Call *call, Stream stream) except -1:
         cdef int status
-        cdef Handle function
+        cdef Handle function = self.handle(call.device_id)
+        cdef unsigned *n = how.extents
+        cdef LaunchConfig config
+        cdef LaunchAttribute attributes[2]
         cdef void *extra[5]
-        if block is None:
-            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
-        try:
-            read_extent(extents, grid, "grid", self.name)
-            read_extent(extents + 3, block, "block", self.name)
-            if type(shared) is not int or shared:
-                dynamic = self.allow(shared_bytes(shared, self.name), call.device_id)
-            function = self.handle(call.device_id)
-            extra[:] = [
-                <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
-            ]
+        extra[:] = [
+            <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
+        ]
+        if not how.is_cooperative and not how.cluster[0]:
             with nogil:  # CUDA waits if the stream's queue is full
                 status = cuLaunchKernel(
-                    function, extents[0], extents[1], extents[2], extents[3], extents[4],
-                    extents[5], dynamic, stream, NULL, extra
+                    function, n[0], n[1], n[2], n[3], n[4], n[5], how.shared, stream, NULL, extra
                 )
-            if status:
-                driver.check_status(status)
+        else:
+            config.extents, config.shared, config.stream = how.extents, how.shared, stream
+            config.attributes, config.attribute_count = attributes, 0
+            if how.is_cooperative:
+                attributes[0].id, attributes[0].value[0] = COOPERATIVE, 1
+                config.attribute_count = 1
+            if how.cluster[0]:
+                attributes[config.attribute_count].id = CLUSTER
+                attributes[config.attribute_count].value[:3] = how.cluster
+                config.attribute_count += 1
+            with nogil:
+                status = cuLaunchKernelEx(&config, function, NULL, extra)
+        if status:
+            self.refuse(status, how, call.device_id)
+        return 0
+
+    cdef refuse(self, int status, How *how, int device_id):
+        """Raise the error for a status of CUDA."""
+        grid, block = three(how.extents), three(how.extents + 3)
+        cluster = three(how.cluster) if how.cluster[0] else None
+        try:
+            driver.check_status(status)
         except REFUSALS as error:
             raise explain(
-                error, self.name, self, grid, block, shared, call.device_id
+                error, self.name, self, grid, block, how.shared, device_id, cluster,
+                how.is_cooperative
             ) from error
-        return 0
 
     cdef allow(self, shared, int device_id):
         """Return the bytes of dynamic shared memory; raise the kernel's limit if it is lower."""
@@ -342,6 +475,186 @@ cdef class Function:
                 if driver.funcGetAttribute(LIMIT, handle) < shared:
                     driver.funcSetAttribute(handle, LIMIT, shared)
         return shared
+
+
+cdef object call_function(Function self, PyObject **args, size_t flags, PyObject *names):
+    """Call a function, as ``__call__`` does."""
+    cdef How how
+    cdef Py_ssize_t index, count = PyVectorcall_NARGS(flags)
+    cdef PyObject *name
+    block, grid, shared, stream = None, ONE_BLOCK, 0, None
+    for index in range(0 if names is NULL else PyTuple_GET_SIZE(names)):
+        name, value = PyTuple_GET_ITEM(names, index), <object> args[count + index]
+        if name == <PyObject *> BLOCK:
+            block = value
+        elif name == <PyObject *> GRID:
+            grid = value
+        elif name == <PyObject *> SHARED:
+            shared = value
+        elif name == <PyObject *> STREAM:
+            stream = value
+        else:
+            values = [<object> args[i] for i in range(count + PyTuple_GET_SIZE(names))]
+            keywords = dict(zip(<object> names, values[count:]))
+            return Function.__call__(self, *values[:count], **keywords)
+    cdef int device_id = self.read(&how, grid, block, shared, stream, False, False, None)
+    self.start(device_id, self.table or self.declared(), args, count, &how, False, ())
+    return None
+
+
+@cython.final
+cdef class BoundFunction:
+    """A function of a `SourceModule` with its grid, block, shared memory and stream: `Function.bind`.
+
+    Call it with the kernel's arguments.
+
+    Notes
+    -----
+    *Ownership:*, *Ordering:* as in `Function`, whose module it keeps alive.
+    *Cost:* less than that of a `Function`.
+    """
+
+    cdef Vectorcall vectorcall
+    cdef readonly Function function
+    cdef readonly object stream
+    cdef How how
+    cdef int device_id  # that `how` was checked for
+
+    def __cinit__(self, Function function, stream):
+        self.vectorcall = <Vectorcall> &call_bound
+        self.function, self.stream = function, stream
+
+    def __call__(self, *args):
+        """Launch the kernel with these arguments, as `Function` does.  Return None."""
+        self.start(PySequence_Fast_ITEMS(args), len(args))
+
+    def __repr__(self):
+        grid, block = three(self.how.extents), three(self.how.extents + 3)
+        known = self.function.table or f"{self.function.name}(...)"
+        return f"<bridge.kernels.function.BoundFunction {known}, {grid=}, {block=}>"
+
+    cdef int start(self, PyObject **args, Py_ssize_t count) except -1:
+        cdef Function function = self.function
+        cdef int device_id = cuda_device()
+        if self.device_id != device_id:
+            self.meet(device_id)
+        table = function.table or function.declared()
+        function.start(device_id, table, args, count, &self.how, False, ())
+        return 0
+
+    cdef meet(self, int device_id):
+        """Check again, since another device is current."""
+        if self.how.is_named:
+            handle_of(self.stream, self.function.name)  # raises: it is on the other device
+        if self.how.shared:
+            self.function.allow(self.how.shared, device_id)
+        self.device_id = device_id
+
+    def capture(self, *args):
+        """Launch while a stream is captured into a graph; return the graph's node of this launch.
+
+        Its method `update` gives the node other arguments.
+
+        Raises
+        ------
+        ValueError
+            If the stream of the launch is not being captured.
+        TypeError, ValueError, ContextError, pycuda.driver.Error
+            As in calls.
+        """
+        cdef int state = 0
+        cdef uint64_t number = 0
+        cdef size_t count = 0
+        cdef Handle *nodes = NULL
+        cdef Stream stream = self.how.stream
+        if not self.how.is_named:
+            stream = current_stream(cuda_device())
+        if not is_capturing(stream):
+            raise ValueError(
+                f"{self.function.name}.capture: the stream of the launch is not being captured; "
+                "call stream.begin_capture() before, under `with stream:`"
+            )
+        self.start(PySequence_Fast_ITEMS(args), len(args))
+        driver.check_status(
+            cuStreamGetCaptureInfo(stream, &state, &number, NULL, &nodes, &count)
+        )
+        if count != 1:
+            raise ValueError(f"{self.function.name}.capture: the graph has no node for the launch")
+        node = GraphNode.__new__(GraphNode)
+        (<GraphNode> node).function, (<GraphNode> node).node = self, nodes[0]
+        return node
+
+
+@cython.final
+cdef class GraphNode:
+    """A launch in a graph, made by `BoundFunction.capture`."""
+
+    cdef BoundFunction function
+    cdef Handle node
+
+    def update(self, graph, /, *args):
+        """Give the launch other arguments, from the graph's next launch on.
+
+        Parameters
+        ----------
+        graph : cupy.cuda.Graph
+            The graph that the launch was captured into.
+        *args
+            The kernel's arguments, as in a call.  They are checked as there.
+
+        Raises
+        ------
+        TypeError, ValueError, ContextError
+            As in calls.  ValueError also if CUDA does not know the node in this graph.
+
+        Notes
+        -----
+        *Ownership:* a graph does not keep arrays: keep them as long as it is launched.
+        *Ordering:* none; order the stream that the graph is launched on.
+        *Cost:* less than that of a launch.
+        """
+        cdef Call call
+        cdef NodeParams params
+        cdef void *extra[5]
+        cdef int status
+        cdef BoundFunction bound = self.function
+        cdef Function function = bound.function
+        if not isinstance(graph, cupy.cuda.Graph):
+            raise TypeError(
+                f"{function.name}: update: graph is {named(graph)}; the cupy.cuda.Graph of the "
+                "capture is accepted"
+            )
+        call.device_id, call.strided, call.lenient = cuda_device(), bound.how.strided, False
+        (<Table> function.declared()).pack(PySequence_Fast_ITEMS(args), len(args), &call)
+        if call.handlers:
+            raise TypeError(
+                f"{function.name}: update: pycuda.driver.In, Out and InOut copy when a call "
+                "begins and ends, which a graph cannot; pass device arrays"
+            )
+        extra[:] = [
+            <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
+        ]
+        params.function, params.extents = function.handle(call.device_id), bound.how.extents
+        params.shared, params.params, params.extra = bound.how.shared, NULL, extra
+        params.kernel = params.context = NULL
+        status = cuGraphExecKernelNodeSetParams(
+            <Handle> <intptr_t> graph.graphExec, self.node, &params
+        )
+        if status:
+            raise ValueError(
+                f"{function.name}: update: CUDA refuses it ({driver.CUDADriverError(status)}); "
+                "the graph that this launch was captured into is accepted"
+            )
+
+
+cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObject *names):
+    if names is not NULL and PyTuple_GET_SIZE(names):
+        raise TypeError(
+            f"{self.function.name}: {(<tuple> names)[0]}= is given, but the launch is bound: pass "
+            "the kernel's arguments only, by position"
+        )
+    self.start(args, PyVectorcall_NARGS(flags))
+    return None
 
 
 cdef tuple checked(texrefs, name):
@@ -363,9 +676,15 @@ cdef struct Order:
     bint are_pycudas  # the launch is ordered as PyCUDA's own
 
 
-cdef begin(Call *call, Order *streams, tuple args, bint timed, name):
+cdef begin(
+    Call *call, Order *streams, PyObject **args, Py_ssize_t count, bint timed, name
+):
     """Order a launch after earlier work; return its arguments that copy, after they have."""
-    handlers = [a for a in args if isinstance(a, drv.ArgumentHandler)] if call.handlers else ()
+    cdef Py_ssize_t i
+    handlers = ()
+    if call.handlers:
+        handlers = [<object> args[i] for i in range(count)]
+        handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
     cdef Stream here = streams.here, there = streams.there
     if (here != there and not streams.are_pycudas) or handlers or timed:
         check_capture(here, there, bool(handlers or timed), name)
@@ -392,6 +711,10 @@ cdef int end(Call *call, Order *streams, handlers) except -1:
         if hasattr(handler, "post_call"):
             handler.post_call(None)
     return 0
+
+
+cdef tuple three(unsigned *extents):
+    return extents[0], extents[1], extents[2]
 
 
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
@@ -468,8 +791,9 @@ def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=
         streams.there = handle_of(target, "launch", may_be_unordered=False)
     streams.is_named, streams.are_pycudas = stream is not None, False
     call.device_id, call.strided, call.lenient = cuda_device(), strided, False
-    (<Table> table_of(args, "launch")).pack(args, &call)
-    handlers = begin(&call, &streams, args, False, "launch")
+    cdef PyObject **values = PySequence_Fast_ITEMS(args)
+    (<Table> table_of(args, "launch")).pack(values, len(args), &call)
+    handlers = begin(&call, &streams, values, len(args), False, "launch")
     packed = call.packed[:call.size]
     try:
         read_extent(extents, grid, "grid", "launch")
@@ -477,9 +801,15 @@ def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=
         if type(shared) is not int or shared:
             shared = shared_bytes(shared, "launch")
         function._launch_kernel(
-            (extents[0], extents[1], extents[2]), (extents[3], extents[4], extents[5]), packed,
-            shared, target
+            three(extents), three(extents + 3), packed, shared, target
         )
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, call.device_id) from error
     end(&call, &streams, handlers)
+
+
+cdef Function one = Function(SimpleNamespace(_textures={}), "")
+enable_vectorcall(Function, <char *> &one.vectorcall - <char *> <PyObject *> one)
+cdef BoundFunction other = BoundFunction(one, None)
+enable_vectorcall(BoundFunction, <char *> &other.vectorcall - <char *> <PyObject *> other)
+one = other = None

@@ -15,6 +15,7 @@ cdef struct Slot:  # one parameter
     Py_ssize_t offset, size  # bytes
     PyObject *dtype  # of a pointer's target, or None
     PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
+    PyObject *scalar  # NumPy's scalar type whose bytes are copied; NULL: none
     PyObject *python  # the Python type that is packed here
     uint64_t remainder  # the bits that are 0 in every address that the kernel can read
 
@@ -38,4 +39,4 @@ cdef class Table:
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    cdef int pack(self, tuple args, Call *call) except -1
+    cdef int pack(self, PyObject **args, Py_ssize_t count, Call *call) except -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -75,6 +76,8 @@ def explain(
     block: Any,
     shared: int,
     device_id: int,
+    cluster: tuple[int, ...] | None = None,
+    cooperative: bool = False,
 ) -> Any:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
@@ -86,8 +89,29 @@ def explain(
         kind = drv.LaunchError
     if not context.failure():
         extents = *extent(grid, "grid", caller), *extent(block, "block", caller)
-        text = _reason(text, function, extents, shared, device_id)
+        if cooperative and "too many blocks" in text:
+            text = _too_many_blocks(text, function, extents, shared, device_id)
+        elif cluster is not None:
+            text = (
+                f"cluster is {cluster}, grid is {extents[:3]}; a cluster must divide the grid, has "
+                f"up to 8 blocks, and needs a device of compute capability 9.0 or newer ({text})"
+            )
+        else:
+            text = _reason(text, function, extents, shared, device_id)
     return refusal(caller, text, kind)
+
+
+def _too_many_blocks(
+    text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int
+) -> str:
+    threads, count = math.prod(extents[3:]), math.prod(extents[:3])
+    with function._asking("occupancy") as handle:
+        each = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared)
+    most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
+    return (
+        f"grid {extents[:3]} has {count} blocks; in a cooperative launch all run at the same time, "
+        f"and of blocks with {threads} threads at most {most} do on this device ({text})"
+    )
 
 
 def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int) -> str:

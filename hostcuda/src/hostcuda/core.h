@@ -552,5 +552,7 @@ void report(const Damage &damage);  // trace.cpp
 
 inline bool valid_device(CUdevice device) { return device >= 0 && device < device_count; }
 
+Work *work_of(CUgraphExec graph, CUgraphNode node);  // graphs.cpp; null: there is none
+
 }  // namespace hostcuda
 using namespace hostcuda;

@@ -26,7 +26,18 @@ void run(const Stream &s, const Graph &graph) {
     }
 }
 
+CUgraphNode node_of(const Graph &graph, size_t index) {
+  return CUgraphNode(graph.id << 20 | (index + 1));
+}
+
 }  // namespace
+
+Work *hostcuda::work_of(CUgraphExec handle, CUgraphNode node) {
+  auto *graph = lookup(executables, handle);
+  for (size_t i = 0; graph && i < (*graph)->nodes.size(); ++i)
+    if (node == node_of(**graph, i)) return &(*graph)->nodes[i].work;
+  return nullptr;
+}
 
 CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), {
   STREAM(stream, handle);
@@ -63,7 +74,7 @@ CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
 // Asked about the default stream beside the capture of a blocking one, CUDA answers with the error
 // that work there would end in, and leaves the capture alone.
 API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                              CUgraph *, const CUgraphNode **, size_t *) {
+                              CUgraph *, const CUgraphNode **nodes, size_t *count) {
   ENTER;
   STREAM(stream, handle);
   for (auto &t : stream->ctx->streams)
@@ -72,6 +83,12 @@ API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cu
             : stream->graph->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (id && stream->graph) *id = stream->graph->id;
+  if (nodes && stream->graph) {
+    static thread_local std::vector<CUgraphNode> last;
+    last.clear();
+    for (size_t i : stream->last) last.push_back(node_of(*stream->graph, i));
+    *nodes = last.data(), *count = last.size();
+  }
   return CUDA_SUCCESS;
 }
 
@@ -83,7 +100,7 @@ CALL(cuGraphInstantiateWithFlags, (CUgraphExec *out, CUgraph handle, unsigned lo
   auto *graph = lookup(graphs, handle);
   CHECK(graph, CUDA_ERROR_INVALID_HANDLE);
   *out = new_handle<CUgraphExec>();
-  executables[*out] = *graph;
+  executables[*out] = std::make_shared<Graph>(**graph);
 })
 
 CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {

@@ -95,11 +95,10 @@ void add_touched(const Bytes &arguments, Work *work) {
   }
 }
 
-CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsigned shared,
-                CUstream handle, void **params, void **extra) {
-  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
-  STREAM(stream, handle);
-  CHECK(stream->ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
+// Check a launch, and make it ready to run.
+CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned *block,
+                 unsigned shared, CUstream handle, void **params, void **extra, Work *work) {
+  CHECK(f && ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
   const unsigned most_blocks[] = {0x7fffffff, 0xffff, 0xffff}, most_threads[] = {1024, 1024, 64};
   for (int i = 0; i < 3; ++i) {
     CHECK(grid[i] && grid[i] <= most_blocks[i], CUDA_ERROR_INVALID_VALUE);
@@ -117,13 +116,11 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
                         shared,
                         uintptr_t(handle),
                         *packed});
-  CHECK(reachable(stream->ctx, *packed), CUDA_ERROR_ILLEGAL_ADDRESS);
-  TRY(may_queue(*stream));
+  CHECK(reachable(ctx, *packed), CUDA_ERROR_ILLEGAL_ADDRESS);
   hostcuda_size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
   const hostcuda_kernel *kernel = f->kernel;
-  Context *ctx = stream->ctx;
   std::string name = "kernel " + f->name;
-  Work work = {name, {}, {}, [=] {
+  *work = {name, {}, {}, [=] {
     if (!kernel) return;
     std::vector<void *> arguments(kernel->count);
     for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
@@ -132,7 +129,16 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
     if (!hostcuda_run(kernel, arguments.data(), g, b)) ctx->dead = CUDA_ERROR_LAUNCH_FAILED;
     if (!all_bytes(end, GUARD, GUARD_BYTE)) report({0, shared, ctx->device, 0, name});
   }};
-  add_touched(*packed, &work);
+  add_touched(*packed, work);
+  return CUDA_SUCCESS;
+}
+
+CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsigned shared,
+                CUstream handle, void **params, void **extra) {
+  STREAM(stream, handle);
+  Work work;
+  TRY(prepare(f, stream->ctx, grid, block, shared, handle, params, extra, &work));
+  TRY(may_queue(*stream));
   enqueue(*stream, work);
   return CUDA_SUCCESS;
 }
@@ -279,6 +285,19 @@ API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned
   unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
   return launch(lookup(functions, f), grid, block, shared, stream, params, extra);
 }
+CALL(cuLaunchKernelEx, (const CUlaunchConfig *how, CUfunction f, void **params, void **extra), {
+  for (unsigned i = 0; i < how->numAttrs; ++i)  // cooperative launches, clusters
+    CHECK(how->attrs[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE, CUDA_ERROR_NOT_SUPPORTED);
+  return launch(lookup(functions, f), &how->gridDimX, &how->blockDimX, how->sharedMemBytes,
+                how->hStream, params, extra);
+})
+CALL_IN_CONTEXT(cuGraphExecKernelNodeSetParams_v2,
+                (CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *how), {
+  Work *work = work_of(graph, node);
+  CHECK(work, CUDA_ERROR_INVALID_VALUE);
+  return prepare(lookup(functions, how->func), ctx, &how->gridDimX, &how->blockDimX,
+                 how->sharedMemBytes, nullptr, how->kernelParams, how->extra, work);
+})
 
 API cuProfilerStart() { return CUDA_SUCCESS; }
 API cuProfilerStop() { return CUDA_SUCCESS; }
