@@ -35,7 +35,8 @@ class Mutant(NamedTuple):
     test: str = ""
 
 
-ORDER, RELEASE, CAPTURES = (
+EXCHANGE, ORDER, RELEASE, CAPTURES = (
+    "test_exchange.py::test_",
     "test_order.py::test_",
     "test_release.py::test_",
     "test_pipelines.py::test_",
@@ -47,6 +48,9 @@ BY_LINE = {
     "order(0 if can_wait else here, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
     "order(consumer, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
     "order(here, PYCUDA)  # CuPy copies": ORDER + "a_copy_is_exported_in_order",
+    "order(<Stream> out[0], PYCUDA)": EXCHANGE + "pycudas_work_comes_before",
+    "order(waiter, 0 if <Stream> awaited": EXCHANGE + "the_exporters_stream_is_ordered",
+    "            order(waiter, handle_of(stream": EXCHANGE + "the_exporters_stream_is_ordered",
     "order(first, second)": "test_streams.py::test_wait_stream_orders_any_two_streams",
     "fence(0, streams[index].handle)": ORDER
     + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
@@ -100,6 +104,11 @@ MUTANTS = {
         "device_id, nbytes, PYCUDA, here, kept)",
         "device_id, 0, UNORDERED, UNORDERED, kept)",
         ORDER + "pycudas_block_is_reused_after_cupys_work",
+    ),
+    "no order at the end: of what is lent": mutant(
+        "device_id, nbytes, PYCUDA, user, kept)",
+        "device_id, 0, UNORDERED, UNORDERED, kept)",
+        EXCHANGE + "a_block_is_reused_after_the_consumers_work",
     ),
     "a view for one stream that all may use now is ordered after that one": mutant(
         "type(base) is View and (<View> base).user > 0", "False"
@@ -211,8 +220,8 @@ MUTANTS = {
         RELEASE + "views_alive_at_exit_of_a_context_that_another_thread_made",
     ),
     "memory is freed under whatever context is current": mutant(
-        "    if is_elsewhere:\n        try:\n            enter",
-        "    is_elsewhere = False\n    if is_elsewhere:\n        try:\n            enter",
+        "    cdef bint is_elsewhere = not is_entered(device_id)\n",
+        "    cdef bint is_elsewhere = False\n",
         RELEASE + "the_release_is_ordered_wherever_it_happens",
     ),
     "the release leaves its context current": mutant(

@@ -285,7 +285,8 @@ def test_a_block_is_reused_after_the_consumers_work(latch, put):
     def convert(a):
         managed = managed_of(a)
         owner = type("Owner", (), {"__del__": lambda self: release(managed)})()
-        return bridge.as_cupy(managed.tensor.data, shape=N, dtype="i4", owner=owner)
+        memory = cupy.cuda.UnownedMemory(managed.tensor.data, 4 * N, owner, 0)
+        return cupy.ndarray(N, "i4", cupy.cuda.MemoryPointer(memory, 0))
 
     stream = cupy.cuda.Stream(non_blocking=True)
     assert reuse_pycudas_block(convert, stream, latch, put, drv.Stream(1)) == {1}
