@@ -63,8 +63,10 @@ def calls(report: Report) -> None:
     theirs.prepare("PPPfi")
     buffer = struct.pack("PPPfi", pz, px, py, 2.0, 1024)
 
+    bound = ours.bind(grid=grid, block=block)
     ways = {
         "f(cupy arrays)": lambda: ours(z, x, y, factor, n, block=block, grid=grid),
+        "f.bind(...), called": lambda: bound(z, x, y, factor, n),
         "f(GPUArrays)": lambda: ours(c, a, b, factor, n, block=block, grid=grid),
         "cupy.RawKernel": lambda: raw(grid, block, (z, x, y, factor, n)),
         "PyCUDA f(GPUArrays)": lambda: theirs(c, a, b, factor, n, block=block, grid=grid),
@@ -72,19 +74,30 @@ def calls(report: Report) -> None:
     }
     if core := package("cuda.core"):
         ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
+    handle = module._kernel("axpy", 0)[0]
+    if tvm := package("tvm_ffi"):
+        bridge.offer_c_exchange()
+        through_tvm = _with_tvm(tvm)
+        ways["tvm-ffi, unchecked"] = lambda: through_tvm(handle, z, x, y, 2.0, 1024)
+    if package("triton") and package("torch"):
+        ways["Triton's launcher"] = _with_triton()
     packed = [*map(ctypes.c_uint64, (pz, px, py)), ctypes.c_float(2), ctypes.c_int(1024)]
-    bare = _in_c(module._kernel("axpy", 0)[0], packed, buffer)
+    bare = _in_c(handle, packed, buffer)
     ways["cuLaunchKernel in C"], ways["cuLaunchKernel in C, of a buffer"] = bare
     goals = {
-        "cupy.RawKernel": 0.72,
+        "cupy.RawKernel": 0.66,
         "PyCUDA f(cupy arrays)": 0.38,
-        "cuda.core launch": 0.97,
+        "cuda.core launch": 0.90,
         "cuLaunchKernel in C": 1.4,
     }
     title = "A checked call of a SourceModule function"
     timings = measure(ways)
     of_pycuda = {name: timings.pop(name) for name in ("f(GPUArrays)", "PyCUDA f(GPUArrays)")}
     report.compare(title, timings, goals)
+    name = "f.bind(...), called"
+    for other, limit in (("cuLaunchKernel in C", 1.25), ("cuda.core launch", 0.85)):
+        if other in timings:
+            report.goal(f"{name} / {other}", timings[name].over(timings[other]), limit)
     report.compare(f"{title}, of GPUArrays", of_pycuda, {"PyCUDA f(GPUArrays)": 0.37})
     report.compare(
         "A checked call, time by number, on threads",
@@ -176,6 +189,35 @@ def _with_cuda_core(core: Any, size: tuple[int, int], args: tuple[Any, ...]) -> 
     return lambda: launch(stream, config, kernel, *args)
 
 
+def _with_tvm(tvm: Any) -> Any:
+    """Return a function of tvm-ffi, compiled by g++."""
+    folder = Path(tvm.__file__).parent
+    with tempfile.TemporaryDirectory() as made:
+        library = Path(made, "launch.so")
+        command = ["g++", "-std=c++17", "-O2", "-shared", "-fPIC", "-o", str(library)]
+        command += [str(Path(__file__).with_name("launch.cc")), f"-I{folder}/include"]
+        command += [f"-I{folder}/3rdparty/dlpack/include", f"-L{folder}/lib", "-ltvm_ffi"]
+        subprocess.run(command, check=True)
+        return tvm.load_module(str(library)).axpy
+
+
+def _with_triton() -> Any:
+    """Return a call of Triton's launcher, with tensors of PyTorch."""
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def axpy(z, x, y, a, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(z + i, a * tl.load(x + i, i < n) + tl.load(y + i, i < n), i < n)
+
+    globals()["tl"] = tl  # the kernel's names are looked up in its module
+    z, x, y = (torch.zeros(1024, device="cuda") for _ in range(3))
+    kernel = axpy[(8,)]
+    return lambda: kernel(z, x, y, 2.0, 1024, BLOCK=128)
+
+
 def wrapped(report: Report) -> None:
     """Measure what `wrap_pycuda` adds to a function of two arrays."""
     x, y = cupy.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
@@ -260,7 +302,24 @@ def graph(report: Report) -> None:
             },
             repeat=200,
         )
-    report.compare("20 small kernels to the end, both libraries'", timings, {"one by one": 0.4})
+        report.compare("20 small kernels to the end, both libraries'", timings, {"one by one": 0.4})
+
+        bound = ours.bind(**keywords)
+        current.begin_capture()
+        nodes = [bound.capture(z, x, y, *args) for _ in range(20)]
+        captured = current.end_capture()
+
+        def update() -> None:
+            for node in nodes:
+                node.update(captured, y, z, x, *args)
+
+        def launch() -> None:
+            for _ in nodes:
+                bound(y, z, x, *args)
+
+        ways = {"node.update(...)": update, "launched, bound": launch}
+        timings = measure(ways, repeat=200)
+        report.compare("20 kernels of a graph get other arrays", timings, {"launched, bound": 0.5})
 
 
 PARTS = [calls, wrapped, compiling, graph]

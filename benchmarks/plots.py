@@ -47,7 +47,9 @@ def draw(folder: Path) -> None:
         f"{found['machine']['GPU']}, CuPy {found['machine']['CuPy']}, {found['machine']['date']}"
     )
     with plt.rc_context(STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 2.6), layout="constrained")
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(10, 2.6), layout="constrained", sharex=True
+        )
         there = found["PyCUDA to CuPy, shape (1000,)"]
         bars(left, "GPUArray to CuPy", without(there, "cupy.asarray(a.get())"), "as_")
         back = found["CuPy to PyCUDA, shape (1000,)"]

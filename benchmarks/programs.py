@@ -53,12 +53,14 @@ def _run(before: tuple[str, ...], program: str, caches: str) -> tuple[float, lis
 def programs(report: Report) -> None:
     """Compare programs with PyCUDA alone: start, first ``a + 1``, ``a + a`` of 4 KB."""
     ways = {"run": RUN, "run --pool": (*RUN, "--pool"), "PyCUDA alone": ()}
-    starts: dict[str, list[float]] = {name: [] for name in ways}
+    starts: dict[str, list[float]] = {name: [] for name in (*ways, "import cupy")}
     cold: dict[str, list[float]] = {name: [] for name in ways}
     warm: dict[str, list[float]] = {name: [] for name in ways}
     adding: dict[str, list[float]] = {name: [] for name in ways}
     start = "import pycuda.autoinit, pycuda.gpuarray"
     for _ in range(5):
+        with tempfile.TemporaryDirectory() as caches:
+            starts["import cupy"].append(1e3 * _run((), "import cupy", caches)[0])
         for name, before in ways.items():
             with tempfile.TemporaryDirectory() as caches:
                 starts[name].append(1e3 * _run(before, start, caches)[0])

@@ -128,7 +128,7 @@ def attempt(source, options):
 
 runs, sources, apply = [], [], alignment.apply
 compile_program, create_program = nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram
-nvrtc._version()
+nvrtc._start()
 nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram = count, create
 warnings.simplefilter("ignore")
 """

@@ -155,8 +155,6 @@ def compile(
 
     `options` are passed to NVRTC as they are.
     """
-    with _starting:
-        _version()
     given = list(request.options)
     for name, value in (("-arch", request.arch), ("-code", request.code)):
         given += [name, value] if value is not None else []
@@ -181,6 +179,8 @@ def compile(
     searched = [f"-I{folder}" for folder in (*folders, *vendor_folders())]
     others = [o for o in options if o not in defined or o.partition("=")[0] == "-DNDEBUG"]
     every = [f"-arch={arch}", *_ALWAYS, *others, *searched]
+    with _starting:
+        _start()
     source = prepare(
         alignment.apply(
             request.source, options, folders, lambda text: _parse(wrap(text), every, folders)
@@ -406,19 +406,26 @@ _starting = threading.Lock()
 
 
 @functools.cache
-def _version() -> str:
-    """Identify the compiler and the headers of every compilation."""
+def _start() -> None:
+    """Compile nothing."""
     program = nvrtc.createProgram("", "empty.cu", [], [])
-    try:  # the comments of any PTX name the compiler's build
+    try:
         nvrtc.compileProgram(program, ())
-        ptx = nvrtc.getPTX(program).decode()
     finally:
         nvrtc.destroyProgram(program)
-    build = [line for line in ptx.splitlines() if line.startswith("//")]
+
+
+@functools.cache
+def _version() -> str:
+    """Identify the compiler and the headers of every compilation."""
+    version = nvrtc.getVersion()  # loads the library
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    files = sorted(Path(name) for name in mapped if "/libnvrtc.so" in name)
+    builds = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     # Installing a package changes the times of the folders.
     folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in vendor_folders()]
     headers = TEMPLATE, _headers(), folders, cupy.__version__, pycuda.VERSION_TEXT
-    return repr((nvrtc.getVersion(), build, _ALWAYS, headers))
+    return repr((version, builds, _ALWAYS, headers))
 
 
 def _load(path: Path) -> Compiled | None:
