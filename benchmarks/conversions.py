@@ -198,11 +198,12 @@ def foreign(report: Report) -> None:
     report.compare("PyTorch's tensor", timings, {"cupy.asarray(tensor)": 0.35})
     ratio = timings["as_pycuda(tensor)"].over(timings["cupy.asarray(tensor)"])
     report.goal("PyTorch's tensor: as_pycuda(tensor) / cupy.asarray(tensor)", ratio, 0.4)
+    view = bridge.as_cupy(a)
     ways = {
         "torch.from_dlpack(a)": lambda: torch.from_dlpack(a),
         "torch.as_tensor(a)": lambda: torch.as_tensor(a),
         "torch.from_dlpack(as_cupy(a))": lambda: torch.from_dlpack(bridge.as_cupy(a)),
-        "torch.from_dlpack(x) of CuPy": lambda x=bridge.as_cupy(a): torch.from_dlpack(x),
+        "torch.from_dlpack(x) of CuPy": lambda: torch.from_dlpack(view),
         "a.__dlpack__(...), of these": lambda: a.__dlpack__(stream=1, max_version=(1, 0)),
     }
     title = "A GPUArray to PyTorch"

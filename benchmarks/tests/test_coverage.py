@@ -18,18 +18,11 @@ from .pycuda_sources import COMPLEX, INTEGERS, REALS, curandom
 pytestmark = pytest.mark.nightly
 
 # What nvcc refuses as well (checked with nvcc 13.0), by the reason.
-TEXTURED = ["uint8", "int32", *REALS, *COMPLEX]
 CUMATH = [
     "acos", "asin", "atan", "ceil", "cos", "cosh", "exp", "fabs", "floor", "log", "log10", "sin",
     "sinh", "sqrt", "tan", "tanh",
 ]  # fmt: skip
 REFUSED = {
-    "a texture reference, gone since CUDA 12": [
-        *(f"get_take_kernel({t}, int32)" for t in TEXTURED),
-        *(f"get_take_put_kernel({t}, int32, with_offsets=True)" for t in TEXTURED),
-        *(f"get_linear_combination_kernel([[False {t} {t}] [True {t} {t}]], {t})"
-          for t in TEXTURED),
-    ],
     "minf and maxf, as PyCUDA calls them for integers, are declared nowhere": [
         f"get_binary_minmax_kernel({which}, {t}, {t}, {t}{scalar})"
         for which in ("min", "max") for t in INTEGERS for scalar in ("", ", use_scalar=True")
@@ -72,11 +65,6 @@ REFUSED = {
         "get_sum_kernel(complex128, complex64)",
     ],
 }  # fmt: skip
-REFUSED_SINCE_13 = {
-    "pycuda-helpers.hpp includes surface_functions.h, gone since CUDA 13": [
-        f"get_linear_combination_kernel([[False {t} {t}] [False {t} {t}]], {t})" for t in TEXTURED
-    ],
-}
 
 
 def in_a_fresh_interpreter(script):
@@ -93,19 +81,17 @@ def generated():
     return in_a_fresh_interpreter("""
 import bridge.autoinit
 from benchmarks.tests import pycuda_sources
-from cupy.cuda import nvrtc
 
 sources, unknown = pycuda_sources.generate()
 errors = pycuda_sources.compile_all(sources)
 for name, source in sources.items():
     source["error"] = errors[name]
-print(json.dumps({"sources": sources, "unknown": unknown, "nvrtc": nvrtc.getVersion()}))
+print(json.dumps({"sources": sources, "unknown": unknown}))
 """)
 
 
-def refused(generated):
-    reasons = REFUSED if generated["nvrtc"][0] < 13 else REFUSED | REFUSED_SINCE_13
-    return {name for names in reasons.values() for name in names}
+def refused():
+    return {name for names in REFUSED.values() for name in names}
 
 
 def check(sources, expected):
@@ -128,7 +114,7 @@ def test_nvrtc_compiles_what_nvcc_compiles(kind, generated):
     }
     assert sources
     others = generated["sources"].keys() - sources.keys()
-    check(sources, refused(generated) - others)
+    check(sources, refused() - others)
 
 
 def test_nvrtc_compiles_what_includes_curand(generated):
@@ -193,4 +179,4 @@ def test_a_new_generator_would_be_noticed(spoilt):
 
 def test_without_the_prelude_nvrtc_compiles_less(spoilt, generated):
     failed = {name for name, error in spoilt["errors"].items() if error}
-    assert failed - refused(generated)
+    assert failed - refused()
