@@ -200,6 +200,9 @@ def foreign(report: Report) -> None:
     report.goal("PyTorch's tensor: as_pycuda(tensor) / cupy.asarray(tensor)", ratio, 0.4)
     view = bridge.as_cupy(a)
     ways = {
+        "torch.from_dlpack(a.__dlpack__(...))": lambda: torch.from_dlpack(
+            a.__dlpack__(max_version=(1, 0))
+        ),
         "torch.from_dlpack(a)": lambda: torch.from_dlpack(a),
         "torch.as_tensor(a)": lambda: torch.as_tensor(a),
         "torch.from_dlpack(as_cupy(a))": lambda: torch.from_dlpack(bridge.as_cupy(a)),

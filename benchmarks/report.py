@@ -100,7 +100,7 @@ def faster(data: Mapping[str, Any]) -> str:
     """Write the table of what takes less time than what it is compared with."""
     rows = ["## Where another way is faster\n", "| this | takes | of |", "|---|---|---|"]
     for title, timings in data.items():
-        if isinstance(timings, dict):
+        if isinstance(timings, dict) and all(isinstance(t, list) for t in timings.values()):
             subject, *others = timings
             rows += [
                 f"| {title}: {subject} | {timings[name][2]:.2f} | {name} |"

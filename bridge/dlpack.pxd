@@ -2,11 +2,13 @@
 
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-cdef enum:  # DLDeviceType, and the flags of a DLManagedTensorVersioned
+cdef enum:  # DLDeviceType, DLDataTypeCode, and the flags of a DLManagedTensorVersioned
     HOST = 1
     CUDA = 2
     CUDA_HOST = 3
     CUDA_MANAGED = 13
+    FLOAT = 2
+    COMPLEX = 5
     READ_ONLY = 1
     IS_COPIED = 2
 

@@ -22,7 +22,7 @@ cdef extern from "Python.h":
     bint Py_IsInitialized() nogil
 
 # DLDataTypeCode and the bits of an item, by dtype: kDLInt is 0.
-cdef dict CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+cdef dict CODES = {"i": 0, "u": 1, "f": FLOAT, "c": COMPLEX, "b": 6}
 cdef dict types = {}
 cdef dict dtypes = {}
 for one in map(np.dtype, "?bhilBHILefdFD"):

@@ -303,7 +303,9 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
         raise elsewhere(f"{caller}: the array", managed.tensor.device_id, device_id)
     check_flags(managed.flags, caller)
     managed.tensor.device_id = device_id
-    result = None if stands_for_other_values(array) else array_of(owner)
+    result = None
+    if not stands_for_other_values(array, managed.tensor.code):
+        result = array_of(owner)
     if result is not None:
         if managed.tensor.device_type == CUDA_MANAGED:
             check_device(result.data.ptr, f"{caller}: the array", device_id)
@@ -314,16 +316,17 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     return result
 
 
-cdef stands_for_other_values(array):
+cdef bint stands_for_other_values(array, int code) except -1:
     """Tell whether a tensor of PyTorch is the conjugate of its memory; raise for its negative.
 
     PyTorch itself raises for the first only.
     """
-    if hasattr(array, "is_neg") and array.is_neg():
+    is_negative = getattr(array, "is_neg", None) if code in (FLOAT, COMPLEX) else None
+    if is_negative is not None and is_negative():
         raise BufferError(
             "the tensor is the negative of its memory (is_neg()); pass tensor.resolve_neg(), a copy"
         )
-    return hasattr(array, "is_conj") and array.is_conj()
+    return code == COMPLEX and hasattr(array, "is_conj") and array.is_conj()
 
 
 cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):

@@ -165,7 +165,7 @@ def test_otherwise_the_python_protocols_are_asked(case):
 
 def test_tensors_that_stand_for_other_values():
     """As PyTorch's do; its C function exports their memory all the same."""
-    x = cupy.zeros(4, np.float32)
+    x = cupy.zeros(4, np.complex64)
     exporter = exporter_of(x)
     type(exporter).__dlpack_device__ = lambda self: (CUDA, 0)
     type(exporter).is_neg = lambda self: True

@@ -235,6 +235,7 @@ cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
     """Pack a contiguous array of the parameter's dtype, or PyCUDA's memory."""
     cdef type kind = type(value)
     cdef uint64_t pointer = 0
+    cdef int device_id
     cdef dict attributes
     if kind is ndarray:
         if not is_of_dtype(slot.dtype, read(array_dtype, value)):
@@ -242,7 +243,8 @@ cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
         if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), call):
             return False
         data = read(array_data, value)
-        if read(data_device, data) != call.device_id:
+        device_id = read(data_device, data)  # to compare the object would take three times as long
+        if device_id != call.device_id:
             return False
         pointer = read(data_pointer, data)
         call.has_other_arrays = True
