@@ -45,6 +45,10 @@ module pycuda_compiler wrapped_functions
 cublas cusolver fft misc
 linalg
 run
+editing
+comparing contexts python2
+program
+command
 check config_report
 __init__ __main__
 """

@@ -1,0 +1,255 @@
+"""Editing a program's source with its comments kept: what names stand for, edits, and notes.
+
+`Edits` follows names through the program's own imports and assignments.  A subclass decides what to
+edit, and `Edits.apply` makes the edits.  Everything else stays as it is, byte for byte.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+try:
+    import libcst as cst
+    from libcst import metadata
+except ImportError as missing:
+    raise ImportError(
+        f"bridge migrate: LibCST, which edits programs, is not installed ({missing}): "
+        "`pip install libcst fissix`, or bridge with [migrate]"
+    ) from None
+
+__all__ = ["NOTE", "Edits", "Wrapped", "cst", "notes_in"]
+
+NOTE, NEXT = "# bridge: ", "#         "  # the start of a note, and of its next lines
+_KINDS = {
+    **dict.fromkeys(["pycuda.compiler.SourceModule", "pycuda.driver.SourceModule"], "module"),
+    **{"bridge.SourceModule": "module", "bridge.as_cupy": "cupy", "bridge.as_pycuda": "gpu"},
+    **{"len": "int", "int": "int", "float": "float"},
+    **{
+        f"pycuda.gpuarray.{name}": "gpu"
+        for name in (
+            *("GPUArray", "to_gpu", "to_gpu_async", "empty", "zeros", "ones", "arange"),
+            *("empty_like", "zeros_like", "ones_like"),
+        )
+    },
+    **{
+        f"cupy.{name}": "cupy"
+        for name in (
+            *("array", "asarray", "empty", "zeros", "ones", "full", "arange", "linspace", "eye"),
+            *("empty_like", "zeros_like", "ones_like", "full_like", "random.rand", "random.randn"),
+            *("sqrt", "exp", "log", "sin", "cos"),
+        )
+    },
+}
+
+
+class Wrapped(NamedTuple):
+    """Statements of a list that become the block of a ``with``."""
+
+    first: int  # the statement that is replaced
+    last: int
+    inside: list[Any]
+    removed: list[Any]  # their comments stay
+    item: cst.WithItem
+
+
+class Edits(cst.CSTVisitor):
+    """Finds what to edit in a program, and what to note for a person; `apply` does it."""
+
+    METADATA_DEPENDENCIES = (
+        metadata.ParentNodeProvider,
+        metadata.PositionProvider,
+        metadata.QualifiedNameProvider,
+        metadata.ScopeProvider,
+    )
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self.text = text
+        wrapper = metadata.MetadataWrapper(cst.parse_module(text))
+        self.module = wrapper.module
+        self.nodes: dict[cst.CSTNode, Any] = {}  # what takes their places
+        self.notes: dict[cst.CSTNode, list[str]] = {}  # by statement
+        self.before: dict[cst.CSTNode, list[cst.BaseStatement]] = {}  # to insert
+        self.wrapped: dict[cst.CSTNode, Wrapped] = {}  # by the list of statements
+        self.said: list[tuple[int, str]] = []  # lines of the program, and what is edited there
+        wrapper.visit(self)
+
+    def apply(self) -> bytes:
+        """Return the edited program."""
+        edited = self.module.visit(_Apply(self))
+        return edited.bytes if isinstance(edited, cst.Module) else b""
+
+    def code(self, node: cst.CSTNode) -> str:
+        """Return a node's source."""
+        return self.module.code_for_node(node)
+
+    def step(self, statement: cst.CSTNode) -> str:
+        """Return the source of a line with one simple statement, without comments; or ""."""
+        body: Any = getattr(statement, "body", ())
+        is_line = isinstance(statement, cst.SimpleStatementLine) and len(body) == 1
+        return self.code(body[0]) if is_line else ""
+
+    def all(self, kind: Any, root: cst.CSTNode | None = None) -> list[Any]:
+        """Return the nodes of a kind, in the module or in another node."""
+        node = root or self.module
+        inside = [one for child in node.children for one in self.all(kind, child)]
+        return [node, *inside] if isinstance(node, kind) else inside
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Return the line in which a node begins."""
+        return int(self.get_metadata(metadata.PositionProvider, node).start.line)
+
+    def parent(self, node: cst.CSTNode) -> Any:
+        """Return the node around a node."""
+        return self.get_metadata(metadata.ParentNodeProvider, node)
+
+    def around(self, node: cst.CSTNode, *kinds: type[Any]) -> Any:
+        """Return the innermost node of some kinds at or around a node, or else the module."""
+        while not isinstance(node, (*kinds, cst.Module)):
+            node = self.parent(node)
+        return node
+
+    def statement(self, node: cst.CSTNode) -> Any:
+        """Return the statement that a node is in."""
+        return self.around(node, cst.SimpleStatementLine, cst.BaseCompoundStatement)
+
+    def full(self, node: cst.CSTNode) -> str:
+        """Return the full name that the imports, or Python itself, give to a name; or ""."""
+        found = self.get_metadata(metadata.QualifiedNameProvider, node, None) or set()
+        if len(found) != 1 or any(n.source is metadata.QualifiedNameSource.LOCAL for n in found):
+            return ""  # it may be something else
+        return str(next(iter(found)).name).removeprefix("builtins.")
+
+    def kind(self, node: Any, depth: int = 0) -> str:
+        """Return what the value of an expression is, if nothing else is possible; or ""."""
+        match node:
+            case cst.Name() if depth < 20:
+                kinds = {self.kind(value, depth + 1) for value in self.values(node)}
+                return kinds.pop() if len(kinds) == 1 else ""
+            case cst.Integer():
+                return "int"
+            case cst.Float():
+                return "float"
+            case cst.BinaryOperation(left=left, right=right):
+                kinds = {self.kind(left, depth), self.kind(right, depth)}
+                if len(kinds) > 1:
+                    kinds.discard("int")  # the other one decides
+                return kinds.pop() if len(kinds) == 1 else ""
+            case cst.Call(func=func) if self.full(func) in _KINDS:
+                return _KINDS[self.full(func)]
+            case cst.Call(func=cst.Attribute(value=value, attr=cst.Name(value=name))):
+                known = (self.kind(value, depth), name)
+                if known in (("module", "get_function"), ("function", "prepare")):
+                    return "function"
+        return ""
+
+    def assignments(self, name: cst.Name) -> list[Any]:
+        """Return all that gives a name its value."""
+        scope = self.get_metadata(metadata.ScopeProvider, name, None)
+        return list(scope[name.value]) if scope is not None and name.value in scope else []
+
+    def values(self, name: cst.Name) -> Iterator[cst.BaseExpression | None]:
+        """Yield what is assigned to a name; None for a loop, a parameter and the like."""
+        for one in self.assignments(name):
+            node = getattr(one, "node", None)
+            around = self.parent(node) if isinstance(node, cst.Name) else None
+            assign = self.parent(around) if isinstance(around, cst.AssignTarget) else None
+            yield assign.value if assign else None
+
+    def edit(self, node: cst.CSTNode, new: Any, text: str = "") -> None:
+        """Put another node in a node's place."""
+        self.nodes[node] = new
+        self.say(node, text or self.code(new))
+
+    def say(self, node: cst.CSTNode, text: str) -> None:
+        """Record what becomes of a node, for the list of edits."""
+        self.said.append((self.line(node), f"{_short(self.code(node))} -> {_short(text)}"))
+
+    def rewrite(self, node: cst.BaseExpression, text: str) -> None:
+        """Put an expression in an expression's place."""
+        new = cst.parse_expression(text)
+        self.edit(node, new.with_changes(lpar=node.lpar, rpar=node.rpar))
+
+    def note(self, node: cst.CSTNode, text: str) -> None:
+        """Write a comment above a node's statement."""
+        notes = self.notes.setdefault(self.statement(node), [])
+        if text not in notes:
+            notes.append(text)
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class _Apply(cst.CSTTransformer):
+    def __init__(self, edits: Edits) -> None:
+        super().__init__()
+        self.edits = edits
+        self.done: dict[cst.CSTNode, list[Any]] = {}  # statements, and what took their places
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        edits = self.edits
+        if original_node in edits.wrapped:
+            updated_node = self._wrap(original_node, updated_node, edits.wrapped[original_node])
+        new = edits.nodes.get(original_node, updated_node)
+        if not isinstance(original_node, cst.BaseStatement):
+            return new
+        lines = [] if new is cst.RemovalSentinel.REMOVE else _lines(original_node, new)
+        if lines and original_node in edits.notes:
+            notes = [line for note in edits.notes[original_node] for line in _comment(note)]
+            lines[0] = lines[0].with_changes(leading_lines=[*lines[0].leading_lines, *notes])
+        self.done[original_node] = lines = [*edits.before.get(original_node, ()), *lines]
+        return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
+
+    def _wrap(self, original: Any, updated: Any, wrapped: Wrapped) -> Any:
+        """Return a list of statements with some of them in a ``with``."""
+        first, last, inside, removed, item = wrapped
+        *before, start = self.done[original.body[first]]
+        comments = []
+        for line in removed:
+            trailing = line.trailing_whitespace.comment
+            comments += [*line.leading_lines, *[cst.EmptyLine(comment=trailing)] * bool(trailing)]
+        body = [line for statement in inside for line in self.done[statement]]
+        block = cst.IndentedBlock(
+            body or [cst.parse_statement("pass")], start.trailing_whitespace, footer=comments
+        )
+        statement = cst.With([item], block, leading_lines=start.leading_lines)
+        parts = original.body[:first], original.body[last + 1 :]
+        earlier, later = ([line for one in part for line in self.done[one]] for part in parts)
+        return updated.with_changes(body=[*earlier, *before, statement, *later])
+
+
+def _lines(original: Any, new: Any) -> list[Any]:
+    """Return a line for each statement that an import became."""
+    count = len(getattr(new, "body", ())) if isinstance(new, cst.SimpleStatementLine) else 1
+    if count == 1 or len(original.body) > 1:
+        return [new]
+    ends = [cst.TrailingWhitespace()] * (count - 1) + [new.trailing_whitespace]
+    starts = [new.leading_lines, *[()] * (count - 1)]
+    return [
+        new.with_changes(
+            body=[one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)],
+            leading_lines=start,
+            trailing_whitespace=end,
+        )
+        for one, start, end in zip(new.body, starts, ends, strict=True)
+    ]
+
+
+def _comment(note: str) -> list[cst.EmptyLine]:
+    lines = textwrap.wrap(NOTE + note, 90, subsequent_indent=NEXT, break_on_hyphens=False)
+    return [cst.EmptyLine(comment=cst.Comment(line)) for line in lines]
+
+
+def notes_in(text: bytes) -> list[tuple[int, str]]:
+    """Return the lines and the texts of the notes in an edited program."""
+    found: list[tuple[int, str]] = []
+    for number, line in enumerate(text.decode(errors="replace").splitlines(), 1):
+        if line.strip().startswith(NOTE):
+            found.append((number, line.strip().removeprefix(NOTE)))
+        elif found and line.strip().startswith(NEXT):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip().removeprefix(NEXT)}")
+    return found

@@ -1,0 +1,85 @@
+"""Programs in Python 2: fissix converts the syntax, and divisions are looked at."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+import warnings
+from io import BytesIO
+
+from .editing import Edits, cst
+
+_DIVISION = "in Python 2, / of two integers rounds down: write // if both are"
+
+
+def problem_of(text: bytes) -> str:
+    """Return why a program is not Python 3, or ""."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings
+            ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
+    """Convert a program to Python 3, if it is not; return it, and the edits.
+
+    Raises
+    ------
+    ImportError
+        If fissix is needed and not installed.
+    ValueError
+        If the program is in neither syntax.
+    """
+    if not (problem := problem_of(text)):
+        return text, []
+    try:
+        from fissix.pgen2.parse import ParseError
+        from fissix.refactor import RefactoringTool, get_fixers_from_package
+    except ImportError as error:
+        raise ImportError(
+            f"{name} is not Python 3 ({problem}), and fissix, which converts Python 2, is not "
+            f"installed ({error}): `pip install fissix`, or bridge with its extra [migrate]"
+        ) from None
+    try:
+        encoding, _ = tokenize.detect_encoding(BytesIO(text).readline)
+        source = text.decode(encoding)
+        fixers = [*get_fixers_from_package("fissix.fixes")]
+        fixers.remove("fissix.fixes.fix_import")  # a program has no package: no relative imports
+        tool = RefactoringTool(fixers)
+        source = str(tool.refactor_string(f"{source.rstrip()}\n", name))
+        if problem_of(source.encode(encoding)):  # 0777L is 0777 so far
+            tool = RefactoringTool(["fissix.fixes.fix_numliterals"], {"print_function": True})
+            source = str(tool.refactor_string(source, name))
+    except (ParseError, tokenize.TokenError, SyntaxError, ValueError) as error:
+        raise ValueError(
+            f"{name} is neither Python 3 ({problem}) nor Python 2 ({type(error).__name__}: {error})"
+        ) from None
+    if problem := problem_of(source.encode(encoding)):
+        raise ValueError(f"{name} is not Python 3 after fissix has converted it, too: {problem}")
+    edits, converted = [(1, "Python 2 -> Python 3 (fissix)")], source.encode(encoding)
+    if re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text):
+        return converted, edits
+    division = _Division(converted)
+    return division.apply(), edits + division.said
+
+
+class _Division(Edits):
+    """The slashes of Python 2, which fissix leaves as they are."""
+
+    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
+        slash, kinds = node.operator, (self.kind(node.left), self.kind(node.right))
+        if not isinstance(slash, cst.Divide) or "float" in kinds:
+            return
+        if kinds == ("int", "int"):
+            self.nodes[slash] = cst.FloorDivide(slash.whitespace_before, slash.whitespace_after)
+            self.say(node, f"{self.code(node.left)} // {self.code(node.right)}")
+        else:
+            self.note(node, _DIVISION)
+
+    def visit_AugAssign(self, node: cst.AugAssign) -> None:
+        if isinstance(node.operator, cst.DivideAssign):
+            self.note(node, _DIVISION)
