@@ -1,4 +1,4 @@
-"""``python -m bridge``: check the installation; ``run`` a program; ``check`` a folder of them."""
+"""``python -m bridge``: check the installation; ``run``, ``check`` or ``migrate`` programs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ SourceModule take CuPy arrays."""
 _CHECK = """Compile the sources that programs give to SourceModule, as bridge run would, and say
 which do not compile and why, which parameters are known, and what bridge run does not serve. The
 programs are not run. The exit status is 1 if a source does not compile."""
+
+_MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
+are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
+converted first. The program is not run, unless --compare is given: then the exit status is 1 if
+the copy prints something else."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,6 +58,20 @@ def main(arguments: list[str] | None = None) -> int:
     check_.add_argument("folder", metavar="FOLDER", help="a folder of programs, or one program")
     check_.add_argument("--arch", default="sm_90", help="compile for it (default: sm_90)")
     check_.add_argument("--verbose", action="store_true", help="list kernels and lines, too")
+    migrate = commands.add_parser(
+        "migrate",
+        description=_MIGRATE,
+        help="write an edited copy of a PyCUDA program",
+    )
+    migrate.add_argument("--force", action="store_true", help="overwrite the copy of before")
+    migrate.add_argument(
+        "--compare", action="store_true", help="run the program and its copy, compare the output"
+    )
+    migrate.add_argument("program", metavar="PROGRAM", help="a path")
+    rest = migrate.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="for the program, with --compare"
+    )
+    rest.required = False
     options = parser.parse_args(arguments)
     if options.command == "run":
         if not options.module and not Path(options.program).exists():
@@ -64,6 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
         from .check import check_programs
 
         return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
+    if options.command == "migrate":
+        return _migrate(options, migrate)
     if options.config:
         show_config()
         return 0
@@ -89,6 +110,24 @@ def _run(options: argparse.Namespace) -> int:
     replace(options.pool, options.strict)
     run([options.program, *options.arguments], options.module, options.explain)
     return 0
+
+
+def _migrate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    path = Path(options.program)
+    copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
+    if not path.is_file():
+        parser.error(f"there is no file {options.program!r}; give a program")
+    if copy.exists() and not options.force:
+        parser.error(f"{copy} exists, perhaps with your edits; --force overwrites it")
+    if options.arguments and not options.compare:
+        parser.error(f"{options.arguments[0]!r} is for the program, which only --compare runs")
+    try:
+        from .migration.command import write_copy
+
+        equal = write_copy(path, copy, options.arguments if options.compare else None)
+    except (ImportError, ValueError) as error:
+        parser.error(str(error))
+    return 0 if equal else 1
 
 
 if __name__ == "__main__":
