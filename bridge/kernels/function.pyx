@@ -729,7 +729,7 @@ cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
     return 0
 
 
-def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=False):
+def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint strided=False):
     """Launch a compiled PyCUDA function as if it were on CuPy's current stream.
 
     Parameters
@@ -743,8 +743,8 @@ def launch(function, /, *args, grid, block, shared=0, stream=None, bint strided=
         or pinned memory, device allocations,
         ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
         NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
-    grid, block : int or sequence of 1 to 3 ints
-        The number of blocks in the grid, and of threads per block.
+    block, grid : int or sequence of 1 to 3 ints
+        The number of threads per block, and of blocks in the grid.
     shared : int
         Dynamic shared memory per block, in bytes.
     stream : pycuda.driver.Stream, or a CuPy stream over one, optional
