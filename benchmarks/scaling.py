@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,11 @@ def cluster(gpus: int) -> Iterator[tuple[Any, list[str]]]:
     ):
         client.wait_for_workers(gpus, timeout=START)
         yield client, [started.workers[number].worker_address for number in range(gpus)]
+
+
+def end_workers_when_told_to_stop() -> None:
+    """Let SIGTERM raise, as Ctrl-C does: then `cluster` ends its workers, which leave nothing."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def results(client: Any, futures: list[Any], limit: float, what: str) -> list[Any]:
@@ -272,6 +278,7 @@ def main() -> None:
     gpus = sorted({1, *(options.gpus or [n for n in (2, 4, 8) if n <= there])})
     if gpus[0] < 1 or gpus[-1] > there:
         parser.error(f"--gpus: {gpus[-1]}; CUDA sees {there}")
+    end_workers_when_told_to_stop()
     measure(gpus, QUICK if options.quick else FULL, options.output)
     scaling_tables.write(options.output)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import cupy
 import numpy as np
 import pytest
+from conftest import install, surroundings
 
 import bridge
 from benchmarks import batches, model, scaling, scaling_tables as tables, waves
@@ -255,3 +259,24 @@ def test_the_results_of_tasks_or_the_first_error_come_back(package):
         assert not failing[1].done()
         with pytest.raises(TimeoutError, match=r"long: no end within 0.2 s; .* are pending"):
             scaling.results(client, failing[1:], 0.2, "long")
+
+
+def test_workers_end_when_the_benchmark_is_told_to_stop(package):
+    package("distributed")
+    script = f"""if __name__ == "__main__":
+    {install().strip()}
+    from benchmarks import scaling
+    scaling.end_workers_when_told_to_stop()
+    with scaling.cluster(2):
+        print("ready", flush=True)
+        scaling.time.sleep(60)
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **surroundings()
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[1]
+    assert "KeyboardInterrupt" in said
+    assert "leaked" not in said
