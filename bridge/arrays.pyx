@@ -257,6 +257,8 @@ cdef View memory_of(array, dict attributes, int device_id, caller):
             check_dtype(dtype, caller)
         pointer = address_of(array, caller)
         if not is_in_primary_context(pointer, device_id):
+            if not array.size:  # an empty slice may begin where the memory ends
+                pointer = 0
             check_device(pointer, f"{caller}: the array", device_id)  # raises, with the reason
         memory = learn_memory(array, pointer, device_id, dtype if caller == "as_cupy" else None)
     elif memory.device_id != device_id:

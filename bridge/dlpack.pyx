@@ -91,19 +91,25 @@ cdef Managed *lend(
     number = types.get(dtype)
     if number is None and dtype.name == "bfloat16":
         number = 4 << 8 | 16  # kDLBfloat
+    if len(strides) != ndim:
+        raise ValueError(
+            f"the array has shape {shape}, but strides {strides}: its shape was set without its "
+            "strides; use a.reshape(shape)"
+        )
     if number is None or any([step % itemsize for step in strides]):
         raise BufferError(
             f"DLPack has no array of dtype {dtype} and strides {strides}; one of bool, integers, "
             "floating-point or complex numbers, in steps of whole items, is accepted"
         )
+    device_type, device = dlpack_device_of(pointer, device_id)
     managed = <Managed *> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t))
     if managed is NULL:
         raise MemoryError
     managed.major, managed.minor, managed.flags = 1, 3, 0
-    managed.context, managed.deleter = <void *> owner, &give_back
+    managed.context, managed.deleter = <void *> owner, &free_lent
     tensor = &managed.tensor
     tensor.data, tensor.byte_offset = <void *> pointer, 0
-    tensor.device_type, tensor.device_id = dlpack_device_of(pointer, device_id)
+    tensor.device_type, tensor.device_id = device_type, device
     tensor.ndim, tensor.lanes = ndim, 1
     tensor.code, tensor.bits = number >> 8, number & 255
     tensor.shape = <int64_t *> (managed + 1)
@@ -114,7 +120,7 @@ cdef Managed *lend(
     return managed
 
 
-cdef void give_back(Managed *managed) noexcept nogil:
+cdef void free_lent(Managed *managed) noexcept nogil:
     """Free a managed tensor of ours; at exit, leave its owner."""
     if Py_IsInitialized():
         with gil:
@@ -130,6 +136,8 @@ cdef tuple dlpack_device_of(intptr_t pointer, int device_id):
     attributes[:] = [POINTER_DEVICE, POINTER_IS_MANAGED]
     answers[:] = [&device, &is_managed]
     if not pointer or cuPointerGetAttributes(2, attributes, answers, <uint64_t> pointer):
+        device = -1
+    if device < 0:
         device, is_managed = device_id, False
     return CUDA_MANAGED if is_managed else CUDA, device
 

@@ -29,7 +29,7 @@ from pycuda.gpuarray import GPUArray
 from pycuda.reduction import ReductionKernel
 
 from .arrays import address_of
-from .foreign_arrays import elsewhere
+from .foreign_arrays import check_flags, elsewhere
 from .primary import primary_context
 from .errors import named
 
@@ -119,9 +119,9 @@ cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
         order(consumer, PYCUDA)
         if has_flags:
             return capsule_of(lend_gpuarray(array, consumer, here, device_id))
-        return in_cupy(array, consumer, here, device_id).__dlpack__(stream=-1)
+        return view_for(array, consumer, here, device_id).__dlpack__(stream=-1)
     order(here, PYCUDA)  # CuPy copies on its current stream
-    array = in_cupy(array, here, here, device_id)
+    array = view_for(array, here, here, device_id)
     if not is_here:
         keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         return array.__dlpack__(stream=-1, **keywords)
@@ -148,7 +148,7 @@ cdef Stream user_of(Stream consumer, Stream here) noexcept:
     return consumer if consumer == here or consumer in (UNORDERED, PER_THREAD) else 0
 
 
-cdef in_cupy(array, Stream consumer, Stream here, int device_id):
+cdef view_for(array, Stream consumer, Stream here, int device_id):
     cdef Stream user = user_of(consumer, here)
     kept = kept_streams(user, None) if user == here else None
     return view_in_cupy(array, PYCUDA, user, kept, device_id, True)
@@ -193,14 +193,19 @@ cdef int ndarray_to_managed(void *array, Managed **out) except -1:
 cdef int gpuarray_to_managed(void *array, Managed **out) except -1:
     cdef int device_id = cuda_device()
     cdef Stream here = current_stream(device_id)
+    order(here, PYCUDA)  # a consumer asks for the stream of its first tensor's library only
     out[0] = lend_gpuarray(<object> <PyObject *> array, here, here, device_id)
     return 0
 
 
 cdef int managed_to_ndarray(Managed *managed, void **out) except -1:
-    array = array_of(take(managed))
+    owner = take(managed)
+    array = None
+    if managed.major == 1 and managed.tensor.device_type in (CUDA, CUDA_MANAGED):
+        check_flags(managed.flags, "__dlpack_c_exchange_api__")
+        array = array_of(owner)
     if array is None:
-        raise BufferError("the tensor's DLPack data type is not one of NumPy's")
+        raise BufferError("a CuPy array has CUDA's memory and a data type of NumPy's, in DLPack 1")
     Py_INCREF(array)
     out[0] = <void *> array
     return 0

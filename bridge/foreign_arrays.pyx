@@ -290,6 +290,8 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
         return None
     try:
         api.from_object(<void *> array, &managed)
+        if managed is NULL:
+            return None
         owner = take(managed)
         if stream is None:
             api.work_stream(CUDA, device_id, &awaited)
@@ -390,10 +392,12 @@ cdef int check_capsule(capsule, caller) except -1:
         raise BufferError(
             f"{caller}: the argument is exported as DLPack {tensor.major}; version 1 is accepted"
         )
-    return check_flags(tensor.flags, caller)
+    check_flags(tensor.flags, caller)
+    return 0
 
 
-cdef int check_flags(uint64_t flags, caller) except -1:
+def check_flags(uint64_t flags, caller):
+    """Raise BufferError for data that is read-only or a copy."""
     if flags & READ_ONLY:
         raise BufferError(f"{caller}: the argument is exported as read-only; {UNPROTECTED}")
     if flags & IS_COPIED:
@@ -401,4 +405,3 @@ cdef int check_flags(uint64_t flags, caller) except -1:
             f"{caller}: the argument's library exports a copy of it; hand over an array that it "
             "can export in place"
         )
-    return 0

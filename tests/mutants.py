@@ -48,6 +48,7 @@ BY_LINE = {
     "order(0 if can_wait else here, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
     "order(consumer, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
     "order(here, PYCUDA)  # CuPy copies": ORDER + "a_copy_is_exported_in_order",
+    "order(here, PYCUDA)  # a consumer": EXCHANGE + "pycudas_work_comes_before",
     "order(<Stream> out[0], PYCUDA)": EXCHANGE + "pycudas_work_comes_before",
     "order(waiter, 0 if <Stream> awaited": EXCHANGE + "the_exporters_stream_is_ordered",
     "            order(waiter, handle_of(stream": EXCHANGE + "the_exporters_stream_is_ordered",
@@ -246,6 +247,7 @@ MUTANTS = {
         "    try:\n        if needs_order(view.owner, view.user):",
         "    try:\n        view.memory = view.source = None\n"
         "        if needs_order(view.owner, view.user):",
+        RELEASE + "streams_are_ordered_before_memory_is_freed",
     ),
 }
 

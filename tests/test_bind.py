@@ -10,6 +10,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU
+from pycuda import gpuarray
 
 import bridge
 
@@ -40,6 +41,9 @@ def test_what_is_said(add):
         bound(x, x)
     with pytest.raises(TypeError, match="block"):
         add.bind(grid=1)
+    for cluster in (0, (0, 1, 1), (-1, 1, 1)):
+        with pytest.raises(ValueError, match="add: cluster is .*; each extent is 1 or more"):
+            add.bind(block=32, cluster=cluster)
     with pytest.raises(ValueError, match="add: grid is 0; each extent is 1 or more"):
         add.bind(block=32, grid=0)
     with pytest.raises(TypeError, match="add: stream is 5; None, a pycuda.driver.Stream"):
@@ -87,12 +91,26 @@ def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
         others = [cupy.full(N, 100, np.float32), *(cupy.zeros(N, np.float32) for _ in nodes)]
         pairs = zip(others[1:], others, strict=False)
         for node, (to, source) in zip(nodes, pairs, strict=True):
-            node.update(graph, to, source, 2, N)
+            node.update(graph, to, source, 2, N)  # the launch before is as it was
         buffers[20].fill(0)
         graph.launch()
         stream.synchronize()
     assert set(others[20].get().tolist()) == {140}
     assert set(buffers[20].get().tolist()) == {0}
+
+
+def test_launches_before_an_update_stay_as_they_are(add):
+    bound, x, y = add.bind(block=N), cupy.zeros(N, np.float32), cupy.zeros(N, np.float32)
+    cupy.cuda.Device().synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        node = bound.capture(x, x, 1, N)
+        graph = stream.end_capture()
+        graph.launch()
+        node.update(graph, y, y, 1, N)
+        graph.launch()
+    stream.synchronize()
+    assert (float(x[0]), float(y[0])) == (1, 1)
 
 
 def test_new_arguments_are_checked(add):
@@ -119,6 +137,26 @@ def test_new_arguments_are_checked(add):
     graph.launch(cupy.cuda.Stream.null)
     cupy.cuda.Device().synchronize()
     assert set(x.get().tolist()) == {1}
+
+
+def test_under_run_a_capture_stays_on_its_stream(add):
+    """There, launches without CuPy's arrays go to the default stream."""
+    bound = add.bind(block=256, grid=4)
+    a, b = gpuarray.zeros(N, np.float32), gpuarray.zeros(N, np.float32)
+    add.overlaps = True
+    try:
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            stream.begin_capture()
+            node = bound.capture(a, a, 1, N)
+            graph = stream.end_capture()
+            drv.Context.synchronize()
+            assert set(a.get().tolist()) == {0}
+            node.update(graph, b, a, 2, N)
+            graph.launch()
+            stream.synchronize()
+    finally:
+        add.overlaps = False
+    assert set(b.get().tolist()) == {2}
 
 
 # ---- cooperative launches and clusters ----------------------------------------------------------

@@ -245,6 +245,16 @@ def test_a_tensor_becomes_an_array(make):
     assert made.get().tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@EACH
+@pytest.mark.parametrize("change", [{"device_type": 1}, {"lanes": 2}, {"flags": READ_ONLY}])
+def test_other_tensors_become_no_array(make, change):
+    array, managed = make(6), managed_of(make(6))
+    for name, value in change.items():
+        setattr(managed if name == "flags" else managed.tensor, name, value)
+    with pytest.raises(BufferError, match="CUDA's memory and a data type of NumPy's|read-only"):
+        api_of(array).to_object(ctypes.addressof(managed), c_void_p())
+
+
 def test_tensors_are_allocated_in_cupys_pool():
     x = cupy.zeros((2, 3), np.complex64)
     like, out, said = managed_of(x).tensor, c_void_p(), []
@@ -270,15 +280,19 @@ def test_work_is_done_on_cupys_current_stream(make):
         assert work_stream(array) == stream.ptr
 
 
+@pytest.mark.parametrize("ask", [work_stream, managed_of], ids=["the stream", "the tensor"])
 @pytest.mark.parametrize("make", ARRAYS.values(), ids=["GPUArray", "ndarray: the control"])
-def test_pycudas_work_comes_before(make, latch, put):
+def test_pycudas_work_comes_before(make, ask, latch, put):
+    """A consumer asks for the stream of its first tensor's library only."""
     array, copy, stream = make(N), cupy.zeros(N, np.int32), drv.Stream(1)
     view = bridge.as_cupy(array, stream=-1)
     with latch.hold(stream), cupy.cuda.Stream(non_blocking=True) as reader:
         put(pointer_of(array), N, 7, stream)
-        assert work_stream(array) == reader.ptr
+        found = ask(array)
         copy.data.copy_from_device_async(view.data, view.nbytes, reader)
     assert (set(copy.get().tolist()) == {7}) == isinstance(array, gpuarray.GPUArray)
+    if ask is managed_of:
+        release(found)
 
 
 def test_a_block_is_reused_after_the_consumers_work(latch, put):
@@ -299,6 +313,10 @@ def test_what_cannot_be_exported(make):
     for array, message in (points, "dtype .*'x'"), (part, r"complex64 and strides \(12,\)"):
         with pytest.raises(BufferError, match=f"DLPack has no array of .*{message}"):
             managed_of(bridge.as_pycuda(array) if make is ARRAYS["GPUArray"] else array)
+    a = gpuarray.zeros((2, 3), np.float32)
+    a.shape = (6,)
+    with pytest.raises(ValueError, match="its shape was set without its strides; use a.reshape"):
+        managed_of(a)
 
 
 def test_tvm_ffi_takes_both(package, tmp_path):

@@ -57,6 +57,9 @@ __global__ void vectors(float *out, float2 w, float3 v) { out[0] = w.y; out[1] =
 
 __global__ void none(void) { }
 
+__global__ void add_three(float *to, const float *a, const float *b, const float *c)
+{ int i = threadIdx.x; to[i] = a[i] + b[i] + c[i]; }
+
 __global__ void is_null(int *out, const float *p) { out[0] = p == 0; }
 
 __global__ void where(int *out)
@@ -318,6 +321,32 @@ def test_arguments_that_copy_are_taken(function):
         with cupy.cuda.Stream(non_blocking=True):
             function("fill")(kind(both), np.int32(N), np.int32(7), **ONE)
         assert (both == 7).all()
+
+
+class Lazy:
+    """An exporter whose array is made when it is asked for."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+    def __dlpack__(self, **keywords):
+        return self.x.copy().__dlpack__(**keywords)
+
+
+def test_what_is_exported_for_a_call_lives_until_the_kernel_is_queued(function):
+    arrays = [cupy.full(2, number, np.float32) for number in (1, 20, 300)]
+    function("add_three")(to := cupy.zeros(2, np.float32), *map(Lazy, arrays), block=2)
+    assert to.get().tolist() == [321, 321]
+
+
+def test_an_empty_slice_may_begin_where_the_memory_ends(function):
+    for array in (gpuarray.zeros(128, np.float32)[128:], cupy.zeros(128, np.float32)[128:]):
+        function("is_null")(flag := cupy.zeros(1, np.int32), array, block=1)
+        assert flag.get().tolist() in ([0], [1])
+        assert bridge.as_cupy(array).shape == cupy.from_dlpack(array).shape == (0,)
 
 
 def test_strides_that_were_changed_in_place_are_seen(known):

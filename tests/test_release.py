@@ -110,6 +110,35 @@ def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put, pycudas_export
     assert reuse_pycudas_block(cupy.asarray, cupy_stream, latch, put, before_release=finish) == {7}
 
 
+def test_streams_are_ordered_before_memory_is_freed(latch, put):
+    """What is freed may be used again at once, by another thread or, here, in a finalizer."""
+    stream, ones, again = drv.Stream(1), cupy.asarray(np.ones(N, np.int32)), []
+
+    class Owner:
+        def __init__(self, x):
+            self.x = x
+
+        def __del__(self):
+            pointer = self.x.data.ptr
+            del self.x
+            y = cupy.empty(N, np.int32)
+            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.get_current_stream())
+            again.append((y, y.data.ptr == pointer))
+
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc), cupy.cuda.Stream(non_blocking=True):
+        x = cupy.empty(N, np.int32)
+        with latch.hold(stream):
+            keywords = {"shape": N, "dtype": "i4", "owner": Owner(x), "stream": stream}
+            a = bridge.as_pycuda(x.data.ptr, **keywords)
+            del x, keywords
+            put(a.gpudata, N, 7, stream)
+            del a
+        ((y, is_same),) = again
+        assert is_same
+        assert set(y.get().tolist()) == {1}
+
+
 def under(cupy_stream, convert):
     with cupy_stream:
         return convert()

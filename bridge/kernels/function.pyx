@@ -28,7 +28,7 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from ..context import failure
-from ..errors import named
+from ..errors import ContextError, named
 from ..streams import pycuda_stream_of, seconds_between
 from .refusals import (
     REFUSALS, check_capture, explain, extent, refusal, shared_bytes,
@@ -212,8 +212,8 @@ cdef class Function:
     ):
         """Return a function that launches this one: call it with the kernel's arguments only.
 
-        The parameters are those of a call, and are checked once.  Calls of the result have the same
-        checks of arguments, the same order, and less to do.
+        The parameters are those of a call, without `time_kernel` and `texrefs`, and are checked
+        once.  Calls of the result have the same checks of arguments, the same order, and less to do.
 
         Returns
         -------
@@ -372,7 +372,7 @@ cdef class Function:
             read_extent(how.extents, grid, "grid", self.name)
             read_extent(how.extents + 3, block, "block", self.name)
             if cluster is not None:
-                read_extent(how.cluster, cluster, "cluster", self.name)
+                how.cluster = extent(cluster, "cluster", self.name)
             if type(shared) is not int or shared:
                 how.shared = self.allow(shared_bytes(shared, self.name), device_id)
         except REFUSALS as error:
@@ -393,7 +393,7 @@ cdef class Function:
         streams.is_named = how.is_named
         streams.there = how.stream if how.is_named else streams.here
         call.device_id, call.strided, call.lenient = device_id, how.strided, self.lenient
-        table.pack(args, count, &call)
+        kept = table.pack(args, count, &call)  # noqa: F841
         references = self.textures.get(device_id) if self.textures else None
         if references is not None:
             of_pycuda, of_cupy = references.memory()
@@ -519,8 +519,9 @@ cdef class BoundFunction:
     cdef readonly object stream
     cdef How how
     cdef int device_id  # that `how` was checked for
+    cdef object __weakref__
 
-    def __cinit__(self, Function function, stream):
+    def __cinit__(self, Function function not None, stream):
         self.vectorcall = <Vectorcall> &call_bound
         self.function, self.stream = function, stream
 
@@ -536,19 +537,20 @@ cdef class BoundFunction:
     cdef int start(self, PyObject **args, Py_ssize_t count) except -1:
         cdef Function function = self.function
         cdef int device_id = cuda_device()
-        if self.device_id != device_id:
-            self.meet(device_id)
+        self.check(device_id)
         table = function.table or function.declared()
         function.start(device_id, table, args, count, &self.how, False, ())
         return 0
 
-    cdef meet(self, int device_id):
-        """Check again, since another device is current."""
-        if self.how.is_named:
-            handle_of(self.stream, self.function.name)  # raises: it is on the other device
-        if self.how.shared:
-            self.function.allow(self.how.shared, device_id)
-        self.device_id = device_id
+    cdef int check(self, int device_id) except -1:
+        """Check again if another device is current."""
+        if self.device_id != device_id:
+            if self.how.is_named:
+                handle_of(self.stream, self.function.name)  # raises: it is on the other device
+            if self.how.shared:
+                self.function.allow(self.how.shared, device_id)
+            self.device_id = device_id
+        return 0
 
     def capture(self, *args):
         """Launch while a stream is captured into a graph; return the graph's node of this launch.
@@ -566,22 +568,24 @@ cdef class BoundFunction:
         cdef uint64_t number = 0
         cdef size_t count = 0
         cdef Handle *nodes = NULL
-        cdef Stream stream = self.how.stream
-        if not self.how.is_named:
-            stream = current_stream(cuda_device())
-        if not is_capturing(stream):
+        cdef int device_id = cuda_device()
+        cdef How how = self.how
+        cdef Function function = self.function
+        if not how.is_named:  # also where `bridge run` would launch on the default stream
+            how.stream, how.is_named = current_stream(device_id), True
+        if not is_capturing(how.stream):
             raise ValueError(
                 f"{self.function.name}.capture: the stream of the launch is not being captured; "
                 "call stream.begin_capture() before, under `with stream:`"
             )
-        self.start(PySequence_Fast_ITEMS(args), len(args))
+        self.check(device_id)
+        values = PySequence_Fast_ITEMS(args)
+        function.start(device_id, function.declared(), values, len(args), &how, False, ())
         driver.check_status(
-            cuStreamGetCaptureInfo(stream, &state, &number, NULL, &nodes, &count)
+            cuStreamGetCaptureInfo(how.stream, &state, &number, NULL, &nodes, &count)
         )
-        if count != 1:
-            raise ValueError(f"{self.function.name}.capture: the graph has no node for the launch")
-        node = GraphNode.__new__(GraphNode)
-        (<GraphNode> node).function, (<GraphNode> node).node = self, nodes[0]
+        node = GraphNode(self)
+        (<GraphNode> node).node, (<GraphNode> node).device_id = nodes[0], device_id
         return node
 
 
@@ -589,8 +593,13 @@ cdef class BoundFunction:
 cdef class GraphNode:
     """A launch in a graph, made by `BoundFunction.capture`."""
 
-    cdef BoundFunction function
+    cdef BoundFunction bound
     cdef Handle node
+    cdef int device_id
+    cdef list kept  # what was exported for the last update
+
+    def __cinit__(self, BoundFunction bound not None):
+        self.bound = bound
 
     def update(self, graph, /, *args):
         """Give the launch other arguments, from the graph's next launch on.
@@ -617,7 +626,7 @@ cdef class GraphNode:
         cdef NodeParams params
         cdef void *extra[5]
         cdef int status
-        cdef BoundFunction bound = self.function
+        cdef BoundFunction bound = self.bound
         cdef Function function = bound.function
         if not isinstance(graph, cupy.cuda.Graph):
             raise TypeError(
@@ -625,7 +634,13 @@ cdef class GraphNode:
                 "capture is accepted"
             )
         call.device_id, call.strided, call.lenient = cuda_device(), bound.how.strided, False
-        (<Table> function.declared()).pack(PySequence_Fast_ITEMS(args), len(args), &call)
+        if call.device_id != self.device_id:
+            raise ContextError(
+                f"{function.name}: update: the graph is of device {self.device_id}, but device "
+                f"{call.device_id} is current; work under `with bridge.primary_context("
+                f"{self.device_id}):`"
+            )
+        kept = (<Table> function.declared()).pack(PySequence_Fast_ITEMS(args), len(args), &call)
         if call.handlers:
             raise TypeError(
                 f"{function.name}: update: pycuda.driver.In, Out and InOut copy when a call "
@@ -645,6 +660,7 @@ cdef class GraphNode:
                 f"{function.name}: update: CUDA refuses it ({driver.CUDADriverError(status)}); "
                 "the graph that this launch was captured into is accepted"
             )
+        self.kept = kept
 
 
 cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObject *names):
@@ -792,7 +808,7 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
     streams.is_named, streams.are_pycudas = stream is not None, False
     call.device_id, call.strided, call.lenient = cuda_device(), strided, False
     cdef PyObject **values = PySequence_Fast_ITEMS(args)
-    (<Table> table_of(args, "launch")).pack(values, len(args), &call)
+    kept = (<Table> table_of(args, "launch")).pack(values, len(args), &call)  # noqa: F841
     handlers = begin(&call, &streams, values, len(args), False, "launch")
     packed = call.packed[:call.size]
     try:

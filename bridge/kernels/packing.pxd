@@ -39,4 +39,4 @@ cdef class Table:
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    cdef int pack(self, PyObject **args, Py_ssize_t count, Call *call) except -1
+    cdef list pack(self, PyObject **args, Py_ssize_t count, Call *call)

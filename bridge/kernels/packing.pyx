@@ -131,7 +131,9 @@ cdef class Table:
     def __dealloc__(self):
         free(self.slots)
 
-    cdef int pack(self, PyObject **args, Py_ssize_t count, Call *call) except -1:
+    cdef list pack(self, PyObject **args, Py_ssize_t count, Call *call):
+        """Pack the arguments; return what must be kept until the kernel is queued, or None."""
+        cdef list kept = None
         cdef Py_ssize_t index
         cdef Slot *slot
         cdef bytes packed
@@ -156,6 +158,7 @@ cdef class Table:
                 call.strided, self.is_prepared, call.lenient
             )
             if array is not None:
+                kept = [array] if kept is None else kept + [array]  # an exporter's may be new
                 note_order(array.flags.c_contiguous, array.flags.f_contiguous, call)
             memcpy(call.packed + slot.offset, <char *> packed, slot.size)
         if call.in_c_order and call.in_fortran_order and not call.strided:
@@ -163,7 +166,7 @@ cdef class Table:
                 self, call.in_c_order - 1, call.in_fortran_order - 1,
                 call.lenient and not call.has_other_arrays
             )
-        return 0
+        return kept
 
     def __str__(self):
         """Show the parameters; show the size of one whose type is not known."""

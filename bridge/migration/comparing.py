@@ -46,6 +46,8 @@ def compare(program: Path, copy: Path, arguments: Sequence[str]) -> bool:
     if old != new:
         difference = [*difflib.unified_diff(old, new, str(program), str(copy), "", "", 0, "")]
         print("compare: they print different lines", *difference[:_MOST], sep="\n")
+        if _host_driver():
+            print(f"{program} may race: `python -m hostcuda --orders 20 {program}` tells")
         return False
     ignored = f", but for {len(changing)} that differ in each run" if changing else ""
     print(f"compare: both print the same (lines: {len(old)}{ignored}), exit status {status}")

@@ -38,6 +38,7 @@ def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
         return text, []
     try:
         from fissix.pgen2.parse import ParseError
+        from fissix.pgen2.tokenize import TokenError
         from fissix.refactor import RefactoringTool, get_fixers_from_package
     except ImportError as error:
         raise ImportError(
@@ -54,7 +55,7 @@ def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
         if problem_of(source.encode(encoding)):  # 0777L is 0777 so far
             tool = RefactoringTool(["fissix.fixes.fix_numliterals"], {"print_function": True})
             source = str(tool.refactor_string(source, name))
-    except (ParseError, tokenize.TokenError, SyntaxError, ValueError) as error:
+    except (ParseError, TokenError, tokenize.TokenError, SyntaxError, ValueError) as error:
         raise ValueError(
             f"{name} is neither Python 3 ({problem}) nor Python 2 ({type(error).__name__}: {error})"
         ) from None

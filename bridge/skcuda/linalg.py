@@ -223,7 +223,7 @@ def cho_solve(a: Any, b: Any, uplo: str = "L") -> None:
 
 
 class PCA:
-    """Principal components of a matrix whose rows are centred; `handle` and the rest do nothing."""
+    """Principal components of rows minus their means; the other parameters do nothing."""
 
     def __init__(
         self, n_components: int | None = None, handle: Any = None, epsilon: float = 1e-7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -50,6 +51,8 @@ def main() -> int:
         hostcuda.install(options.devices, order=options.order, seed=options.seed)
     except hostcuda.Unsupported as error:
         sys.exit(str(error))
+    if options.order:  # for the processes that the program starts, too
+        os.environ["HOSTCUDA_ORDER"] = f"{options.order}:{options.seed}"
     hostcuda.print_damage()
     sys.argv[:] = [options.program, *options.arguments]
     sys.path[0] = "" if options.module else str(Path(options.program).resolve().parent)

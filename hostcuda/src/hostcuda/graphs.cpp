@@ -34,6 +34,7 @@ CUgraphNode node_of(const Graph &graph, size_t index) {
 
 Work *hostcuda::work_of(CUgraphExec handle, CUgraphNode node) {
   auto *graph = lookup(executables, handle);
+  if (graph) *graph = std::make_shared<Graph>(**graph);  // what is launched stays as it is
   for (size_t i = 0; graph && i < (*graph)->nodes.size(); ++i)
     if (node == node_of(**graph, i)) return &(*graph)->nodes[i].work;
   return nullptr;
