@@ -41,7 +41,7 @@ def without(timings: dict[str, list[float]], *names: str) -> dict[str, list[floa
 
 
 def draw(folder: Path) -> None:
-    """Draw ``conversions.svg``, ``sizes.svg``, ``calls.svg`` and ``tutorials.svg``."""
+    """Draw ``conversions.svg``, ``sizes.svg`` and ``calls.svg``."""
     found = json.loads((folder / "results.json").read_text())
     where = (
         f"{found['machine']['GPU']}, CuPy {found['machine']['CuPy']}, {found['machine']['date']}"
@@ -69,17 +69,6 @@ def draw(folder: Path) -> None:
         calls = found["A checked call of a SourceModule function"]
         bars(axes, "A kernel call, 3 arrays and 2 scalars", calls, "f(")
         save(figure, folder / "calls.svg", where)
-
-        figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
-        names, _, bridged, host = zip(*reversed(found["tutorials"]), strict=True)
-        times = [slow / fast for slow, fast in zip(host, bridged, strict=True)]
-        drawn = axes.barh(names, times, color=OURS)
-        axes.bar_label(drawn, [f"{value:.0f}x" for value in times], padding=3)
-        axes.set_xscale("log")
-        axes.set_xlim(1, 3 * max(times))
-        title = "Bridged arrays against NumPy"
-        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-        save(figure, folder / "tutorials.svg", where)
 
 
 def save(figure: Any, path: Path, where: str) -> None:

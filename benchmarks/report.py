@@ -89,7 +89,7 @@ class Report:
             "rounds' multiples.",
             f"| | |\n|---|---|\n{rows}",
             "Drawn: [conversions](conversions.svg), [sizes](sizes.svg), "
-            "[calls of kernels](calls.svg), [the tutorials' cases](tutorials.svg).",
+            "[calls of kernels](calls.svg).",
             faster(self.data),
             *self.text,
         ]

@@ -7,17 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.plots import OURS, STYLE, plt, save
-
 OURS_NAME, THEIRS_NAME, WITHOUT = "both libraries", "CuPy alone", "without halos"
-MARKERS = "os^D"
 
 
 class Curve(NamedTuple):
     """One workload on several numbers of GPUs."""
 
     title: str
-    label: str
     is_weak: bool  # the work grows with the GPUs
     rows: list[dict[str, Any]]  # of scaling.json, by the number of GPUs
 
@@ -41,13 +37,12 @@ def waves_curves(found: dict[str, Any]) -> list[Curve]:
     curves = []
     for side in found["plan"]["sides"]:
         same = [r for r in found["waves"] if r["rows"] == r["columns"] == side]
-        curves.append(Curve(f"{side} x {side} in all", f"{side}² in all", False, same))
+        curves.append(Curve(f"{side} x {side} in all", False, same))
     for rows, columns in slabs:
         growing = [
             r for r in found["waves"] if r["rows"] == rows * r["gpus"] and r["columns"] == columns
         ]
-        label = f"{rows}²" if rows == columns else f"{rows} x {columns}"
-        curves.append(Curve(f"{rows} x {columns} a GPU", f"{label} a GPU", True, growing))
+        curves.append(Curve(f"{rows} x {columns} a GPU", True, growing))
     return [curve for curve in curves if curve.rows]  # a run may have broken off
 
 
@@ -57,8 +52,8 @@ def frames_curves(found: dict[str, Any]) -> list[Curve]:
     same = [row for row in found["frames"] if row["frames"] == number]
     growing = [row for row in found["frames"] if row["frames"] == number * row["gpus"]]
     curves = [
-        Curve(f"{number} frames in all", f"{number} in all", False, same),
-        Curve(f"{number} frames a GPU", f"{number} a GPU", True, growing),
+        Curve(f"{number} frames in all", False, same),
+        Curve(f"{number} frames a GPU", True, growing),
     ]
     return [curve for curve in curves if curve.rows]
 
@@ -107,7 +102,6 @@ def text(found: dict[str, Any]) -> str:
         "themselves on one GPU; *of CuPy alone* is the median of the rounds' multiples, with the "
         "same number of GPUs. [What the waves would take on more GPUs](model.md).",
         f"| | |\n|---|---|\n{where}",
-        "![Efficiency by the number of GPUs](scaling.svg)",
         "## Waves",
         "A kernel of PyCUDA's on `GPUArray`s, which a `bridge.SourceModule` compiled; each step, "
         "NCCL sends the outer rows to the neighbours, out of the same memory, on the same stream "
@@ -128,42 +122,10 @@ def text(found: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
-    """Draw efficiency against the number of GPUs: waves on the left, frames on the right."""
-    machine = found["machine"]
-    where = f"{machine['GPU']}, CuPy {machine['CuPy']}, {machine['date']}"
-    with plt.rc_context(STYLE):
-        figure, both = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
-        for axes, title, curves in (
-            (both[0], "Waves, halos by NCCL", waves_curves(found)[:3]),  # not the thin slabs
-            (both[1], "4K frames, a task for each 20", frames_curves(found)),
-        ):
-            for curve, marker in zip(curves, MARKERS, strict=False):
-                gpus = [row["gpus"] for row in curve.rows]
-                style = {"marker": marker, "linestyle": "--" if curve.is_weak else "-"}
-                theirs = curve.efficiency(THEIRS_NAME)
-                axes.plot(gpus, theirs, color="#8a8f98", alpha=0.6, linewidth=4, **style)
-                ours = curve.efficiency(OURS_NAME)
-                axes.plot(gpus, ours, color=OURS, label=curve.label, **style)
-            axes.plot([], [], color="#8a8f98", alpha=0.6, linewidth=4, label="CuPy alone")
-            axes.axhline(1, color="#c9cdd2", linewidth=0.8, zorder=0)
-            axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-            axes.set_xlabel("GPUs")
-            axes.set_xscale("log", base=2)
-            ticks = sorted({row["gpus"] for curve in curves for row in curve.rows})
-            axes.set_xticks(ticks, [str(number) for number in ticks])
-            axes.minorticks_off()
-            axes.set_ylim(0, 1.15)
-            axes.legend(frameon=False, loc="lower left")
-        both[0].set_ylabel("efficiency")
-        save(figure, path, where)
-
-
 def write(folder: Path) -> None:
-    """Write ``scaling.md`` and ``scaling.svg`` of ``scaling.json``."""
+    """Write ``scaling.md`` of ``scaling.json``."""
     found = json.loads((folder / "scaling.json").read_text())
     (folder / "scaling.md").write_text(text(found))
-    draw(found, folder / "scaling.svg")
 
 
 if __name__ == "__main__":
