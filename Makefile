@@ -40,7 +40,7 @@ unexport PYTHONPATH PYTHONHOME
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
 .PHONY: help demo test nightly lint types wheel pytest coverage versions bench scaling pycuda-suite notebooks \
-	docs links wheels clean
+	notebooks-view docs links wheels clean
 
 help:
 	@echo 'make demo       install what it needs, then show what bridge does, step by step'
@@ -51,7 +51,8 @@ help:
 	@echo 'make bench      run the benchmarks, draw plots (needs a GPU);  ARGS="fences" runs a part'
 	@echo 'make scaling    measure several GPUs, Dask and NCCL on them (needs two or more)'
 	@echo 'make pycuda-suite  run the tests and examples of PyCUDA under `bridge run` (needs a GPU)'
-	@echo 'make notebooks  execute the notebooks (needs a GPU);  ARGS="--write 03" keeps what one shows'
+	@echo 'make notebooks-view  install what the notebooks need, and open them in JupyterLab'
+	@echo 'make notebooks  execute the notebooks;  ARGS="--write 03" keeps what one shows (needs a GPU)'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
 	@echo 'make wheels     build the sdist and wheels for Python 3.10 to 3.14 in dist/, and try each'
@@ -124,6 +125,12 @@ pycuda-suite: $(ready)
 notebooks: $(ready)
 	@$(with) '.[notebooks]'
 	$(bin)/python tools/notebooks.py $(ARGS)
+
+# ARGS goes to JupyterLab, such as --no-browser.
+notebooks-view: $(ready)
+	@echo 'Installing JupyterLab, and what the notebooks need: 0.5 GB'
+	@$(with) '.[notebooks]' jupyterlab
+	$(bin)/python -m jupyterlab notebooks $(ARGS)
 
 # Built anew, since pages that are gone would stay, and docstrings that changed go unnoticed.
 docs: $(tools)

@@ -1,6 +1,7 @@
 """Execute the notebooks, each in a fresh kernel: ``python tools/notebooks.py [--write] [NAME...]``.
 
-An exception in a cell, a failed assert above all, fails the run.  With --write the outputs are
+An exception in a cell, a failed assert above all, fails the run.  A notebook that stops in its
+first cell, because this machine lacks what it needs, is skipped.  With --write the outputs are
 kept in the files, and the picture that a notebook opens with, that of its cell tagged `picture`,
 in the folder ``pictures``.
 """
@@ -19,10 +20,13 @@ import nbformat
 
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+sys.path.insert(0, str(FOLDER))
+
+import machine  # noqa: E402 - it is beside the notebooks
 
 
-def execute(path: Path, write: bool) -> str:
-    """Run a notebook from its top to its end; return what went wrong, or an empty text."""
+def execute(path: Path, write: bool) -> tuple[str, str]:
+    """Run a notebook from its top to its end; return how it ended, and what was said then."""
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
         notebook, timeout=600, kernel_name="python3", record_timing=False,
@@ -32,11 +36,13 @@ def execute(path: Path, write: bool) -> str:
     try:
         client.execute()
     except nbclient.exceptions.CellExecutionError as error:
-        return COLOURS.sub("", str(error))
+        if error.ename == machine.Stop.__name__:
+            return "skipped", error.evalue
+        return "FAILED", COLOURS.sub("", str(error))
     if write:
         path.parent.joinpath("pictures", f"{path.stem}.png").write_bytes(picture(notebook))
         nbformat.write(notebook, path)
-    return ""
+    return "ok", ""
 
 
 def picture(notebook: nbformat.NotebookNode) -> bytes:
@@ -52,6 +58,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="how the file's name starts: 03")
     parser.add_argument("--write", action="store_true", help="keep the outputs in the files")
     options = parser.parse_args()
+    if options.write and not machine.count_gpus():
+        parser.error("--write keeps what a GPU printed, and this machine has no GPU")
     paths = sorted(FOLDER.glob("*.ipynb"))
     if options.names:
         paths = [path for path in paths if path.name.startswith(tuple(options.names))]
@@ -60,10 +68,9 @@ def main() -> int:
     failed = 0
     for path in paths:
         start = time.perf_counter()
-        wrong = execute(path, options.write)
-        failed += bool(wrong)
-        verdict = "FAILED" if wrong else "ok"
-        print(f"{verdict:<8}{path.name}  {time.perf_counter() - start:.0f} s\n{wrong}", flush=True)
+        ended, said = execute(path, options.write)
+        failed += ended == "FAILED"
+        print(f"{ended:<8}{path.name}  {time.perf_counter() - start:.0f} s\n{said}", flush=True)
     return failed
 
 
