@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
+import importlib
+import io
 import json
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,16 +18,10 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.nightly
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-# What a cell tagged `parameters` sets is set anew behind it where the host's driver is to run it.
-SMALL = {
-    "02_legacy_kernels": "N, STEPS = 64, 8",
-    "03_compile_at_run_time": "N, FACTORS, BLOCKS = 5000, [1, 4], [32, 256]",
-    "04_custom_operations": "N = 5000",
-    "06_one_pool": "STEP = 64 << 20",
-    "08_from_numpy_to_the_gpu": "SIZES, FRAMES, HEIGHT, WIDTH = [32], 2, 30, 40",
-    "09_many_gpus": "N, STEPS = 64, 8",
-}
+NEEDS_LIBRARIES = "07_the_rest_of_the_world"  # which cannot work on host memory
 OPTIONAL = {"jax", "numba", "torch"}
+# The sizes are those of host memory on a GPU as well: others need minutes.
+SMALL = "HAS_GPU = False"
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -62,8 +60,72 @@ def test_a_notebook_asks_and_answers_has_a_picture_of_its_own_and_was_executed(p
     assert not any(output.get("name") == "stderr" for output in outputs)
 
 
+@pytest.fixture
+def machine(monkeypatch):
+    """Import the module that the first cells import."""
+    monkeypatch.syspath_prepend(str(ROOT / "notebooks"))
+    yield importlib.import_module("machine")
+    del sys.modules["machine"]
+
+
 @by_name
-def test_what_a_notebook_imports_and_names_is_there(path):
+def test_the_first_cell_finds_the_gpu_before_cuda_is_used(path, machine):
+    (first, _), *others = cells(path)
+    call = ast.parse(first).body[-1].value.func.id
+    assert call == ("need_gpu" if path.stem == NEEDS_LIBRARIES else "gpu_or_host")
+    assert callable(getattr(machine, call))
+    assert len(ast.parse(first).body) == 2  # the import and the call
+    assert any("import bridge.autoinit" in source for source, _ in others)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in NOTEBOOKS if path.stem != NEEDS_LIBRARIES],
+    ids=lambda path: path.stem,
+)
+def test_cells_tagged_gpu_are_those_that_say_why_they_need_one(path, machine):
+    for source, tags in cells(path):
+        lines = source.splitlines(keepends=True)
+        assert (machine.skipped(lines) != lines) == ("gpu" in tags), source
+
+
+def test_a_skipped_cell_prints_why(machine, capsys):
+    exec("".join(machine.skipped(["# Needs a GPU: it's cuBLAS.\n", "raise ValueError\n"])))
+    assert capsys.readouterr().out == "Skipped, as this cell needs a GPU: it's cuBLAS.\n"
+
+
+def test_without_a_gpu_a_notebook_says_so_once_and_installs_the_host_driver(machine, monkeypatch):
+    installed = []
+    monkeypatch.setattr(machine, "count_gpus", lambda: 0)
+    monkeypatch.setattr(importlib.import_module("hostcuda"), "install", installed.append)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert machine.gpu_or_host(devices=2) is False
+    assert printed.getvalue().startswith("This machine has no GPU: ")
+    assert printed.getvalue().count("\n") == 1
+    assert installed == [2]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "call", "sentence"),
+    [
+        (0, lambda m: m.need_gpu("torch"), "This machine has no GPU, which this notebook needs"),
+        (1, lambda m: m.need_gpu("no_such_package"), "Not installed .*: no_such_package. `make"),
+        (0, lambda m: m.gpu_or_host("no_such_package"), "Not installed .*: no_such_package. `make"),
+        (1, lambda m: m.gpu_or_host(devices=2), "needs 2 GPUs, and CUDA sees 1"),
+    ],
+    ids=["no GPU", "a package on a GPU", "a package on host memory", "one GPU of two"],
+)
+def test_a_notebook_that_cannot_run_stops_with_a_sentence(
+    machine, monkeypatch, gpus, call, sentence
+):
+    monkeypatch.setattr(machine, "count_gpus", lambda: gpus)
+    with pytest.raises(machine.Stop, match=sentence) as stopped:
+        call(machine)
+    assert stopped.value._render_traceback_() == [str(stopped.value)]
+
+
+@by_name
+def test_what_a_notebook_imports_and_names_is_there(path, machine):
     tree = ast.parse("\n".join(source for source, _ in cells(path)))
     assert sum(isinstance(node, ast.Assert) for node in ast.walk(tree)) >= 2
     names = {}
@@ -85,11 +147,12 @@ def test_what_a_notebook_imports_and_names_is_there(path):
 @pytest.mark.alone  # some measure memory, or which of two streams is first
 def test_the_cells_that_need_no_gpu_run(path, python):
     """All that are not tagged `gpu`, one after the other, as a script."""
-    script = ["import matplotlib", "matplotlib.use('agg')"]
+    script = ["import sys", "import matplotlib", "matplotlib.use('agg')"]
+    script.append(f"sys.path.insert(0, {str(path.parent)!r})")
     for source, tags in cells(path):
         if "gpu" not in tags:
             script.append(source)
-        if "parameters" in tags:
-            script.append(SMALL[path.stem])
+        if "gpu_or_host(" in source:
+            script.append(SMALL)
     done = python("\n".join(script), devices=2 if path.stem == "09_many_gpus" else 1)
     assert (done.returncode, done.stderr) == (0, "")
