@@ -375,7 +375,8 @@ def test_a_bridge_beside_the_program(tmp_path):
 @pytest.mark.parametrize("missing", ["libcst", "fissix"])
 def test_a_missing_library_is_named(missing, command, tmp_path):
     (tmp_path / f"{missing}.py").write_text("raise ImportError('not here')")
-    done = command("print 1", "program.py", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    path = os.pathsep.join([str(tmp_path), surroundings()["env"]["PYTHONPATH"]])
+    done = command("print 1", "program.py", PYTHONPATH=path)
     assert done.returncode == 2
     assert "is not installed (not here): `pip install" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .signature import Parameter
 
-def parameter_slots(function: int) -> list[tuple[int, int]]: ...
+def parameter_slots(function: int, count: int | None) -> list[tuple[int, int]]: ...
 
 class Table:
     name: str

@@ -84,11 +84,16 @@ for one in map(np.dtype, SCALARS):
         raise ImportError(f"bridge: NumPy {np.__version__} has another layout of {one.name}")
 
 
-def parameter_slots(intptr_t function):
-    """Return the offset and size, in bytes, of each parameter of a CUfunction."""
+def parameter_slots(intptr_t function, count):
+    """Return the offset and size, in bytes, of each parameter of a CUfunction.
+
+    If `count` is None, ask until CUDA knows no more, which compute-sanitizer reports as an error.
+    """
     cdef size_t offset, size
     slots = []
-    while not cuFuncGetParamInfo(<Handle> function, len(slots), &offset, &size):
+    while count is None or len(slots) < count:
+        if cuFuncGetParamInfo(<Handle> function, len(slots), &offset, &size):
+            break
         slots.append((offset, size))
     return slots
 

@@ -134,7 +134,7 @@ def _solver(function: Any) -> Any:
     """Return a function of GPUArrays whose ``lib`` is cuSOLVER, and which checks its results."""
 
     def checked(*args: Any, lib: str = "cusolver", **keywords: Any) -> Any:
-        if isinstance(args[-1], str) and len(args[-1]) > 1:  # the last by position, too
+        if isinstance(args[-1], str) and args[-1] in ("cula", "cusolver"):  # by position, too
             *args, lib = args  # type: ignore[assignment]
         if lib != "cusolver":
             raise NotImplementedError(f"skcuda.linalg: lib is {lib!r}; CULA is gone: 'cusolver'")
