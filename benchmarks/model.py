@@ -153,6 +153,22 @@ def points_of(found: dict[str, Any]) -> list[Point]:
     return points
 
 
+def curve(found: dict[str, Any], is_weak: bool) -> dict[int, float]:
+    """Return the modelled efficiency of the largest membrane by the number of GPUs."""
+    points = points_of(found)
+    alone = {(p.rows, p.columns): p.kernel for p in points if p.gpus == 1}
+    rows, columns = found["plan"]["weak"] if is_weak else [max(found["plan"]["sides"])] * 2
+    if is_weak:
+        kernels = {n: alone[rows, columns] for n in (1, *GPUS)}
+    else:
+        kernels = {p.gpus: p.kernel for p in points if p.rows == p.columns == rows}
+        slabs = {n: (rows // n, columns) for n in GPUS}
+        kernels |= {n: alone[slab] for n, slab in slabs.items() if slab in alone}
+    ideals = {n: alone[rows, columns] / (1 if is_weak else n) for n in kernels}
+    lines = table(fit(points), columns, kernels, ideals)
+    return {line.gpus: line.efficiency for line in sorted(lines)}
+
+
 def text(found: dict[str, Any]) -> str:
     """Write the page."""
     points = points_of(found)

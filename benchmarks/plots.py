@@ -23,7 +23,9 @@ STYLE = {
 }
 
 
-def bars(axes: Any, title: str, timings: dict[str, list[float]], ours: str) -> None:
+def bars(
+    axes: Any, title: str, timings: dict[str, list[float]], ours: str | tuple[str, ...]
+) -> None:
     """Draw a bar for each call, from the fastest to the slowest."""
     names = sorted(timings, key=lambda name: -timings[name][0])
     values = [timings[name][0] for name in names]
@@ -67,7 +69,7 @@ def draw(folder: Path) -> None:
 
         figure, axes = plt.subplots(figsize=(6, 2.6), layout="constrained")
         calls = found["A checked call of a SourceModule function"]
-        bars(axes, "A kernel call, 3 arrays and 2 scalars", calls, "f(")
+        bars(axes, "A kernel call, 3 arrays and 2 scalars", calls, ("f(", "f.bind"))
         save(figure, folder / "calls.svg", where)
 
 

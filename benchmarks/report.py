@@ -17,6 +17,10 @@ import pycuda.driver as drv
 from benchmarks.measure import Timing
 
 
+# How calls begin that are the package's own as well, or a part of what they stand beside.
+_OWN = "as_", "a.__dlpack__", "f(", "import ", "1 thread"
+
+
 class Goal(NamedTuple):
     """A figure, and the most that it may be."""
 
@@ -105,7 +109,7 @@ def faster(data: Mapping[str, Any]) -> str:
             rows += [
                 f"| {title}: {subject} | {timings[name][2]:.2f} | {name} |"
                 for name in others
-                if timings[name][2] >= 1.05
+                if timings[name][2] >= 1.05 and not name.startswith(_OWN)
             ]
     return "\n".join(rows)
 

@@ -3,7 +3,7 @@
 Two workloads on Dask, one worker process for each GPU: waves whose halos go by NCCL, in one long
 task for each GPU, and batches of 4K frames, in many short ones.  Each with both libraries, and with
 CuPy alone, in turn.  Needs the packages dask and distributed, and NCCL from two GPUs on; 1, 2 and 4
-GPUs take two to three minutes.  Writes ``scaling.json`` and ``scaling.md``.
+GPUs take two to three minutes.  Writes ``scaling.json``, ``scaling.md`` and ``scaling.svg``.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import model
+from benchmarks.plots import OURS, STYLE, plt, save
+
 OURS_NAME, THEIRS_NAME, WITHOUT = "both libraries", "CuPy alone", "without halos"
 
 
@@ -102,6 +105,7 @@ def text(found: dict[str, Any]) -> str:
         "themselves on one GPU; *of CuPy alone* is the median of the rounds' multiples, with the "
         "same number of GPUs. [What the waves would take on more GPUs](model.md).",
         f"| | |\n|---|---|\n{where}",
+        "![Efficiency by the number of GPUs, measured and modelled](scaling.svg)",
         "## Waves",
         "A kernel of PyCUDA's on `GPUArray`s, which a `bridge.SourceModule` compiled; each step, "
         "NCCL sends the outer rows to the neighbours, out of the same memory, on the same stream "
@@ -122,10 +126,41 @@ def text(found: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Draw efficiency against the number of GPUs: waves and their model, and frames."""
+    machine = found["machine"]
+    where = f"{machine['GPU']}, CuPy {machine['CuPy']}, {machine['date']}"
+    waves, frames = waves_curves(found)[1:3], frames_curves(found)  # not the smaller, thinner ones
+    with plt.rc_context(STYLE):
+        figure, both = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+        for axes, title, curves in (both[0], "Waves", waves), (both[1], "4K frames", frames):
+            for curve in curves:
+                gpus = [row["gpus"] for row in curve.rows]
+                marker, scaling = ("s", "weak") if curve.is_weak else ("o", "strong")
+                line = marker if curves is waves else f"-{marker}"
+                if curves is waves:
+                    modelled = model.curve(found, curve.is_weak)
+                    axes.plot(modelled.keys(), modelled.values(), "--", color="#8a8f98")
+                label = f"{scaling}: {curve.title}"
+                axes.plot(gpus, curve.efficiency(OURS_NAME), line, color=OURS, label=label)
+            axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+            axes.set_xscale("log", base=2)
+            ticks = [1, 2, 4, 8, 64, 512] if curves is waves else gpus
+            axes.set_xticks(ticks, [str(number) for number in ticks])
+            axes.minorticks_off()
+            axes.set(xlabel="GPUs", ylim=(0, 1.1))
+        both[0].plot([], [], "--", color="#8a8f98", label="modelled")
+        for axes in both:
+            axes.legend(frameon=False, loc="lower left")
+        both[0].set_ylabel("efficiency")
+        save(figure, path, where)
+
+
 def write(folder: Path) -> None:
-    """Write ``scaling.md`` of ``scaling.json``."""
+    """Write ``scaling.md`` and ``scaling.svg`` of ``scaling.json``."""
     found = json.loads((folder / "scaling.json").read_text())
     (folder / "scaling.md").write_text(text(found))
+    draw(found, folder / "scaling.svg")
 
 
 if __name__ == "__main__":
