@@ -16,7 +16,6 @@ import pycuda.driver as drv
 
 from benchmarks.measure import Timing
 
-
 # How calls begin that are the package's own as well, or a part of what they stand beside.
 _OWN = "as_", "a.__dlpack__", "f(", "import ", "1 thread"
 

@@ -199,8 +199,9 @@ def test_the_tables_show_what_was_measured(tmp_path):
             row(1.25, 1.25, gpus=2, frames=80),
         ],
     }  # fmt: skip
-    halos = found["waves"][-1]["seconds"]
-    halos["without halos"] = {**halos["CuPy alone"], "median": 1.5e-3}
+    for wave in found["waves"]:
+        theirs = wave["seconds"]["CuPy alone"]
+        wave["seconds"]["without halos"] = {**theirs, "median": 0.75 * theirs["median"]}
     for frames in found["frames"]:
         frames["tasks"] = row(0.909 * frames["gpus"], 0.9)
     (tmp_path / "scaling.json").write_text(json.dumps(found))
