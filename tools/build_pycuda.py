@@ -47,6 +47,8 @@ CUDA = {
     "12": ("12.9", "nvidia-cuda-nvcc-cu12", "nvidia/cu[!0-9]*", "nvidia/curand"),
     "13": ("13.0", "nvidia-cuda-crt", "nvidia/cu13", "nvidia/cu13"),
 }
+LIBRARIES = "cuda-toolkit[cudart,nvrtc,curand,profiler]=={}.*"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pycuda-cupy-bridge"
 SITE = Path(sysconfig.get_path("platlib"))
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 
@@ -91,7 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="build_pycuda-") as folder:
         work = Path(folder)
         say(f"CUDA {release} headers and libraries -> {SITE / 'nvidia'}")
-        install(f"cuda-toolkit[cudart,nvrtc,curand,profiler]=={release}.*")
+        install(LIBRARIES.format(release))
         includes = sorted(SITE.glob(f"{headers}/include"))
         make_libcuda(work / "libcuda.so", includes, compiler)
         if installed(work)[0] == wanted:
@@ -118,7 +120,6 @@ def main() -> None:
 
 
 def parse_args() -> argparse.Namespace:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "pycuda-cupy-bridge"
     parser = argparse.ArgumentParser(
         description="Build PyCUDA against the CUDA headers of NVIDIA's wheels and install it for "
         "this interpreter. Needs a C++ compiler, Python's headers and PyPI, but no CUDA toolkit "
@@ -127,7 +128,7 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument("--cuda", choices=CUDA, default="12", help="CUDA's major (%(default)s)")
     parser.add_argument("--version", default="2026.1", help="version of PyCUDA (%(default)s)")
-    parser.add_argument("--wheel-dir", type=Path, default=cache, help="cache (%(default)s)")
+    parser.add_argument("--wheel-dir", type=Path, default=CACHE, help="cache (%(default)s)")
     parser.add_argument("--check", action="store_true", help="only look for compiler and headers")
     parser.add_argument("--wheel", action="store_true", help="only build the wheel in the cache")
     return parser.parse_args()
