@@ -33,7 +33,7 @@ cdef object new = object.__new__  # GPUArray's
 
 
 def as_cupy(
-    array, /, *, stream=None, shape=None, dtype=None, strides=None, order=None, offset=None,
+    array, /, shape=None, dtype=None, *, stream=None, strides=None, order=None, offset=None,
     owner=None,
 ):
     """Return a CuPy array on the memory of `array`.
@@ -46,12 +46,12 @@ def as_cupy(
         with `shape` and `dtype`: an allocation of ``pycuda.driver.mem_alloc``, managed or pinned
         memory, a block of a pool, a ``PointerHolderBase``, a ``cupy.cuda.MemoryPointer`` or an
         address.
-    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
-        The only stream on which work on `array` may be pending.  None means all of PyCUDA's
-        streams, or the exporter's stream for another library's array.  -1 means no ordering.
     shape, dtype, strides, order, offset : optional
         For bare memory only.  `offset` is the position of the first element in the memory, in
         bytes.  The others are those of `cupy.ndarray`.
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
+        The only stream on which work on `array` may be pending.  None means all of PyCUDA's
+        streams, or the exporter's stream for another library's array.  -1 means no ordering.
     owner : object, optional
         The object that keeps an address valid.  Without an owner, keep the memory allocated as long
         as the array exists.
@@ -98,7 +98,7 @@ def as_cupy(
 
 
 def as_pycuda(
-    array, /, *, stream=None, shape=None, dtype=None, strides=None, order=None, offset=None,
+    array, /, shape=None, dtype=None, *, stream=None, strides=None, order=None, offset=None,
     owner=None,
 ):
     """Return a PyCUDA ``GPUArray`` on the memory of `array`.

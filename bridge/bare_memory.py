@@ -67,7 +67,7 @@ def array_on(
         raise TypeError(
             f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
             "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
-            "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address"
+            "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
         )
     if shape is None or dtype is None:
         raise no_array(memory, caller)

@@ -6,6 +6,7 @@ places here and on GitHub.
 
 from __future__ import annotations
 
+import configparser
 import re
 import sys
 from pathlib import Path
@@ -49,6 +50,10 @@ default_role = "py:obj"
 nitpick_ignore_regex = [("py:obj", r"(?!bridge\.).*"), ("py:class|py:exc", r"pycuda\..*")]
 
 html_theme = "furo"
+metadata = configparser.ConfigParser()
+metadata.read(ROOT / "setup.cfg")
+if "url" in metadata["metadata"]:
+    html_theme_options = {"source_repository": metadata["metadata"]["url"], "source_branch": "main"}
 html_title = f"bridge {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -38,7 +38,7 @@ def test_it_is_shared(kind):
     memory = KINDS[kind]()
     drv.memcpy_htod(address_of(memory), HOST)
     a = bridge.as_pycuda(memory, shape=(4, 6), dtype=np.float32)
-    x = bridge.as_cupy(memory, shape=(4, 6), dtype=np.float32)
+    x = bridge.as_cupy(memory, (4, 6), np.float32)
     assert int(a.gpudata) == x.data.ptr == address_of(memory)
     for array in a, x, bridge.as_cupy(a):
         assert (array.get() == HOST.reshape(4, 6)).all()

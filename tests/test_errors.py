@@ -179,6 +179,8 @@ as_cupy(4096, shape=N, dtype="f4")
     ValueError: as_cupy: the memory has the pointer 0x1000, which is unknown to CUDA
 as_cupy(a, shape=N, dtype="f4")
     TypeError: a pycuda.gpuarray.GPUArray; shape, dtype and the like are for bare memory
+as_cupy(a, cupy.cuda.Stream.null)
+    TypeError: or an address; stream=s gives a stream
 as_cupy(of_dtype(">f4"))
     TypeError: is not in native byte order; convert it on the host first, e.g. a.astype('<f4')
 as_cupy(without_memory())
