@@ -175,7 +175,7 @@ $(tools): setup.cfg | $(ready)
 	@touch $@
 
 # The environment; of the package, what changed is compiled again.
-$(ready): $(venv)/.libraries setup.py $(compiled) $(wildcard bridge/*.pxd)
+$(ready): $(venv)/.libraries setup.py $(compiled) $(wildcard bridge/*.pxd bridge/*/*.pxd)
 	@$(if $(ctk),$(pip) '$(cupy)[ctk]$(CUPY)')
 	@$(bin)/python setup.py -q build_ext --inplace
 	@touch $@

@@ -29,7 +29,7 @@ modules = [
     Extension(
         ".".join(path.with_suffix("").parts),
         [str(path)],
-        depends=[str(header) for header in Path("bridge").glob("*.pxd")],
+        depends=[str(header) for header in Path("bridge").rglob("*.pxd")],
         libraries=["dl"],  # dlopen, where the C library is older than 2.34
         extra_compile_args=["-O2", "-g0"],
     )

@@ -16,7 +16,7 @@ _NAMES = {
     "errors": ("ContextError",),
     "exporting": ("offer_c_exchange",),
     "kernels.pycuda_compiler": ("use_nvrtc",),
-    "kernels.function": ("launch",),
+    "kernels.pycuda_functions": ("launch",),
     "kernels.module": ("SourceModule",),
     "memory": ("pycuda_allocator", "show_memory"),
     "primary": ("primary_context",),
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from .config_report import show_config as show_config
     from .errors import ContextError as ContextError
     from .exporting import offer_c_exchange as offer_c_exchange
-    from .kernels.function import launch as launch
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc
+    from .kernels.pycuda_functions import launch as launch
     from .memory import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .primary import primary_context as primary_context
     from .streams import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream

@@ -39,9 +39,10 @@ autoinit
 arguments refusals
 packing
 parameter_layout
-textures
+textures launching
+graph_nodes
 function
-module pycuda_compiler wrapped_functions
+module pycuda_compiler pycuda_functions wrapped_functions
 cublas cusolver fft misc
 linalg
 run

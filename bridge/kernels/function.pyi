@@ -1,8 +1,9 @@
-"""Types of the compiled launches (``function.pyx``)."""
+"""Types of the functions (``function.pyx``)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from .graph_nodes import GraphNode
 from .packing import Table
 
 class Function:
@@ -52,17 +53,3 @@ class BoundFunction:
     stream: Any
     def __call__(self, *args: Any) -> None: ...
     def capture(self, *args: Any) -> GraphNode: ...
-
-class GraphNode:
-    def update(self, graph: Any, /, *args: Any) -> None: ...
-
-def launch(
-    function: Any,
-    /,
-    *args: Any,
-    block: Any,
-    grid: Any = (1, 1),
-    shared: int = 0,
-    stream: Any = None,
-    strided: bool = False,
-) -> None: ...

@@ -1,20 +1,21 @@
 # cython: auto_pickle=False
-"""Kernel calls, as if on CuPy's current stream: functions of a `SourceModule`, and `launch`.
+"""Functions of a `SourceModule`, and bound ones: calls as if on CuPy's current stream.
 
-A call packs the arguments (`packing`), orders the streams (`bridge.streams`), and calls CUDA.
+A call packs the arguments (`packing`), orders the streams and calls CUDA (`launching`).
 """
 
 cimport cython
 from cpython.ref cimport PyObject
-from libc.stdint cimport intptr_t, uint64_t
+from libc.stdint cimport intptr_t
 
 from bridge.views cimport views_are_alive
-from bridge.context cimport (
-    Handle, MOST_DEVICES, Stream, cuStreamGetCaptureInfo, cuda_device, current_device, find,
+from bridge.context cimport Handle, MOST_DEVICES, Stream, cuda_device
+from bridge.handles cimport current_stream, handle_of, is_capturing
+from bridge.kernels.graph_nodes cimport last_node
+from bridge.kernels.launching cimport (
+    How, Order, PySequence_Fast_ITEMS, begin, end, launch_kernel, read_extent, three,
 )
-from bridge.handles cimport PYCUDA, current_stream, handle_of, is_capturing
 from bridge.kernels.packing cimport Call, Table
-from bridge.streams cimport order
 
 import ctypes
 import functools
@@ -28,59 +29,13 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from ..context import failure
-from ..errors import ContextError, named
-from ..streams import pycuda_stream_of, seconds_between
-from .refusals import (
-    REFUSALS, check_capture, explain, extent, refusal, shared_bytes,
-)
-from .parameter_layout import codes_of, declared, libcuda, prepared, table_of
-
-cdef int (*cuLaunchKernel)(
-    Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
-    void **
-) noexcept nogil
-find("cuLaunchKernel", &cuLaunchKernel)
-cdef int (*cuLaunchKernelEx)(LaunchConfig *, Handle, void **, void **) noexcept nogil
-find("cuLaunchKernelEx", &cuLaunchKernelEx)
-cdef int (*cuGraphExecKernelNodeSetParams)(Handle, Handle, NodeParams *) noexcept nogil
-find("cuGraphExecKernelNodeSetParams_v2", &cuGraphExecKernelNodeSetParams)
+from ..errors import named
+from ..streams import seconds_between
+from .parameter_layout import codes_of, declared, libcuda, prepared
+from .refusals import REFUSALS, explain, extent, refusal, shared_bytes
 
 cdef enum:
-    BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
-    BUFFER_SIZE = 2
     USUAL_SHARED = 48 << 10  # bytes that need no higher limit
-    COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-    CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-
-cdef struct LaunchAttribute:  # CUlaunchAttribute
-    int id
-    int padding
-    unsigned value[16]
-
-cdef struct LaunchConfig:  # CUlaunchConfig
-    unsigned extents[6]
-    unsigned shared
-    Stream stream
-    LaunchAttribute *attributes
-    unsigned attribute_count
-
-cdef struct NodeParams:  # CUDA_KERNEL_NODE_PARAMS_v2
-    Handle function
-    unsigned extents[6]
-    unsigned shared
-    void **params
-    void **extra
-    void *kernel
-    void *context
-
-cdef struct How:  # a kernel is launched
-    unsigned extents[6]  # of the grid, in blocks, and of a block, in threads
-    unsigned cluster[3]  # in blocks; 0: no clusters
-    bint is_cooperative
-    unsigned shared  # bytes of dynamic shared memory
-    Stream stream  # if one is named
-    bint is_named
-    bint strided
 
 cdef extern from *:
     """
@@ -95,11 +50,11 @@ cdef extern from *:
     """
     void enable_vectorcall(object kind, Py_ssize_t offset)
     Py_ssize_t PyVectorcall_NARGS(size_t)
-    PyObject **PySequence_Fast_ITEMS(object)
     PyObject *PyTuple_GET_ITEM(PyObject *, Py_ssize_t)
     Py_ssize_t PyTuple_GET_SIZE(PyObject *)
 
 ctypedef object (*Vectorcall)(object, PyObject **, size_t, PyObject *)
+
 # Keywords of most calls, as interned in the caller's code.
 cdef str BLOCK = "block", GRID = "grid", SHARED = "shared", STREAM = "stream"
 cdef tuple ONE_BLOCK = (1, 1)
@@ -423,32 +378,7 @@ cdef class Function:
         return functools.partial(seconds_between, first, last) if timed else None
 
     cdef int launch(self, How *how, Call *call, Stream stream) except -1:
-        cdef int status
-        cdef Handle function = self.handle(call.device_id)
-        cdef unsigned *n = how.extents
-        cdef LaunchConfig config
-        cdef LaunchAttribute attributes[2]
-        cdef void *extra[5]
-        extra[:] = [
-            <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
-        ]
-        if not how.is_cooperative and not how.cluster[0]:
-            with nogil:  # CUDA waits if the stream's queue is full
-                status = cuLaunchKernel(
-                    function, n[0], n[1], n[2], n[3], n[4], n[5], how.shared, stream, NULL, extra
-                )
-        else:
-            config.extents, config.shared, config.stream = how.extents, how.shared, stream
-            config.attributes, config.attribute_count = attributes, 0
-            if how.is_cooperative:
-                attributes[0].id, attributes[0].value[0] = COOPERATIVE, 1
-                config.attribute_count = 1
-            if how.cluster[0]:
-                attributes[config.attribute_count].id = CLUSTER
-                attributes[config.attribute_count].value[:3] = how.cluster
-                config.attribute_count += 1
-            with nogil:
-                status = cuLaunchKernelEx(&config, function, NULL, extra)
+        cdef int status = launch_kernel(self.handle(call.device_id), how, call, stream)
         if status:
             self.refuse(status, how, call.device_id)
         return 0
@@ -564,10 +494,6 @@ cdef class BoundFunction:
         TypeError, ValueError, ContextError, pycuda.driver.Error
             As in calls.
         """
-        cdef int state = 0
-        cdef uint64_t number = 0
-        cdef size_t count = 0
-        cdef Handle *nodes = NULL
         cdef int device_id = cuda_device()
         cdef How how = self.how
         cdef Function function = self.function
@@ -580,87 +506,9 @@ cdef class BoundFunction:
             )
         self.check(device_id)
         values = PySequence_Fast_ITEMS(args)
-        function.start(device_id, function.declared(), values, len(args), &how, False, ())
-        driver.check_status(
-            cuStreamGetCaptureInfo(how.stream, &state, &number, NULL, &nodes, &count)
-        )
-        node = GraphNode(self)
-        (<GraphNode> node).node, (<GraphNode> node).device_id = nodes[0], device_id
-        return node
-
-
-@cython.final
-cdef class GraphNode:
-    """A launch in a graph, made by `BoundFunction.capture`."""
-
-    cdef BoundFunction bound
-    cdef Handle node
-    cdef int device_id
-    cdef list kept  # what was exported for the last update
-
-    def __cinit__(self, BoundFunction bound not None):
-        self.bound = bound
-
-    def update(self, graph, /, *args):
-        """Give the launch other arguments, from the graph's next launch on.
-
-        Parameters
-        ----------
-        graph : cupy.cuda.Graph
-            The graph that the launch was captured into.
-        *args
-            The kernel's arguments, as in a call.  They are checked as there.
-
-        Raises
-        ------
-        TypeError, ValueError, ContextError
-            As in calls.  ValueError also if CUDA does not know the node in this graph.
-
-        Notes
-        -----
-        *Ownership:* a graph does not keep arrays: keep them as long as it is launched.
-        *Ordering:* none; order the stream that the graph is launched on.
-        *Cost:* less than that of a launch.
-        """
-        cdef Call call
-        cdef NodeParams params
-        cdef void *extra[5]
-        cdef int status
-        cdef BoundFunction bound = self.bound
-        cdef Function function = bound.function
-        if not isinstance(graph, cupy.cuda.Graph):
-            raise TypeError(
-                f"{function.name}: update: graph is {named(graph)}; the cupy.cuda.Graph of the "
-                "capture is accepted"
-            )
-        call.device_id, call.strided, call.lenient = cuda_device(), bound.how.strided, False
-        if call.device_id != self.device_id:
-            raise ContextError(
-                f"{function.name}: update: the graph is of device {self.device_id}, but device "
-                f"{call.device_id} is current; work under `with bridge.primary_context("
-                f"{self.device_id}):`"
-            )
-        kept = (<Table> function.declared()).pack(PySequence_Fast_ITEMS(args), len(args), &call)
-        if call.handlers:
-            raise TypeError(
-                f"{function.name}: update: pycuda.driver.In, Out and InOut copy when a call "
-                "begins and ends, which a graph cannot; pass device arrays"
-            )
-        extra[:] = [
-            <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
-        ]
-        params.function, params.extents = function.handle(call.device_id), bound.how.extents
-        params.shared, params.params, params.extra = bound.how.shared, NULL, extra
-        params.kernel = params.context = NULL
-        status = cuGraphExecKernelNodeSetParams(
-            <Handle> <intptr_t> graph.graphExec, self.node, &params
-        )
-        if status:
-            raise ValueError(
-                f"{function.name}: update: CUDA refuses it ({driver.CUDADriverError(status)}); "
-                "the graph that this launch was captured into is accepted"
-            )
-        self.kept = kept
+        table = function.declared()
+        function.start(device_id, table, values, len(args), &how, False, ())
+        return last_node(function, table, function.handle(device_id), &how, device_id)
 
 
 cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObject *names):
@@ -684,144 +532,6 @@ cdef tuple checked(texrefs, name):
                 "accepted: module.get_texref('name')"
             )
     return tuple(texrefs)
-
-
-cdef struct Order:
-    Stream here, there  # CuPy's current stream, and that of the launch
-    bint is_named  # only `there` uses PyCUDA's memory
-    bint are_pycudas  # the launch is ordered as PyCUDA's own
-
-
-cdef begin(
-    Call *call, Order *streams, PyObject **args, Py_ssize_t count, bint timed, name
-):
-    """Order a launch after earlier work; return its arguments that copy, after they have."""
-    cdef Py_ssize_t i
-    handlers = ()
-    if call.handlers:
-        handlers = [<object> args[i] for i in range(count)]
-        handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
-    cdef Stream here = streams.here, there = streams.there
-    if (here != there and not streams.are_pycudas) or handlers or timed:
-        check_capture(here, there, bool(handlers or timed), name)
-    for handler in handlers:
-        handler.pre_call(None)
-    if not streams.are_pycudas:
-        order(there, here)
-        if call.has_pycuda_memory and not streams.is_named:
-            order(there, PYCUDA)
-        elif handlers:  # which copy on the default stream
-            order(there, 0)
-    return handlers
-
-
-cdef int end(Call *call, Order *streams, handlers) except -1:
-    """Order later work after a launch, and let arguments copy back."""
-    if not streams.are_pycudas:
-        order(streams.here, streams.there)
-        if call.has_pycuda_memory and not streams.is_named:
-            order(PYCUDA, streams.there)
-        elif handlers:
-            order(0, streams.there)
-    for handler in handlers:
-        if hasattr(handler, "post_call"):
-            handler.post_call(None)
-    return 0
-
-
-cdef tuple three(unsigned *extents):
-    return extents[0], extents[1], extents[2]
-
-
-cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
-    """Read the three extents of a grid or a block, given as 1 to 3 ints; CUDA refuses 0."""
-    cdef Py_ssize_t axis
-    is_usual = type(value) is tuple and 1 <= len(<tuple> value) <= 3
-    cdef tuple sizes = value if is_usual else extent(value, name, caller)
-    to[0] = to[1] = to[2] = 1
-    for axis in range(len(sizes)):
-        size = sizes[axis]
-        to[axis] = size if type(size) is int else extent(value, name, caller)[axis]
-    return 0
-
-
-def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint strided=False):
-    """Launch a compiled PyCUDA function as if it were on CuPy's current stream.
-
-    Parameters
-    ----------
-    function : pycuda.driver.Function
-        From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  Functions
-        of `bridge.SourceModule` are accepted and called.
-    *args
-        In the order of the kernel's parameters.  For pointers, pass device arrays (`GPUArray`,
-        `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), NumPy arrays on managed
-        or pinned memory, device allocations,
-        ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
-        NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
-    block, grid : int or sequence of 1 to 3 ints
-        The number of threads per block, and of blocks in the grid.
-    shared : int
-        Dynamic shared memory per block, in bytes.
-    stream : pycuda.driver.Stream, or a CuPy stream over one, optional
-        The stream to launch on.  If omitted, the PyCUDA stream of ``with as_cupy_stream(s):``, or
-        else PyCUDA's default stream.
-    strided : bool
-        Accept arrays that are not contiguous, and arrays in C and in Fortran order together, for
-        kernels that use the strides.
-
-    Raises
-    ------
-    TypeError, ValueError, ContextError, pycuda.driver.Error
-        As in calls of `bridge.kernels.function.Function`, but the types of the arguments are not
-        compared with the kernel's.  ContextError also if PyCUDA and CuPy do not share a primary
-        context on this thread.
-
-    Notes
-    -----
-    *Ownership:* and *Ordering:* as in `bridge.kernels.function.Function`.
-    *Cost:* that of a PyCUDA launch, a little per argument, and a fence if the streams differ.
-    """
-    cdef Call call
-    cdef Order streams
-    cdef unsigned extents[6]
-    if isinstance(function, Function):
-        function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
-        return
-    if not isinstance(function, drv.Function):
-        raise TypeError(
-            f"launch: function is {named(function)}; a pycuda.driver.Function is accepted, e.g. "
-            "from SourceModule(...).get_function(name)"
-        )
-    current = cupy.cuda.get_current_stream(current_device())
-    target = None
-    if stream is not None or current.ptr:
-        target = pycuda_stream_of(current if stream is None else stream)
-    if target is None and stream is not None:
-        raise TypeError(
-            f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
-            "give a pycuda.driver.Stream, or none"
-        )
-    streams.here, streams.there = current.ptr, 0
-    if target is not None:
-        streams.there = handle_of(target, "launch", may_be_unordered=False)
-    streams.is_named, streams.are_pycudas = stream is not None, False
-    call.device_id, call.strided, call.lenient = cuda_device(), strided, False
-    cdef PyObject **values = PySequence_Fast_ITEMS(args)
-    kept = (<Table> table_of(args, "launch")).pack(values, len(args), &call)  # noqa: F841
-    handlers = begin(&call, &streams, values, len(args), False, "launch")
-    packed = call.packed[:call.size]
-    try:
-        read_extent(extents, grid, "grid", "launch")
-        read_extent(extents + 3, block, "block", "launch")
-        if type(shared) is not int or shared:
-            shared = shared_bytes(shared, "launch")
-        function._launch_kernel(
-            three(extents), three(extents + 3), packed, shared, target
-        )
-    except REFUSALS as error:
-        raise explain(error, "launch", function, grid, block, shared, call.device_id) from error
-    end(&call, &streams, handlers)
 
 
 cdef Function one = Function(SimpleNamespace(_textures={}), "")

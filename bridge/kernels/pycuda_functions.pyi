@@ -1,0 +1,14 @@
+"""Types of the launches of PyCUDA's functions (``pycuda_functions.pyx``)."""
+
+from typing import Any
+
+def launch(
+    function: Any,
+    /,
+    *args: Any,
+    block: Any,
+    grid: Any = (1, 1),
+    shared: int = 0,
+    stream: Any = None,
+    strided: bool = False,
+) -> None: ...

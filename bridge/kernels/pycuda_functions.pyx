@@ -1,0 +1,98 @@
+"""Launches of what PyCUDA compiled: the steps of `Function`, around PyCUDA's own call."""
+
+from cpython.ref cimport PyObject
+
+from bridge.context cimport cuda_device, current_device
+from bridge.handles cimport handle_of
+from bridge.kernels.launching cimport (
+    Order, PySequence_Fast_ITEMS, begin, end, read_extent, three,
+)
+from bridge.kernels.packing cimport Call, Table
+
+import cupy
+import pycuda.driver as drv
+
+from ..errors import named
+from ..streams import pycuda_stream_of
+from .function import Function
+from .parameter_layout import table_of
+from .refusals import REFUSALS, explain, shared_bytes
+
+
+def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint strided=False):
+    """Launch a compiled PyCUDA function as if it were on CuPy's current stream.
+
+    Parameters
+    ----------
+    function : pycuda.driver.Function
+        From ``pycuda.driver.Module.get_function`` or ``pycuda.compiler.SourceModule``.  Functions
+        of `bridge.SourceModule` are accepted and called.
+    *args
+        In the order of the kernel's parameters.  For pointers, pass device arrays (`GPUArray`,
+        `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), NumPy arrays on managed
+        or pinned memory, device allocations,
+        ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
+        NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
+    block, grid : int or sequence of 1 to 3 ints
+        The number of threads per block, and of blocks in the grid.
+    shared : int
+        Dynamic shared memory per block, in bytes.
+    stream : pycuda.driver.Stream, or a CuPy stream over one, optional
+        The stream to launch on.  If omitted, the PyCUDA stream of ``with as_cupy_stream(s):``, or
+        else PyCUDA's default stream.
+    strided : bool
+        Accept arrays that are not contiguous, and arrays in C and in Fortran order together, for
+        kernels that use the strides.
+
+    Raises
+    ------
+    TypeError, ValueError, ContextError, pycuda.driver.Error
+        As in calls of `bridge.kernels.function.Function`, but the types of the arguments are not
+        compared with the kernel's.  ContextError also if PyCUDA and CuPy do not share a primary
+        context on this thread.
+
+    Notes
+    -----
+    *Ownership:* and *Ordering:* as in `bridge.kernels.function.Function`.
+    *Cost:* that of a PyCUDA launch, a little per argument, and a fence if the streams differ.
+    """
+    cdef Call call
+    cdef Order streams
+    cdef unsigned extents[6]
+    if isinstance(function, Function):
+        function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
+        return
+    if not isinstance(function, drv.Function):
+        raise TypeError(
+            f"launch: function is {named(function)}; a pycuda.driver.Function is accepted, e.g. "
+            "from SourceModule(...).get_function(name)"
+        )
+    current = cupy.cuda.get_current_stream(current_device())
+    target = None
+    if stream is not None or current.ptr:
+        target = pycuda_stream_of(current if stream is None else stream)
+    if target is None and stream is not None:
+        raise TypeError(
+            f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
+            "give a pycuda.driver.Stream, or none"
+        )
+    streams.here, streams.there = current.ptr, 0
+    if target is not None:
+        streams.there = handle_of(target, "launch", may_be_unordered=False)
+    streams.is_named, streams.are_pycudas = stream is not None, False
+    call.device_id, call.strided, call.lenient = cuda_device(), strided, False
+    cdef PyObject **values = PySequence_Fast_ITEMS(args)
+    kept = (<Table> table_of(args, "launch")).pack(values, len(args), &call)  # noqa: F841
+    handlers = begin(&call, &streams, values, len(args), False, "launch")
+    packed = call.packed[:call.size]
+    try:
+        read_extent(extents, grid, "grid", "launch")
+        read_extent(extents + 3, block, "block", "launch")
+        if type(shared) is not int or shared:
+            shared = shared_bytes(shared, "launch")
+        function._launch_kernel(
+            three(extents), three(extents + 3), packed, shared, target
+        )
+    except REFUSALS as error:
+        raise explain(error, "launch", function, grid, block, shared, call.device_id) from error
+    end(&call, &streams, handlers)
