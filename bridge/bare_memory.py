@@ -49,6 +49,22 @@ def array_on_host(array: np.ndarray[Any, Any], caller: str) -> GPUArray:
     )
 
 
+class Global(tuple[int, int]):
+    """A variable of a module: ``(pointer, size in bytes)``, and also a device array of bytes.
+
+    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy as
+    ``bridge.as_cupy(g, shape, dtype)``.
+    """
+
+    _module: Any  # keeps the memory alive
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory as bytes (CAI, version 3)."""
+        pointer, size = self
+        return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
 def array_on(
     memory: Any,
     shape: Any,
@@ -63,7 +79,7 @@ def array_on(
 
     The other arguments are as in `bridge.as_cupy`.
     """
-    if not isinstance(memory, BARE_MEMORY) or isinstance(memory, bool):
+    if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
         raise TypeError(
             f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
             "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
@@ -92,6 +108,8 @@ def array_on(
     held: Any = memory
     if isinstance(memory, drv.PagelockedHostAllocation):
         start = held.get_device_pointer()
+    elif isinstance(memory, Global):
+        start, _ = memory
     else:
         start = int(held.ptr if isinstance(memory, MemoryPointer | PinnedMemoryPointer) else held)
     if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
@@ -120,6 +138,8 @@ def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
 
 def _size(memory: Any, start: int) -> int:
     """Return the number of bytes from `start` to the end of the memory, or of its block."""
+    if isinstance(memory, Global):
+        return memory[1]
     for _ in "Allocation", "View":  # to the block itself
         memory = getattr(memory, "memory", memory)
     if isinstance(memory, MemoryPointer | PinnedMemoryPointer):

@@ -107,7 +107,8 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     if pool is not None and not isinstance(pool, MemoryPool | MemoryAsyncPool):
         raise TypeError(
             f"pycuda_allocator: pool is {named(pool)}; a cupy.cuda.MemoryPool, a MemoryAsyncPool "
-            "or None is accepted"
+            "or None is accepted; give PyCUDA what pycuda_allocator returns: "
+            "allocator=bridge.pycuda_allocator()"
         )
     malloc: Malloc = cupy.cuda.get_allocator() if pool is None else pool.malloc
 

@@ -15,7 +15,7 @@ class Function:
     def bind(
         self,
         *,
-        block: Any,
+        block: Any = None,
         grid: Any = (1, 1),
         shared: int = 0,
         stream: Any = None,

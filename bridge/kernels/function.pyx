@@ -162,13 +162,14 @@ cdef class Function:
         return wait() if time_kernel else None
 
     def bind(
-        self, *, block, grid=(1, 1), shared=0, stream=None, bint strided=False,
+        self, *, block=None, grid=(1, 1), shared=0, stream=None, bint strided=False,
         bint cooperative=False, cluster=None,
     ):
         """Return a function that launches this one: call it with the kernel's arguments only.
 
-        The parameters are those of a call, without `time_kernel` and `texrefs`, and are checked
-        once.  Calls of the result have the same checks of arguments, the same order, and less to do.
+        The parameters are those of a call, without `time_kernel` and `texrefs`, and are read once;
+        CUDA checks at each launch what the device allows.  Calls of the result check the arguments
+        and order the streams as calls of this function do.
 
         Returns
         -------
@@ -318,7 +319,10 @@ cdef class Function:
         """Check how to launch on the current device; return its id."""
         cdef int device_id = cuda_device()
         if block is None:
-            raise ValueError(f"{self.name}: block is missing; give one, e.g. block=(128, 1, 1)")
+            raise ValueError(
+                f"{self.name}: block is missing; give it by name, after any arguments of the kernel: "
+                "block=(128, 1, 1), grid=(8, 1)"
+            )
         how.is_named, how.strided, how.is_cooperative = stream is not None, strided, cooperative
         how.shared = how.cluster[0] = 0
         if stream is not None:

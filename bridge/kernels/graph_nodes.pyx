@@ -32,6 +32,9 @@ cdef struct NodeParams:  # CUDA_KERNEL_NODE_PARAMS_v2
 cdef class GraphNode:
     """A launch in a graph, made by `BoundFunction.capture`."""
 
+    def __repr__(self):
+        return f"<bridge.kernels.graph_nodes.GraphNode {self.table}>"
+
     def update(self, graph, /, *args):
         """Give the launch other arguments, from the graph's next launch on.
 

@@ -13,6 +13,7 @@ from cupy.cuda import driver
 from pytools.prefork import ExecError
 
 from .. import context
+from ..bare_memory import Global
 from ..context import LoadedModule
 from ..errors import named
 from .function import Function
@@ -20,22 +21,6 @@ from .nvrtc import Compiled, Request, architecture, compile
 from .parameter_layout import libcuda
 from .refusals import refusal
 from .signature import Parameter, expression, kernel_names, read_signature, variable_names
-
-
-class Global(tuple[int, int]):
-    """A variable of a module: ``(pointer, size in bytes)``, and also a device array of bytes.
-
-    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy through
-    ``bridge.as_cupy(g).view(numpy.float32)``.
-    """
-
-    _module: LoadedModule  # keeps the memory alive
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory as bytes (CAI, version 3)."""
-        pointer, size = self
-        return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
 class SourceModule:

@@ -335,7 +335,8 @@ _NO_HEADERS = "no headers of the host (<cuda/std/...> has parts of the C++ libra
 _HINTS = {
     _IN_EXTERN_C: (
         'the source is compiled inside of extern "C"; for templates and other C++ pass '
-        'no_extern_c=True, and put extern "C" before the kernels'
+        'no_extern_c=True, put extern "C" before kernels, and list instances of kernels that are '
+        'templates: name_expressions=["scale<float>"]'
     ),
     r"(?m)^kernel\.cu\(.*overloaded function .* has \"C\" linkage": (
         "CUDA, or the source, has another function of that name: rename one"
