@@ -88,8 +88,8 @@ class Report:
         rows = "\n".join(f"| {name} | {value} |" for name, value in where.items())
         parts = [
             "# Results",
-            "Medians; spread is the distance of the quartiles, and a multiple the median of the "
-            "rounds' multiples.",
+            "Times are medians, and `spread` is the distance between their quartiles. Each round "
+            "times all rows of a table: a row is compared in each round, and the median is shown.",
             f"| | |\n|---|---|\n{rows}",
             "Drawn: [conversions](conversions.svg), [sizes](sizes.svg), "
             "[calls of kernels](calls.svg).",
@@ -100,17 +100,27 @@ class Report:
 
 
 def faster(data: Mapping[str, Any]) -> str:
-    """Write the table of what takes less time than what it is compared with."""
-    rows = ["## Where another way is faster\n", "| this | takes | of |", "|---|---|---|"]
+    """Write the table of what takes less time than what it is compared with, most first."""
+    found = []
     for title, timings in data.items():
         if isinstance(timings, dict) and all(isinstance(t, list) for t in timings.values()):
             subject, *others = timings
-            rows += [
-                f"| {title}: {subject} | {timings[name][2]:.2f} | {name} |"
+            here = timings[subject][0]
+            found += [
+                (ratio, f"| {title} | {subject}: {here:.2f} | {name}: {there:.2f} | {ratio:.2f} |")
                 for name in others
-                if timings[name][2] >= 1.05 and not name.startswith(_OWN)
+                for there, _, ratio in [timings[name]]
+                if ratio >= 1.05 and not name.startswith(_OWN)
             ]
-    return "\n".join(rows)
+    return "\n".join(
+        [
+            "## Where another way is faster\n",
+            "The third column is the faster way; units are those of the tables below.\n",
+            "| what | with bridge | elsewhere | times as long |",
+            "|---|---|---|---|",
+            *(row for _, row in sorted(found, reverse=True)),
+        ]
+    )
 
 
 def summary(goals: list[Goal]) -> str:

@@ -322,7 +322,7 @@ move(1, np.zeros(2, POINT), 1, block=32)
 move(1, np.zeros((), "u8")[()], 1, block=32)
     TypeError: of 8 bytes, but the kernel's parameter has 24
 f(x, n, v)
-    ValueError: fill: block is missing; give it by name, after any arguments of the kernel: block=(128, 1, 1)
+    ValueError: fill: block is missing; give it by name, after any arguments of the kernel:
 f(x, n, v, block=(32, 0, 1))
     ValueError: fill: block is (32, 0, 1); each extent is 1 or more
 f(x, n, v, block=(N / 2, 1, 1))
