@@ -326,6 +326,29 @@ def test_a_write_past_the_end_is_found(fill):
 
 
 @pytest.mark.damages
+def test_a_block_of_threads_too_many_is_found(fill):
+    array = zeros(8)
+    fill(array, np.int32(7), np.int32(1024), block=(1024, 1, 1))
+    drv.Context.synchronize()
+    assert [str(found) for found in hostcuda.damaged()] == [
+        "kernel fill wrote outside of a block of 32 bytes"
+    ]
+
+
+@pytest.mark.damages
+def test_adding_to_freed_numbers_is_found():
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void add(float *x) { x[threadIdx.x] += 1; }', "add"
+    )
+    block = drv.mem_alloc(32)
+    address = int(block)
+    block.free()
+    kernel((1,), (8,), (np.uintp(address),))
+    cupy.cuda.Device().synchronize()
+    assert hostcuda.damaged() == [(address, 32, 0, True, "kernel add")]
+
+
+@pytest.mark.damages
 def test_a_write_after_free_is_found(fill):
     array = zeros(8)
     address = int(array.gpudata)

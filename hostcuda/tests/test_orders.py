@@ -92,9 +92,37 @@ def test_a_program_that_never_prints_the_same_is_not_compared(run):
 def test_work_with_a_common_predecessor_is_unordered():
     trace = "work 1 1 a\nafter 1 1\nwrite 9 8 0 8\nwork 2 2 b\nafter 1 1\nafter 2 2\nread 9 8 4 4\n"
     one = orders.Run("latest", "", 0, orders._read(trace))
-    assert one.work[2].clock == {1: 1, 2: 2}
-    assert one.work[1].writes == [orders.Range(9, 8, 0, 8)]
+    assert one.work[1].clock == {1: 1, 2: 2}
+    assert one.work[0].writes == [orders.Range(9, 8, 0, 8)]
     assert list(orders._races(one, one)) == []
+
+
+def test_a_trace_that_a_crash_cut_is_read():
+    assert [work.name for work in orders._read("work 1 1 a\nread 1 8 0 8\nwork 2 1 b\nread 1")] == [
+        "a",
+        "b",
+    ]
+
+
+def test_work_is_the_same_work_where_a_run_has_more_fences():
+    """`number` counts these, and a library may leave out the fence of a stream that is done."""
+    race = "work {} 1 a\nwrite 9 8 0 8\n", "work {} 2 b\nwrite 9 8 2 6\n"
+    one = orders.Run("latest", "", 0, orders._read(race[0].format(1) + race[1].format(2)))
+    other = orders.Run("earliest", "", 0, orders._read(race[1].format(4) + race[0].format(1)))
+    ((is_unsure, text),) = orders._races(one, other)
+    assert not is_unsure
+    assert text.endswith("both use bytes 0 to 8 of a block of 8")
+
+
+def test_the_race_of_a_program_that_asserts_is_named(run):
+    done = run(RACE.replace("print(y.get())", "assert y.get()[0] == 0"), "--orders", "20")
+    assert done.returncode == 1
+    assert "hostcuda: a race: " in done.stderr
+
+
+def test_a_program_that_fails_in_every_order_keeps_its_status(run):
+    done = run("raise SystemExit(3)", "--orders", "3")
+    assert (done.returncode, done.stderr) == (3, "hostcuda: the same output in 3 orders\n")
 
 
 COLUMNS = """

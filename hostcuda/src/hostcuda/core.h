@@ -44,11 +44,12 @@ namespace hostcuda {
 using std::shared_ptr;
 using Bytes = std::vector<char>;
 
-const size_t GUARD = 512;               // a multiple of the 512 bytes cuMemAlloc aligns to
+const size_t GUARD = 512;               // before a block: the 512 bytes cuMemAlloc aligns to
+const size_t GUARD_BEHIND = 16 << 10;   // a block of 1024 threads, of 16 bytes each, stays inside
 const unsigned char GUARD_BYTE = 0xA5;  // around a block
 const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zeroed
-const unsigned char FREED_BYTE = 0xDD;  // a freed block
-const size_t QUARANTINE = 64 << 20;     // freed bytes kept, so that writes after free are seen
+const unsigned char FREED_BYTE = 0xA7;  // a freed block: small as a float, so that += 1 shows
+const size_t QUARANTINE = 64 << 20;     // freed bytes kept, with guards, so that writes after free show
 const uint64_t LATEST = ~0ull;
 
 inline std::recursive_mutex big_lock;  // for everything: this is a test double, not a fast driver
@@ -457,12 +458,12 @@ inline bool all_bytes(const char *p, size_t n, unsigned char byte) {
 inline bool intact(const Block &b) {
   const char *start = (const char *)b.start;
   return !b.raw || (all_bytes(start - GUARD, GUARD, GUARD_BYTE) &&
-                    all_bytes(start + b.size, GUARD, GUARD_BYTE));
+                    all_bytes(start + b.size, GUARD_BEHIND, GUARD_BYTE));
 }
 
 inline void mend(const Block &b) {  // so that a broken guard is reported once
   memset((char *)b.start - GUARD, GUARD_BYTE, GUARD);
-  memset((char *)b.start + b.size, GUARD_BYTE, GUARD);
+  memset((char *)b.start + b.size, GUARD_BYTE, GUARD_BEHIND);
 }
 
 inline size_t used_bytes(int device) {
@@ -477,12 +478,12 @@ inline CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, v
   CHECK(size && out, CUDA_ERROR_INVALID_VALUE);
   bool device = kind == Kind::device || kind == Kind::managed;
   CHECK(!device || size <= device_bytes - used_bytes(ctx->device), CUDA_ERROR_OUT_OF_MEMORY);
-  char *raw = (char *)aligned_alloc(GUARD, (size + 3 * GUARD) / GUARD * GUARD);
+  char *raw = (char *)aligned_alloc(GUARD, (GUARD + size + GUARD_BEHIND + GUARD - 1) / GUARD * GUARD);
   CHECK(raw, CUDA_ERROR_OUT_OF_MEMORY);
   char *start = raw + GUARD;
   memset(raw, GUARD_BYTE, GUARD);
   memset(start, FRESH_BYTE, size);
-  memset(start + size, GUARD_BYTE, GUARD);
+  memset(start + size, GUARD_BYTE, GUARD_BEHIND);
   blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, raw, flags, ++last_id};
   *out = start;
   return CUDA_SUCCESS;
@@ -492,7 +493,7 @@ inline void leave_quarantine() {
   Block &b = freed.front();
   if (!intact(b) || !all_bytes((char *)b.start, b.size, FREED_BYTE))
     broken.push_back({b.start, b.size, b.ctx->device, 1, ""});
-  freed_bytes -= b.size;
+  freed_bytes -= GUARD + b.size + GUARD_BEHIND;
   free(b.raw);
   freed.pop_front();
 }
@@ -507,7 +508,7 @@ inline void release(Block *found) {
   }
   memset((char *)b.start, FREED_BYTE, b.size);
   freed.push_back(b);
-  freed_bytes += b.size;
+  freed_bytes += GUARD + b.size + GUARD_BEHIND;
   while (freed_bytes > QUARANTINE) leave_quarantine();
 }
 
