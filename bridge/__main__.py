@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import __version__
 from .config_report import check, show_config
+from .errors import import_libraries
 
 _RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
 pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
@@ -80,6 +81,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command == "check":
         if not Path(options.folder).exists():
             check_.error(f"there is no {options.folder!r}; give a folder of programs, or one")
+        try:
+            import_libraries()
+        except ImportError as error:
+            check_.error(str(error))
         from .check import check_programs
 
         return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
@@ -102,8 +107,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .errors import import_libraries
-
     import_libraries()  # or say what is missing
     from .run import replace, run
 

@@ -41,6 +41,8 @@ def test_what_is_said(add):
         bound(x, x)
     with pytest.raises(ValueError, match="add: block is missing; give it by name"):
         add.bind(grid=1)
+    with pytest.raises(TypeError, match="add: bind takes no arguments of the kernel; pass them to"):
+        add.bind(x, x, 1, N, block=32)
     for cluster in (0, (0, 1, 1), (-1, 1, 1)):
         with pytest.raises(ValueError, match="add: cluster is .*; each extent is 1 or more"):
             add.bind(block=32, cluster=cluster)

@@ -280,7 +280,7 @@ SourceModule(SOURCE, cache_dir=True)
 module.get_function(None)
     TypeError: SourceModule.get_function: name is None; the kernel's name, a str, is accepted
 module.get_surfref("image")
-    LogicError: SourceModule.get_global: there is no variable 'image' in the module; its source has
+    LogicError: SourceModule.get_surfref: there is no variable 'image' in the module; its source has
 f.get_attribute("num_regs")
     TypeError: fill: attribute 'num_regs': an int is accepted, or a member of pycuda.driver's
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30)
@@ -346,7 +346,7 @@ f(x, n, v, block=32, grid=(-1, 1, 1))
 f(x, n, v, block=32, stream=-1)
     TypeError: fill: stream is -1; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 f(x, n, v, block=32, texrefs=[object()])
-    TypeError: fill: texrefs has a object; references of a bridge.SourceModule are accepted
+    TypeError: fill: texrefs has a object; a list of references of a bridge.SourceModule is accepted
 f(x, n, v, block=32, blocks=1)
     TypeError: fill: blocks= is no keyword of a launch; block, grid, shared, stream, strided, coop
 
@@ -358,7 +358,7 @@ f.prepare("Pi")
 f.prepare("Piz")
     TypeError: 'z' in 'Piz' is not a type code; struct codes are accepted: P for pointers
 f.prepare("Pif", texrefs=[object()])
-    TypeError: fill: texrefs has a object; references of a bridge.SourceModule are accepted
+    TypeError: fill: texrefs has a object; a list of references of a bridge.SourceModule is accepted
 f.prepare("Pif", (32, 1, 1))
     TypeError: fill: prepare takes no block; give it to each prepared call: f.prepared_call(grid, b
 f.prepare("Pif", block=(32, 1, 1))

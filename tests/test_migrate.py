@@ -188,6 +188,7 @@ EDITS = {
     "not of another module": ("import numpy as cp\ny = cp.asarray(a)", None),
     "not a name of its own": ("class gpuarray:\n    GPUArray = list\ngpuarray.GPUArray(3)", None),
     "not an allocator that allocates": ("b = gpuarray.zeros(3, 'f', drv.mem_alloc)", None),
+    "not the driver's": ("b = gpuarray.GPUArray(3, 'f', drv.mem_alloc)", None),
     "prepared, with the array": (
         "f = SourceModule('').get_function('f')\nf.prepared_async_call((1,), (1,), s, a.gpudata)",
         "f = SourceModule('').get_function('f')\nf.prepared_async_call((1,), (1,), s, a)",
@@ -216,6 +217,10 @@ NOTES = {
     "memcpy": ("drv.memcpy_htod(a.gpudata, x.get())", "view[...] = array"),
     "a pointer": ("m = cp.cuda.UnownedMemory(a.ptr, 24, a)", "use bridge.as_cupy(a)"),
     "an allocator": ("b = gpuarray.GPUArray(3, 'd', lambda n: x.data.ptr)", "use bridge.as_pycuda"),
+    "an allocator that is a function": (
+        "def take(n):\n    return x.data.ptr\nb = gpuarray.GPUArray(3, 'd', allocator=take)",
+        "if this allocator gives memory in use, a + 1 overwrites it",
+    ),
     "an address": ("f.prepared_async_call((1,), (1,), s, a.gpudata)", "pass the array"),
     "prepare with a block": ("f.prepare('P', (16, 1, 1))", "give it to each call"),
     "take": ("b = gpuarray.take(a, i)", "write bridge.as_cupy(a)[indices]"),

@@ -232,6 +232,11 @@ def test_python_m_bridge_says_that_there_is_no_gpu():
     assert f"\nFAILED: {why}" in done.stdout
     why = "ContextError: CUDA finds no GPU" if ON_GPU else "ImportError: libcuda.so.1"
     assert f"error               {why}" in done.stdout  # of show_config
+    if not ON_GPU:  # where there is the driver's library, sources are compiled
+        done = run("-m", "bridge", "check", "tests/legacy")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "error: bridge: libcuda.so.1 is missing" in done.stderr
+        assert "`python -m hostcuda PROGRAM` needs no GPU" in done.stderr
 
 
 @pytest.mark.starts

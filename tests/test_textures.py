@@ -455,7 +455,9 @@ def test_names_of_variables_that_are_none():
     for name in "cd":
         with pytest.raises(drv.LogicError, match=f"the variable '{name}' is no texture or surface"):
             module.get_texref(name)
-    with pytest.raises(TypeError, match="texrefs has 'a'; references of a bridge.SourceModule are"):
+    with pytest.raises(
+        TypeError, match="texrefs has 'a'; a list of references of a bridge.SourceModule is"
+    ):
         module_of("float, 2", FETCHES[2]).get_function("copy").prepare("PPPi", texrefs=["a"])
 
 

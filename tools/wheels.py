@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build wheels of the package and of PyCUDA for each Python on PATH, and try each: `make wheels`.
 
-``dist/`` gets the sdist and the package's wheels, which are what a release publishes.
+``dist/`` gets the sdist, the package's wheels and that of `hostcuda`: what a release publishes.
 ``dist/cuda12`` and ``dist/cuda13`` get PyCUDA, of which PyPI has no wheels: built by
 `tools/build_pycuda.py`, with CUDA's version in its own, and with the CUDA libraries that it loads
 as requirements.  The wheels get the manylinux tag that the C library of this machine allows.  Then
@@ -78,7 +78,7 @@ def check(python: str, cuda: str, gpu: bool, folder: Path) -> None:
     run(*pip, "install", "--only-binary=:all:", *wheels, f"pycuda-cupy-bridge[cuda{cuda}]")
     run(*pip, "check")
     if not gpu:
-        run(*pip, "install", ROOT / "hostcuda")
+        run(*pip, "install", *wheels, "hostcuda")
     run(there, *([] if gpu else ["-m", "hostcuda"]), ROOT / "tools/demo.py", cwd=folder)
     run(there, "-c", "import bridge; assert 'site-packages' in bridge.__file__", cwd=folder)
 
@@ -89,9 +89,11 @@ def main() -> None:
     parser.add_argument("--pythons", nargs="+", default=["3.10", "3.11", "3.12", "3.13", "3.14"])
     parser.add_argument("--cuda", nargs="+", choices=build_pycuda.CUDA, default=build_pycuda.CUDA)
     options = parser.parse_args()
-    shutil.rmtree(DIST, ignore_errors=True)
+    for old in DIST, ROOT / "hostcuda/build":
+        shutil.rmtree(old, ignore_errors=True)
     run(sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT)
     (sdist,) = DIST.glob("*.tar.gz")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", DIST, ROOT / "hostcuda")
     for version in options.pythons:
         python = shutil.which(f"python{version}") or sys.exit(f"wheels: no python{version} on PATH")
         with tempfile.TemporaryDirectory() as folder:

@@ -66,8 +66,8 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
         )
     if isinstance(value, tuple | list):
         raise TypeError(
-            f"{caller} is a {type(value).__name__}; pass the arguments one by one: "
-            "f(x, n, block=(128, 1, 1), grid=(8, 1))"
+            f"{caller} is a {type(value).__name__}; pass the arguments one by one, "
+            "f(x, n, block=(128, 1, 1), grid=(8, 1)), and numbers as an array, cupy.asarray(...)"
         )
     if isinstance(value, np.ndarray) and not is_reachable(value):
         raise TypeError(

@@ -14,7 +14,7 @@ class Function:
     def __call__(self, *args: Any, block: Any = None, **launch: Any) -> float | None: ...
     def bind(
         self,
-        *,
+        *args: Any,
         block: Any = None,
         grid: Any = (1, 1),
         shared: int = 0,

@@ -148,8 +148,8 @@ cdef class Function:
         if unknown:
             raise TypeError(
                 f"{self.name}: {next(iter(unknown))}= is no keyword of a launch; block, grid, "
-                "shared, stream, strided, cooperative, cluster and time_kernel are accepted, and "
-                "the kernel's arguments by position"
+                "shared, stream, strided, cooperative, cluster, texrefs and time_kernel are "
+                "accepted, and the kernel's arguments by position"
             )
         cdef How how
         cdef int device_id = self.read(
@@ -162,7 +162,7 @@ cdef class Function:
         return wait() if time_kernel else None
 
     def bind(
-        self, *, block=None, grid=(1, 1), shared=0, stream=None, bint strided=False,
+        self, *args, block=None, grid=(1, 1), shared=0, stream=None, bint strided=False,
         bint cooperative=False, cluster=None,
     ):
         """Return a function that launches this one: call it with the kernel's arguments only.
@@ -175,6 +175,11 @@ cdef class Function:
         -------
         bridge.kernels.function.BoundFunction
         """
+        if args:
+            raise TypeError(
+                f"{self.name}: bind takes no arguments of the kernel; pass them to what it returns: "
+                "g = f.bind(block=128), then g(x, n)"
+            )
         cdef BoundFunction bound = BoundFunction(self, stream)
         bound.device_id = self.read(
             &bound.how, grid, block, shared, stream, strided, cooperative, cluster
@@ -224,7 +229,7 @@ cdef class Function:
         TypeError
             If the number of types differs from the kernel's.
         """
-        if block is not None or texrefs and isinstance(texrefs[0], int):  # as before CUDA 4
+        if block is not None or type(texrefs) is tuple and isinstance((*texrefs, None)[0], int):
             raise TypeError(
                 f"{self.name}: prepare takes no block; give it to each prepared call: "
                 "f.prepared_call(grid, block, *args)"
@@ -529,11 +534,11 @@ cdef tuple checked(texrefs, name):
     """Return references; raise TypeError if one is not of a `SourceModule`."""
     from .textures import Reference  # few programs have textures
 
-    for one in texrefs:
-        if not isinstance(one, Reference):
+    for one in texrefs if isinstance(texrefs, (list, tuple)) else [texrefs]:
+        if not isinstance(one, Reference) or one is texrefs:
             raise TypeError(
-                f"{name}: texrefs has {named(one)}; references of a bridge.SourceModule are "
-                "accepted: module.get_texref('name')"
+                f"{name}: texrefs has {named(one)}; a list of references of a bridge.SourceModule "
+                "is accepted: [module.get_texref('name')]"
             )
     return tuple(texrefs)
 

@@ -209,7 +209,10 @@ class SourceModule:
 
         Raises as `get_function` does.
         """
-        _check("SourceModule.get_global: name", name, str, "the variable's name, a str,")
+        return self._global(name, "SourceModule.get_global")
+
+    def _global(self, name: str, caller: str) -> Global:
+        _check(f"{caller}: name", name, str, "the variable's name, a str,")
         module, _ = self._load(context.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
@@ -217,7 +220,7 @@ class SourceModule:
         )
         if status:
             raise refusal(
-                "SourceModule.get_global",
+                caller,
                 f"there is no variable {name!r} in the module; its source has "
                 f"{', '.join(variable_names(self._request.source)) or 'none that can be read'}; "
                 "C++ mangles the names of variables in namespaces",
@@ -240,7 +243,7 @@ class SourceModule:
     def _reference(self, name: str, kind: str, caller: str) -> Any:
         from .textures import References  # few programs have textures
 
-        found = self.get_global(name)
+        found = self._global(name, caller)
         references = self._textures.setdefault(context.cuda_device(), References())
         return references.get(name, found, kind, caller)
 

@@ -81,8 +81,9 @@ def _host_driver() -> list[str]:
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line of an error that ended a process, or ""."""
+    """Return the first line of the error that ended a process, or ""."""
     if done.returncode < 0:
         return f"signal {-done.returncode}"
-    is_error = done.returncode and "Traceback (most recent call last)" in done.stderr
-    return [line for line in done.stderr.splitlines() if line][-1] if is_error else ""
+    _, traceback, last = done.stderr.rpartition("Traceback (most recent call last)")
+    lines = [line for line in last.splitlines()[1:] if line and not line.startswith(" ")]
+    return lines[0] if done.returncode and traceback and lines else ""

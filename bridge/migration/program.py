@@ -32,6 +32,8 @@ _MEMCPY = (
 )
 _VIEW = "this copies on the device. If nothing writes to either array later, leave out the copy"
 _POINTER = "this address has no owner and no order: use {}"
+_VIEWS = "bridge.as_pycuda(x), with the CuPy array, or bridge.as_pycuda(memory, shape, dtype)"
+_ALLOCATOR = f"if this allocator gives memory in use, a + 1 overwrites it: use {_VIEWS}"
 _ADDRESS = "pass the array: an address is ordered with CuPy's current stream only"
 _TAKE = "take needs texture references, which CUDA 12 removed: write bridge.as_cupy(a)[indices]"
 
@@ -240,6 +242,8 @@ class ProgramEdits(ContextEdits):
             allocator.body if isinstance(allocator, cst.Lambda) else given.pop("gpudata", None)
         )
         if pointer is None:
+            if allocator is not None and not self._allocates(allocator):
+                self.note(node, _ALLOCATOR)
             return True
         address = self.code(pointer).removeprefix("int(").removesuffix(")")
         array = address.removesuffix(".data.ptr")
@@ -251,8 +255,13 @@ class ProgramEdits(ContextEdits):
             and array != address
         ):
             return self._convert(node, f"bridge.as_pycuda({array})")
-        self.note(node, _POINTER.format("bridge.as_pycuda(x), with the CuPy array"))
+        self.note(node, _POINTER.format(_VIEWS))
         return True
+
+    def _allocates(self, allocator: Any) -> bool:
+        """Tell whether an allocator certainly gives memory of its own."""
+        of_a_pool = self.code(allocator).endswith((".allocate", "pycuda_allocator()"))
+        return of_a_pool or self.full(allocator).startswith("pycuda.driver.")
 
     def _pass_arrays(self, node: Any) -> None:
         """Pass arrays instead of their addresses to a prepared call on a stream."""

@@ -151,7 +151,8 @@ def _explain(one: Run, other: Run) -> str:
 def _races(one: Run, other: Run) -> Iterator[tuple[bool, str]]:
     """Yield pairs of work; True with those that race only if a kernel reads what it may."""
     # The same calls, until one run does otherwise.
-    both = list(itertools.takewhile(lambda ab: ab[0].name == ab[1].name, zip(one.work, other.work)))
+    pairs = zip(one.work, other.work, strict=False)
+    both = list(itertools.takewhile(lambda pair: pair[0].name == pair[1].name, pairs))
     for (b, b_there), (a, a_there) in ((j, i) for n, j in enumerate(both) for i in both[:n]):
         if a.stream == b.stream or b.clock.get(a.stream, 0) >= a.number:
             continue  # ordered
