@@ -29,6 +29,13 @@ with t:
     s.synchronize()
     print(y.get())
 """
+RACE_IN_A_TEST = """
+    a.set_async(h, stream=s)
+    with t:
+        y = x * 2
+        s.synchronize()
+        assert y.get()[0] == 14
+"""
 NO_RACE = RACE.replace("with t:", "drv.Event().record(s).synchronize()\nwith t:")
 # Neither the latest nor the earliest order is wrong.
 TWO = """
@@ -118,6 +125,17 @@ def test_the_race_of_a_program_that_asserts_is_named(run):
     done = run(RACE.replace("print(y.get())", "assert y.get()[0] == 0"), "--orders", "20")
     assert done.returncode == 1
     assert "hostcuda: a race: " in done.stderr
+
+
+def test_the_race_of_a_test_suite_is_named(tmp_path):
+    suite = tmp_path / "test_it.py"
+    suite.write_text(f"{START}\ndef test_it():{RACE_IN_A_TEST}")
+    command = ["--orders", "20", "-m", "pytest", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hostcuda", *command, str(suite)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "hostcuda: a race: a copy of 16 bytes (on stream " in done.stderr
 
 
 def test_a_program_that_fails_in_every_order_keeps_its_status(run):
