@@ -75,6 +75,9 @@ def library() -> Any:
     ):
         try:
             loaded = ctypes.CDLL(name)
+            # NVRTC opens it by name, and CUDA 13's package has no path to it.
+            for part in Path(name).parent.glob("libnvrtc-builtins.so.1*") if "/" in name else ():
+                ctypes.CDLL(str(part))
         except OSError:
             continue
         os.environ["HOSTCUDA_NVRTC"] = name  # for the processes of `_nvcc.py`
