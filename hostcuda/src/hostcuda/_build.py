@@ -296,27 +296,37 @@ _VOLATILE = r"\bvolatile\s+[\w:<>]+\s*\*\s*(\w+)\s*="
 _KERNEL = rf"\b__global__\s+(?:{_ATTRIBUTE}|\w+\s+)*?(\w+)\s*\("
 
 
+def _declared(text: str) -> list[str]:
+    """Return the kernels of a source that NVRTC could not judge, without templates."""
+    return [
+        match[1]
+        for match in re.finditer(_KERNEL, text)
+        if not re.search(r"\btemplate\s*<", re.split(r"[;{}]", text[: match.start()])[-1])
+    ]
+
+
 def _host_source(text: str, checked: _nvrtc.Checked) -> str:
     """Give preprocessed CUDA C the host's words, and the table of its kernels (``kernel.h``)."""
 
-    def row(function: str, name: str) -> str:
-        mangled = re.compile(rf"{name}|_Z\w*?{len(name)}{name}\w*")
-        found = next(filter(mangled.fullmatch, checked.limits), "")
-        limits = ", ".join(map(str, checked.limits.get(found, _nvrtc.Limits())))
-        return f'hostcuda_entry<&{function}>::make("{name}", {{{limits}}})'
+    def row(function: str, symbol: str) -> str:
+        limits = ", ".join(map(str, checked.limits.get(symbol, _nvrtc.Limits())))
+        return f'hostcuda_entry<&{function}>::make("{symbol}", {{{limits}}})'
 
     def dynamic(match: re.Match[str]) -> str:
         kind = re.sub(_ATTRIBUTE, "", match[1])
         return f"static {kind} *const {match[2]} = ({kind} *)hostcuda_dynamic_shared;"
 
-    rows = {}
-    for match in re.finditer(_KERNEL, text):
-        before = re.split(r"[;{}]", text[: match.start()])[-1]
-        if not re.search(r"\btemplate\s*<", before):  # templates are named by expressions
-            rows[match[1]] = row(match[1], match[1])
-    for name, lowered in checked.lowered.items():
-        if lowered in checked.limits:  # a kernel; not a variable
-            rows[name] = row(name, lowered)
+    # By the symbols that the GPU's driver would look for.  Templates are named by expressions.
+    symbols = [*checked.limits] or _declared(text)
+    names = [_nvrtc.demangled(symbol) for symbol in symbols]
+    rows = {
+        symbol: row(name, symbol)
+        for name, symbol in zip(names, symbols, strict=True)
+        if name and names.count(name) == 1  # not an overload
+    }
+    for name, symbol in checked.lowered.items():
+        if symbol in checked.limits:  # a kernel; not a variable
+            rows[symbol] = row(name, symbol)
     # Kernels older than Volta, PyCUDA's reductions among them, count on the threads of a warp
     # running in step where they write through a pointer to volatile. Here such a write waits.
     for pointer in set(re.findall(_VOLATILE, text)):

@@ -197,6 +197,23 @@ def _text(size_of: Any, get: Any, program: Any) -> bytes:
 _REGISTERS, _FRAME, _THREADS = 0x2F, 0x11, 0x05  # EIATTR_REGCOUNT, _FRAME_SIZE, _MAX_THREADS
 
 
+def demangled(symbol: str) -> str:
+    """Return a kernel's name in C++ from its symbol; "" if it is an instance of a template."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    is_nested, names = symbol[2] == "N", []
+    rest = symbol[3:] if is_nested else symbol[2:]
+    while found := re.match(r"L?(\d+)", rest):
+        start, length = found.end(), int(found[1])
+        names.append(rest[start : start + length])
+        rest = rest[start + length :]
+        if not is_nested:
+            break
+    if not names or rest.startswith("I"):
+        return ""
+    return "::".join(name for name in names if not name.startswith("_GLOBAL__N_"))
+
+
 def _limits(cubin: bytes) -> Iterator[tuple[str, Limits]]:
     """Yield each kernel's name and limits."""
     if cubin[:4] != b"\x7fELF":

@@ -20,6 +20,10 @@
 
 #include "kernel.h"
 
+// Of CUDA's headers, such as cuComplex.h: what these declare is here.
+#define __VECTOR_TYPES_H__
+#define __VECTOR_FUNCTIONS_H__
+
 #define __CUDACC__ 1
 #define __CUDACC_VER_MAJOR__ 12
 #define __CUDA_ARCH__ 900
