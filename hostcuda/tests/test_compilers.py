@@ -6,11 +6,12 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from cupy.cuda import driver
 from pycuda import gpuarray
 from pycuda.compiler import SourceModule
 
 import hostcuda
-from hostcuda import _build, _libraries
+from hostcuda import _build, _libraries, _nvrtc
 
 REFUSED = {
     "the C++ library": ("#include <vector>\n__global__ void f(int *x) {}", '"vector"'),
@@ -259,3 +260,40 @@ def test_curands_device_functions_run():
     assert 0.48 < uniform.mean() < 0.52
     assert len(np.unique(uniform)) > 9900
     assert 0.9 < generator.gen_normal(10000, np.float32).get().std() < 1.1
+
+
+def test_kernels_are_found_by_their_symbols_as_on_a_gpu():
+    x = cupy.zeros(1, np.float32)
+    module = cupy.RawModule(
+        code="""
+        namespace a { __global__ void g(float *x) { x[0] = 3; } }
+        static __global__ void h(float *x) { x[0] = 4; }
+        __global__ void o(int) { }
+        __global__ void o(float) { }
+        extern "C" __global__ void f(float *x) { x[0] = 1; }
+        """
+    )
+    for symbol, value in {"f": 1, "_ZN1a1gEPf": 3}.items():
+        module.get_function(symbol)((1,), (1,), (x,))
+        assert x[0] == value
+    for name in ("g", "h"):
+        with pytest.raises(driver.CUDADriverError, match="named symbol not found"):
+            module.get_function(name)
+    assert [_nvrtc.demangled(name) for name in ("_ZL1hPf", "_Z1fIfEvPT_", "_ZN1a1fIfEEvPT_")] == [
+        "h",
+        "",
+        "",
+    ]
+
+
+def test_cucomplex_runs():
+    kernel = cupy.RawKernel(
+        """
+        #include <cuComplex.h>
+        extern "C" __global__ void square(cuFloatComplex *x) { x[0] = cuCmulf(x[0], x[0]); }
+        """,
+        "square",
+    )
+    x = cupy.asarray([1 + 2j], np.complex64)
+    kernel((1,), (1,), (x,))
+    assert x[0] == -3 + 4j

@@ -116,6 +116,43 @@ def test_exit_statuses(case, tmp_path):
     assert ("hostcuda: kernel f" in done.stderr) == (case != "polling")
 
 
+DROPPED = """
+import cupy, numpy as np
+f = cupy.RawKernel('extern "C" __global__ void f(float *x) { x[threadIdx.x] += 1; }', "f")
+
+def test_outside():
+    f((1,), (1024,), (cupy.zeros(1000, np.float32),))
+
+def test_dropped():
+    x = cupy.zeros(8, np.float32)
+    address = np.uintp(x.data.ptr)
+    del x
+    f((1,), (8,), (address,))
+"""
+
+
+def test_without_the_pool_each_array_is_a_block(run, tmp_path):
+    (tmp_path / "test_strange.py").write_text(DROPPED)
+    assert "2 passed" in run("--hostcuda")
+    text = run("--hostcuda", "--hostcuda-no-pool")
+    assert "FAILED test_strange.py::test_outside - Failed: hostcuda: kernel f wrote outsi" in text
+    assert "FAILED test_strange.py::test_dropped - Failed: hostcuda: kernel f wrote outsi" in text
+    (tmp_path / "test_strange.py").write_text(DROPPED + "\ntest_outside()\n")
+    command = [sys.executable, "-m", "hostcuda", "--no-pool", str(tmp_path / "test_strange.py")]
+    assert subprocess.run(command, capture_output=True).returncode == 70
+
+
+def test_a_crash_names_the_kernel(tmp_path):
+    test = (
+        "def test_crash():\n    f((1,), (8,), (np.uintp(0),))\n    cupy.cuda.Device().synchronize()"
+    )
+    (tmp_path / "test_crash.py").write_text(f"{DROPPED}\n{test}")
+    command = [sys.executable, "-m", "pytest", "--hostcuda", "-k", "crash", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == -11
+    assert "hostcuda: kernel f used an address where there is no memory" in done.stderr
+
+
 @pytest.mark.parametrize("order", ["earliest", "random"])
 def test_orders_are_options(order, run):
     text = run("--hostcuda", "--hostcuda-order", order, "-k", "outside or right")

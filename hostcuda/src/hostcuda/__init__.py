@@ -83,6 +83,7 @@ def install(
     compilers: bool = True,
     order: str | None = None,
     seed: int = 0,
+    pool: bool = True,
 ) -> None:
     """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
 
@@ -96,6 +97,9 @@ def install(
     order, seed
         When queued work runs, where CUDA allows several moments: "latest", "earliest", or "random"
         with a seed.  By default ``$HOSTCUDA_ORDER``, such as "random:7", or the latest.
+    pool
+        Let CuPy's arrays share blocks, as on a GPU.  Without, each array is a block: a write
+        outside of an array, or into one that was dropped, is found.
 
     Raises
     ------
@@ -148,6 +152,10 @@ def install(
         driver.hostcuda_trace(path.encode())
     _cupy.replace_runtime(driver, compilers)
     _driver = driver
+    if not pool:
+        import cupy
+
+        cupy.cuda.set_allocator(None)
 
 
 def installed() -> bool:
@@ -199,6 +207,11 @@ def damaged() -> list[Damage]:
 def print_damage() -> None:
     """From now on, print damage where it is found: when the work runs that did it."""
     _driver.hostcuda_loud()
+
+
+def print_crashes(fd: int) -> None:
+    """Write the name of a kernel that crashes the process to this file descriptor."""
+    _driver.hostcuda_crashes(fd)
 
 
 def finish() -> None:

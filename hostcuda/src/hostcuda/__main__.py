@@ -29,6 +29,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="N",
         help="run the program in N orders, compare what it prints, and name work that races",
     )
+    parser.add_argument(
+        "--no-pool",
+        action="store_true",
+        help="give each CuPy array a block of its own: more damage is found",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
@@ -48,7 +53,7 @@ def main() -> int:
     if options.orders:
         return orders.compare(program, options.orders, options.devices, options.seed)
     try:
-        hostcuda.install(options.devices, order=options.order, seed=options.seed)
+        hostcuda.install(options.devices, True, options.order, options.seed, not options.no_pool)
     except hostcuda.Unsupported as error:
         sys.exit(str(error))
     if options.order:  # for the processes that the program starts, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import Any
 
@@ -20,10 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="when queued work runs, where CUDA allows several moments",
     )
     group.addoption("--hostcuda-seed", type=int, default=0, help="of the random order")
+    group.addoption(
+        "--hostcuda-no-pool",
+        action="store_true",
+        help="give each CuPy array a block of its own: more damage is found",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: writes outside of memory on purpose")
+    if hostcuda.installed():
+        hostcuda.print_crashes(os.dup(2))  # not captured now; what is captured is lost in a crash
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,7 +43,10 @@ def pytest_load_initial_conftests(
     if options.hostcuda:
         try:
             hostcuda.install(
-                options.hostcuda_devices, order=options.hostcuda_order, seed=options.hostcuda_seed
+                options.hostcuda_devices,
+                order=options.hostcuda_order,
+                seed=options.hostcuda_seed,
+                pool=not options.hostcuda_no_pool,
             )
         except hostcuda.Unsupported as error:
             raise pytest.UsageError(str(error)) from None

@@ -6,12 +6,13 @@
 namespace {
 
 struct sigaction before_segv;
+int crashes = 2;  // the file descriptor that the name of a kernel that crashes is written to
 
 void on_segv(int number) {
   if (running) {
     const char *parts[] = {"hostcuda: ", running, " used an address where there is no memory\n"};
     for (const char *part : parts)
-      if (write(2, part, strlen(part)) < 0) break;
+      if (write(crashes, part, strlen(part)) < 0) break;
   }
   sigaction(number, &before_segv, nullptr);  // the instruction runs again, and ends the process
 }
@@ -120,6 +121,8 @@ EXPORT void hostcuda_order(int which, unsigned long long seed) {
   order = Order(which);
   random_state = (seed + 1) * 0x9E3779B97F4A7C15ull;
 }
+
+EXPORT void hostcuda_crashes(int fd) { crashes = fd; }
 
 EXPORT void hostcuda_loud() { loud = true; }
 
