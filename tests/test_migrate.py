@@ -395,6 +395,11 @@ COMPARED = {
         "the same (lines: 2, but for 1 that",
     ),
     "different": ("print(pycuda.autoinit.__name__)", 1, "-pycuda.autoinit\n+bridge.autoinit\n"),
+    "two contexts": (
+        "import cupy\nprint(pycuda.autoinit.__name__)",
+        1,
+        "may work in two contexts, PyCUDA's and CuPy's, which gives wrong numbers: see what",
+    ),
     "another status": (
         "sys.exit(pycuda.autoinit.__name__.startswith('b'))",
         1,
