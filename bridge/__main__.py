@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import signal
 import sys
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from . import __version__
@@ -82,6 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not Path(options.folder).exists():
             check_.error(f"there is no {options.folder!r}; give a folder of programs, or one")
         try:
+            _let_driver_be_missing()
             import_libraries()
         except ImportError as error:
             check_.error(str(error))
@@ -104,6 +108,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"FAILED: {type(error).__name__}: {error}")
         return 1
     return 0
+
+
+def _let_driver_be_missing() -> None:
+    """Install the host driver where there is none, and it is installed; the real NVRTC compiles."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        with suppress(ImportError):
+            import_module("hostcuda").install(compilers=False)
 
 
 def _run(options: argparse.Namespace) -> int:

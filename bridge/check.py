@@ -232,6 +232,19 @@ def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nv
     return Found(line, source, "", tuple(kernels), known, count, by_nvcc)
 
 
+def _python3(text: bytes, path: Path) -> bytes:
+    """Return a program's text, converted if it is Python 2."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings
+            ast.parse(text)
+    except (SyntaxError, ValueError):
+        from .migration.python2 import to_python3  # its libraries may be missing
+
+        return to_python3(text, path.name)[0]
+    return text
+
+
 def _is_served(library: str, name: str) -> bool:
     try:
         return hasattr(import_module(f"bridge.skcuda.{library}"), name)
@@ -256,10 +269,10 @@ def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> b
             text = path.read_bytes()
             if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
                 continue
-            program = _Program(path, text)
-        except (SyntaxError, ValueError, RecursionError, OSError) as error:
-            print(f"{path}: cannot be read as Python 3 ({error})")
-            count["not Python 3"] += 1
+            program = _Program(path, _python3(text, path))
+        except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
+            print(f"{path}: cannot be read: {error}")
+            count["not read"] += 1
             continue
         for name, line in program.names.items():
             not_served[name] += 1
@@ -294,9 +307,7 @@ def _summary(
 ) -> Sequence[str]:
     yes, no = count["compile"], count["fail"]
     lines = [f"{yes} of {yes + no} sources compile for {arch}"]
-    lines += [
-        f"{what}: {count[what]}" for what in ("made at run time", "not Python 3") if count[what]
-    ]
+    lines += [f"{what}: {count[what]}" for what in ("made at run time", "not read") if count[what]]
     if count["kernels"]:
         lines.append(
             f"kernels: {count['kernels']}; the types of {count['known']} of {count['parameters']} "

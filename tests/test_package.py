@@ -232,8 +232,17 @@ def test_python_m_bridge_says_that_there_is_no_gpu():
     assert f"\nFAILED: {why}" in done.stdout
     why = "ContextError: CUDA finds no GPU" if ON_GPU else "ImportError: libcuda.so.1"
     assert f"error               {why}" in done.stdout  # of show_config
-    if not ON_GPU:  # where there is the driver's library, sources are compiled
-        done = run("-m", "bridge", "check", "tests/legacy")
+
+
+def test_check_needs_no_driver():
+    done = run("-m", "bridge", "check", "tests/legacy/programs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sources compile for sm_90\n" in done.stdout
+    if not ON_GPU:  # and says what it needs
+        hidden = (
+            "import sys; sys.modules['hostcuda'] = None; from bridge.__main__ import main; main("
+        )
+        done = run("-c", f"{hidden}['check', 'tests/legacy'])")
         assert (done.returncode, done.stdout) == (2, "")
         assert "error: bridge: libcuda.so.1 is missing" in done.stderr
         assert "`python -m hostcuda PROGRAM` needs no GPU" in done.stderr

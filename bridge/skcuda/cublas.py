@@ -37,6 +37,8 @@ _PARAMETERS |= dict.fromkeys(("dotu", "dotc"), _PARAMETERS["dot"])
 _PARAMETERS |= dict.fromkeys(("geru", "gerc"), _PARAMETERS["ger"])
 _PARAMETERS |= {f"{name}Batched": f"{_PARAMETERS[name]} batch" for name in ("gemm", "trsm")}
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
+# Programs take the numbers of operations from it.
+_CUBLAS_OP = {key: n for n, name in enumerate("NTC") for key in (n, name, name.lower())}
 _NAME = re.compile(rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(_PARAMETERS)})")
 _CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
 # For `from skcuda.cublas import *`.
