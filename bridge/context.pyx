@@ -323,6 +323,7 @@ def push(device):
     global known_device
     known_device = -1
     start_cuda()
+    scopes_here()  # pops it when the thread ends
     count = drv.Device.count()
     if device is None:
         device = cupy.cuda.runtime.getDevice()
@@ -426,7 +427,7 @@ cdef class Scope:
 cdef class Entered:
     """The scopes that a thread has entered and not left.
 
-    When the thread ends, their contexts are popped.  Otherwise PyCUDA aborts the process.
+    When the thread ends, primary contexts are popped.  Otherwise PyCUDA aborts the process.
     """
 
     cdef list scopes
@@ -435,10 +436,8 @@ cdef class Entered:
         self.scopes = []
 
     def __dealloc__(self):
-        while self.scopes and not abandoned:
-            context, pushed, _, _ = self.scopes.pop()
-            if pushed and pycuda_current() is context:
-                pycuda_pop()  # the thread ends: nothing is known of it any more
+        while not abandoned and (top := pycuda_current()) is not None and top in primary_contexts:
+            pycuda_pop()
 
 
 cdef object local = threading.local()

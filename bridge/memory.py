@@ -114,25 +114,22 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
 
     def allocator(size: Any) -> Any:
         try:
-            if type(size) is int and 0 <= size < ADDRESS_END:  # CuPy's pools read larger sizes as 0
-                return take(malloc, Allocation, size)
-        except Exception:  # it is raised again below, and explained
-            pass
-        size = _bytes(size)
-        for is_last in (False, True):
-            try:
-                return take(malloc, Allocation, size)
-            except Exception as error:
-                _raise_unless_out_of_memory(error)
-                if is_last:
-                    raise OutOfMemoryError(
-                        f"pycuda_allocator: {size:,} bytes cannot be allocated, even after all "
-                        f"unused memory was freed.\n{_report()}\n"
-                        "Drop arrays, or work in smaller pieces."
-                    ) from error
-            end_waiting()
-            for one in _pools():
-                one.free_all_blocks()
+            if type(size) is not int or not 0 <= size < ADDRESS_END:
+                size = _bytes(size)  # CuPy's pools read larger sizes as 0
+            return take(malloc, Allocation, size)
+        except Exception as error:
+            _raise_unless_out_of_memory(error)
+        end_waiting()
+        for one in _pools():
+            one.free_all_blocks()
+        try:
+            return take(malloc, Allocation, size)
+        except Exception as error:
+            _raise_unless_out_of_memory(error)
+            raise OutOfMemoryError(
+                f"pycuda_allocator: {size:,} bytes cannot be allocated, even after all unused "
+                f"memory was freed.\n{_report()}\nDrop arrays, or work in smaller pieces."
+            ) from error
 
     pool = getattr(malloc, "__self__", None)
     if isinstance(pool, MemoryPool | MemoryAsyncPool):

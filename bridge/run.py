@@ -75,8 +75,6 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     _SourceModule._lenient = not strict
     if pool:
         _use_pool()
-    # At exit, `bridge.context` pops the contexts that are left on the main thread.
-    atexit.register(lambda: vars(_thread.pushed).update(count=0))
     # Spawned processes unpickle this first.
     prepare = spawn.get_preparation_data
     spawn.get_preparation_data = lambda name: {**prepare(name), "bridge": _Replaced(pool, strict)}
@@ -114,23 +112,8 @@ class _Autoinit(MetaPathFinder, Loader):
 # ---- contexts ------------------------------------------------------------------------------------
 
 
-class _Pushed:
-    """Counts contexts on a thread: pushed but not popped, and popped but not detached.
-
-    When the thread ends, the remaining contexts are popped.  Otherwise PyCUDA aborts the process.
-    """
-
-    count = popped = 0
-
-    def __del__(self) -> None:
-        while self.count > 0 and _get_current() is not None:
-            self.count -= 1
-            _pop()
-
-
 class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.pushed = _Pushed()
+    popped = 0  # contexts that are popped but not detached
 
 
 _thread = _Thread()
@@ -138,32 +121,26 @@ _thread = _Thread()
 
 def _make_context(device: Any, flags: int = 0) -> Any:
     _note("make_context")
-    context = push(device)
-    _thread.pushed.count += 1
-    return context
+    _thread.popped = max(_thread.popped - 1, 0)
+    return push(device)
 
 
 def _push_counted(context: Any) -> None:
     _push(context)
-    pushed = _thread.pushed
-    pushed.count, pushed.popped = pushed.count + 1, max(pushed.popped - 1, 0)
+    _thread.popped = max(_thread.popped - 1, 0)
 
 
 def _pop_counted() -> None:
     _pop()
-    pushed = _thread.pushed
-    if pushed.count > 0:
-        pushed.count, pushed.popped = pushed.count - 1, pushed.popped + 1
+    _thread.popped += 1
 
 
 def _detach_counted(context: Any) -> None:
-    """Pop a context that the program pushed and did not pop; keep the primary context."""
-    pushed = _thread.pushed
-    if pushed.popped > 0:
-        pushed.popped -= 1
-    elif pushed.count > 0 and _get_current() is context:
-        _pop_counted()
-        pushed.popped -= 1
+    """Pop a context that the program has not popped; keep the primary context."""
+    if _thread.popped > 0:
+        _thread.popped -= 1
+    elif _get_current() is context:
+        _pop()
 
 
 # ---- compiling and memory ------------------------------------------------------------------------

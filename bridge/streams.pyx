@@ -46,6 +46,7 @@ from bridge.handles cimport *
 import gc
 from contextlib import suppress
 from functools import wraps
+from types import SimpleNamespace
 
 import cupy
 import pycuda.driver as drv
@@ -492,21 +493,12 @@ def as_cupy_stream(stream, /):
     if handle == 0:
         return cupy.cuda.Stream.null
     if hasattr(cupy.cuda.Stream, "from_external"):
-        result = cupy.cuda.Stream.from_external(External(handle))
+        found = SimpleNamespace(__cuda_stream__=lambda: (0, handle))
+        result = cupy.cuda.Stream.from_external(found)
     else:  # CuPy 13
         result = cupy.cuda.ExternalStream(handle, device_id)
     result.foreign = stream  # kept alive
     return result
-
-
-class External:
-    """A handle, as `cupy.cuda.Stream.from_external` accepts it."""
-
-    def __init__(self, handle):
-        self.handle = handle
-
-    def __cuda_stream__(self):
-        return 0, self.handle
 
 
 def pycuda_stream_of(stream):

@@ -24,7 +24,8 @@ SOURCES = sorted(p for p in (ROOT / "bridge").rglob("*.p*") if p.suffix in SUFFI
 ORDER = """
 errors parameter_types
 signature
-alignment nvcc_sources
+alignment
+nvcc_sources
 nvrtc
 context
 handles

@@ -25,7 +25,7 @@ _REPORT = re.compile(
     re.MULTILINE,
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)', re.MULTILINE)
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
 _DEFINE = re.compile(r"\s*#\s*define\s+(\w+)(?:\([^)]*\))?(.*)", re.DOTALL)
 _SPLICE = re.compile(r"\\(?=\r?\n)")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|el|endif)", re.MULTILINE)
@@ -55,8 +55,8 @@ def apply(
         return source
     macros: dict[str, str] = {}
     for text in texts.values():
-        for directive in _DIRECTIVE.findall(_bare(text)):
-            if define := _DEFINE.match(_SPLICE.sub(_blank, directive)):
+        for directive in DIRECTIVE.findall(_bare(text)):
+            if define := _DEFINE.match(_SPLICE.sub(blank, directive)):
                 macros[define[1]] = f"{macros.get(define[1], '')} {define[2]}"
     while (moved := _move(source, texts, macros, ask)) != source:
         source = moved  # ask again: NVRTC stops at 100 errors, such as assertions of sizes
@@ -70,7 +70,7 @@ def _move(
     ask: Callable[[str], str],
 ) -> str:
     """Move all that one question finds."""
-    shown = re.sub(r"[^\0-\x7f]", "_", _HIDING.sub(_blank, source))  # a byte per character
+    shown = re.sub(r"[^\0-\x7f]", "_", _HIDING.sub(blank, source))  # a byte per character
     edits = []
     for path, number, indent in dict.fromkeys(_REPORT.findall(ask(shown))):
         text = shown if path == FILE else texts.get(str(Path(path).resolve()), "")
@@ -161,19 +161,20 @@ def _read(source: str, folders: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def _blank(found: re.Match[str]) -> str:
+def blank(found: re.Match[str]) -> str:
+    """Return spaces for a match, with its ends of lines."""
     return re.sub(r"[^\n]", " ", found[0])
 
 
 def _bare(text: str, marks: str = "/\"'") -> str:
     """Blank the comments and literals that begin with one of the marks."""
-    return NOISE.sub(lambda found: _blank(found) if found[0][0] in marks else found[0], text)
+    return NOISE.sub(lambda found: blank(found) if found[0][0] in marks else found[0], text)
 
 
 @functools.lru_cache(8)
 def _code(text: str) -> str:
     """Blank all but the code, and keep its positions."""
-    return _SPLICE.sub(_blank, _DIRECTIVE.sub(_blank, _bare(text)))
+    return _SPLICE.sub(blank, DIRECTIVE.sub(blank, _bare(text)))
 
 
 def _expand(text: str, macros: dict[str, str], seen: frozenset[str] = frozenset()) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .alignment import DIRECTIVE, blank
 from .signature import NOISE
 
 # Headers of include/ that come before the source, and what the log says without them.
@@ -42,7 +43,6 @@ _FUNCTION = re.compile(
     r"(?:[A-Za-z]\w*::)*[A-Za-z]\w*\s*\([^{}]*\)[\s\w]*"
 )
 _VARIABLE = re.compile(r"\s*(?:(?:static|const|extern)\s+)*(?:std::|thrust::|FILE\b)[^(){}]*;")
-_DIRECTIVE = re.compile(r"(?m)^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*")
 
 
 class Source(NamedTuple):
@@ -86,18 +86,9 @@ def mend(source: Source, log: str) -> Source | None:
     return source._replace(text=text, left_out=source.left_out + left_out)
 
 
-def _blank(found: re.Match[str]) -> str:
-    return _spaces(found[0])
-
-
-def _spaces(text: str) -> str:
-    """Return spaces for a text, with its ends of lines."""
-    return re.sub(r"[^\n]", " ", text)
-
-
 def _declarations(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield each declaration outside of functions and classes: start, end, and its code."""
-    code = _DIRECTIVE.sub(_blank, NOISE.sub(_blank, text))
+    code = DIRECTIVE.sub(blank, NOISE.sub(blank, text))
     start = depth = 0
     is_function = False
     for found in re.finditer(r"[{};]", code):
@@ -143,5 +134,5 @@ def _without_host_code(text: str, log: str) -> tuple[str, tuple[str, ...]]:
         first, last = text.count("\n", 0, begin) + 1, text.count("\n", 0, end) + 1
         if lines := [line for line in range(first, last + 1) if line in errors]:
             left_out.append(errors[lines[0]])
-            text = text[:begin] + _spaces(text[begin:end]) + text[end:]
+            text = text[:begin] + re.sub(r"[^\n]", " ", text[begin:end]) + text[end:]
     return text, tuple(error for error in left_out if "explicitly marked" not in error)

@@ -40,11 +40,6 @@ def use_nvrtc(enable: bool = True, /) -> None:
     pycuda.compiler.DynamicModule.add_stdlib = _add_stdlib if enable else _of_toolkit
 
 
-def uses_nvrtc() -> bool:
-    """Tell whether PyCUDA's compiler is NVRTC now."""
-    return pycuda.compiler.compile is _compile
-
-
 def _compile(
     source: Any,
     nvcc: str = "nvcc",
