@@ -86,8 +86,8 @@ nightly: lint types wheel
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py
 	for order in latest earliest random:1; do for names in "" --unnamed; do HOSTCUDA_ORDER=$$order \
 		$(script) tests/ordering.py --schedules 10000 $$names || exit; done; done
-	$(script) tests/soak.py --operations 1000000
 	$(script) tests/soak.py --threads 8 --seconds 60
+	$(bin)/python tools/links.py
 	$(MAKE) coverage
 
 # Left out is what interrupts the package at any step, or looks for frames of Python. The compiled modules
@@ -138,8 +138,8 @@ docs: $(tools)
 	rm -rf build/docs
 	$(bin)/sphinx-build $(sphinx) . build/docs
 	$(bin)/python tools/links.py build/docs
-	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest -q tests/test_links.py \
-		tests/test_package.py::test_examples_in_docstrings_run
+	$(bin)/python tools/links.py
+	$(bin)/python -m pytest -q tests/test_package.py::test_examples_in_docstrings_run
 
 links: $(ready)
 	@$(with) '.[docs]'

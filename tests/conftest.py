@@ -1,7 +1,5 @@
 """Fixtures.  Without a GPU everything runs on `hostcuda`, a CUDA driver on host memory."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import gc
@@ -322,3 +320,21 @@ _zygote = Zygote()
 def python(request: pytest.FixtureRequest) -> Callable[..., subprocess.CompletedProcess[str]]:
     """See `run_python`.  A test whose subject is the start has the mark `starts`."""
     return run_python if request.node.get_closest_marker("starts") else _zygote.run
+
+
+USUAL = """
+import bridge, cupy, numpy as np, pycuda.driver as drv
+from pycuda import gpuarray
+"""
+
+
+@pytest.fixture
+def run(python: Any) -> Callable[..., str]:
+    """Run a script after the usual imports; it must end in peace.  Return what it prints."""
+
+    def run(script: str, start: str = "import bridge.autoinit\n", devices: int = 1) -> str:
+        done = python(USUAL + start + textwrap.dedent(script), devices)
+        assert (done.returncode, done.stderr) == (0, "")
+        return str(done.stdout)
+
+    return run

@@ -1,7 +1,5 @@
 """The number of GPUs, asked of the driver: PyCUDA can be imported only where there is one."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 

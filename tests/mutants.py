@@ -6,8 +6,6 @@ compiled again.  What random schedules can see must fail there, the rest in a na
 ``python tests/mutants.py`` tries all of them; with words, those whose names have one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -8,8 +8,6 @@ what it is if everything runs in the order in which it was queued.
 ``python tests/ordering.py`` runs 2,000 schedules.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import queue
@@ -27,6 +25,7 @@ from pycuda.tools import DeviceMemoryPool
 
 import bridge
 import bridge.autoinit
+from bridge import handles
 
 SOURCE = """
 static __device__ void wait(int us) { while (us-- > 0) __nanosleep(1000); }
@@ -782,8 +781,14 @@ def run(schedules, first=0, kind=Schedule):
     try:
         for seed in range(first, first + schedules):
             try:
-                kind(seed, kernels, threads).run()
+                schedule = kind(seed, kernels, threads)
+                schedule.run()
+                pool, cupys = schedule.pool, schedule.cupys
+                del schedule
                 gc.collect()
+                handles.end_waiting()  # what was dropped in a capture
+                assert (pool.active_bytes, cupys.used_bytes()) == (0, 0), "memory is left"
+                pool.free_held(), cupys.free_all_blocks()
                 assert not lost, f"a finalizer raised {lost[0].exc_value!r}"
             except Exception as error:
                 raise AssertionError(f"schedule {seed}: {error}") from error
@@ -798,6 +803,14 @@ def run(schedules, first=0, kind=Schedule):
     return schedules
 
 
+def held():
+    """Return the device's free memory once everything is dropped."""
+    gc.collect()
+    drv.Context.synchronize()
+    cupy.get_default_memory_pool().free_all_blocks()
+    return cupy.cuda.runtime.memGetInfo()[0]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--schedules", type=int, default=2000)
@@ -805,7 +818,10 @@ def main():
     parser.add_argument("--unnamed", action="store_true", help="no call names a stream")
     options = parser.parse_args()
     kind = Unnamed if options.unnamed else Schedule
-    print(run(options.schedules, options.first, kind=kind), "schedules, no stale read")
+    run(50, kind=kind)  # compilers, events and streams are made once
+    before = held()
+    done = run(options.schedules, options.first, kind=kind)
+    print(done, "schedules, no stale read; bytes left on the device:", before - held())
 
 
 if __name__ == "__main__":

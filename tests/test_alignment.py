@@ -6,8 +6,6 @@ offset of T's member z.  The mark is > if NVRTC has other numbers until text mov
 and the numbers stay, and = if nothing moves.
 """
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 `test_function` has their arguments and their order.
 """
 
-from __future__ import annotations
-
 import cupy
 import numpy as np
 import pycuda.driver as drv
@@ -88,31 +86,14 @@ def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
         nodes = [bound.capture(to, source, 1, N) for to, source in pairs]
         graph = stream.end_capture()
         graph.launch()
-        stream.synchronize()
-        assert [set(x.get().tolist()) for x in buffers] == [{i} for i in range(21)]
         others = [cupy.full(N, 100, np.float32), *(cupy.zeros(N, np.float32) for _ in nodes)]
         pairs = zip(others[1:], others, strict=False)
         for node, (to, source) in zip(nodes, pairs, strict=True):
             node.update(graph, to, source, 2, N)  # the launch before is as it was
-        buffers[20].fill(0)
         graph.launch()
         stream.synchronize()
+    assert [set(x.get().tolist()) for x in buffers] == [{i} for i in range(21)]
     assert set(others[20].get().tolist()) == {140}
-    assert set(buffers[20].get().tolist()) == {0}
-
-
-def test_launches_before_an_update_stay_as_they_are(add):
-    bound, x, y = add.bind(block=N), cupy.zeros(N, np.float32), cupy.zeros(N, np.float32)
-    cupy.cuda.Device().synchronize()
-    with cupy.cuda.Stream(non_blocking=True) as stream:
-        stream.begin_capture()
-        node = bound.capture(x, x, 1, N)
-        graph = stream.end_capture()
-        graph.launch()
-        node.update(graph, y, y, 1, N)
-        graph.launch()
-    stream.synchronize()
-    assert (float(x[0]), float(y[0])) == (1, 1)
 
 
 def test_new_arguments_are_checked(add):

@@ -1,7 +1,5 @@
 """``python -m bridge check``: what it reads from programs, and what it says of them."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

@@ -1,7 +1,5 @@
 """SourceModule: what NVRTC makes of sources and options written for nvcc; modules; the cache."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -14,7 +12,6 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from conftest import ON_GPU, run_python
-from sampling import on_a_thread
 
 import bridge
 from bridge.kernels import nvcc_sources, nvrtc
@@ -45,28 +42,19 @@ TRANSLATED = {
 }
 
 
-@pytest.mark.parametrize("text", TRANSLATED)
+PLACES = {
+    **dict.fromkeys(["-I/one -I /two", "-I=/one -isystem /two"], (None, ["/one", "/two"], [])),
+    **dict.fromkeys(["-arch=sm_86", "--gpu-architecture sm_86"], ("sm_86", [], [])),
+    **dict.fromkeys(["-arch=compute_80 -code=sm_86"], ("sm_86", [], [])),
+    **dict.fromkeys(["-gencode arch=compute_80,code=sm_86"], ("sm_86", [], [])),
+    **dict.fromkeys(["-gencode=arch=compute_80,code=[sm_86]"], ("sm_86", [], [])),
+}
+
+
+@pytest.mark.parametrize("text", [*TRANSLATED, *PLACES])
 def test_an_option_of_nvccs(text):
-    assert nvrtc.translate(text.split()) == (None, [], TRANSLATED[text])
-
-
-@pytest.mark.parametrize("text", ["-I/one -I /two", "-I=/one -isystem /two"])
-def test_folders(text):
-    assert nvrtc.translate(text.split())[1] == ["/one", "/two"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "-arch=sm_86",
-        "--gpu-architecture sm_86",
-        "-arch=compute_80 -code=sm_86",
-        "-gencode arch=compute_80,code=sm_86",
-        "-gencode=arch=compute_80,code=[sm_86]",
-    ],
-)
-def test_architectures(text):
-    assert nvrtc.translate(text.split())[0] == "sm_86"
+    expected = PLACES.get(text) or (None, [], TRANSLATED[text])
+    assert nvrtc.translate(text.split()) == expected
 
 
 WITHOUT_MEANING = ["-Xcompiler=-Wall", "-Xcompiler -fPIC", "--compiler-options=-O3", "-e add"]
@@ -190,102 +178,81 @@ for _expression in RELAXED:
         f"#include <algorithm>\n{KERNEL % _expression}",
         {"options": ["--expt-relaxed-constexpr"]},
     )
+# What NVRTC refuses, and what is said of it.
+UNDEFINED = 'identifier "nothing" is undefined'
 ERRORS = {
     "a wrong line": (
         f"\n\n__device__ int one() {{ return 1; }}\n{KERNEL % 'one() + nothing'}",
-        {},
-        [
-            'kernel.cu(4): error: identifier "nothing" is undefined',
-            "__global__ void f(float *x) { x[0] = one() + nothing; }",
-        ],
+        'kernel.cu(4): error: identifier "nothing" is undefined',
+        "__global__ void f(float *x) { x[0] = one() + nothing; }",
     ),
     "a missing header": (
         f'#include "mine.h"\n{KERNEL % 1}',
-        {},
-        ["the header is not found: name its folder, include_dirs=['...']", "kernel.cu(1)"],
+        "the header is not found: name its folder, include_dirs=['...']",
+        "kernel.cu(1)",
     ),
     "a header of the host": (
         f"#include <vector>\n{KERNEL % 'std::vector<int>(3).size()'}",
-        {},
-        ["no headers of the host", "vector"],
+        "no headers of the host",
+        "vector",
     ),
     "a header of CUDA": (
         f"#include <curand_nothing.h>\n{KERNEL % 1}",
-        {},
-        ["from pip (curand_kernel.h: nvidia-curand-cu12"],
+        "from pip (curand_kernel.h: nvidia-curand-cu12",
     ),
-    "the name of a function of CUDA": (
+    "a function of CUDA's name, no_extern_c": (
         'extern "C" __global__ void norm(float *x) { }',
-        {"no_extern_c": True},
-        ["CUDA, or the source, has another function of that name: rename one"],
+        "CUDA, or the source, has another function of that name: rename one",
     ),
-    "a type of a header": (KERNEL % "uint32_t(1)", {}, ["write #include <cstdint>"]),
-    "host code": (KERNEL % "1; cudaSetDevice(0)", {}, ["device code only"]),
+    "a type of a header": (KERNEL % "uint32_t(1)", "write #include <cstdint>"),
+    "host code": (KERNEL % "1; cudaSetDevice(0)", "device code only"),
     "a template": (
         "template <class T> __global__ void add(T *x) { }",
-        {},
-        ["for templates and other C++ pass no_extern_c=True"],
+        "for templates and other C++ pass no_extern_c=True",
     ),
-    "a sum that is no constant": (
-        "const float D = nothing; " + KERNEL % "D",
-        {},
-        ['identifier "nothing" is undefined'],
-    ),
+    "a sum that is no constant": ("const float D = nothing; " + KERNEL % "D", UNDEFINED),
     "host code that a kernel calls": (
         "#include <vector>\nint count() { std::vector<int> v(3); return v.size(); }\n"
         + KERNEL % "count()",
-        {},
-        ["no headers of the host", "vector"],
+        "no headers of the host",
+        "vector",
     ),
     "a kernel by a macro": (
         "#define KERNEL __global__\nKERNEL void f(float *x) { *x = nothing; }",
-        {},
-        ['kernel.cu(2): error: identifier "nothing" is undefined'],
+        f"kernel.cu(2): error: {UNDEFINED}",
     ),
-    "a wrong word": (
-        "__globl__ void f(float *x) { *x = 1; }",
-        {},
-        ["kernel.cu(1): error: "],
-    ),
-    "a function by a macro": (
+    "a wrong word": ("__globl__ void f(float *x) { *x = 1; }", "kernel.cu(1): error: "),
+    "a function by a macro, no_extern_c": (
         "#define DEV __device__ inline\nDEV float twice(float x) { return 2 * x * nothing; }\n"
         "DEV double twice(double x) { return 2 * x; }\n" + KERNEL % "twice(1.f)",
-        {"no_extern_c": True},
-        ['kernel.cu(2): error: identifier "nothing" is undefined'],
+        f"kernel.cu(2): error: {UNDEFINED}",
     ),
     "an error beside host code": (
         "#include <vector>\nint main() { std::vector<int> v(3); return v.size(); }\n"
         + KERNEL % "nothing",
-        {},
-        [
-            'kernel.cu(3): error: identifier "nothing" is undefined',
-            "(<cuda/std/...> has parts of the C++ library for kernels): what it lacks of "
-            "<vector> is left out",
-            "Host code is left out, where NVRTC found errors:\nkernel.cu(2): error: namespace",
-        ],
+        f"kernel.cu(3): error: {UNDEFINED}",
+        "(<cuda/std/...> has parts of the C++ library for kernels): what it lacks of <vector> is "
+        "left out",
+        "Host code is left out, where NVRTC found errors:\nkernel.cu(2): error: namespace",
     ),
     "a folder that is not named": (
         '#include "params"\n' + KERNEL % 1,
-        {},
-        ['cannot open source file "params"'],
+        'cannot open source file "params"',
     ),
-    "an assertion": (
-        "static_assert(sizeof(int) == 8);\n" + KERNEL % 1,
-        {},
-        ["static assertion failed"],
-    ),
-    "a relaxed function without the option": (KERNEL % "sqrt(3)", {}, ["more than one instance"]),
+    "an assertion": ("static_assert(sizeof(int) == 8);\n" + KERNEL % 1, "static assertion failed"),
+    "a relaxed function without the option": (KERNEL % "sqrt(3)", "more than one instance"),
     "an unknown option": (
         KERNEL % 1,
-        {"options": ["--nonsense"]},
-        ["refuses the options (-arch=sm_90 ...): unrecognized option --nonsense", "; leave out"],
+        "refuses the options (-arch=sm_90 ...): unrecognized option --nonsense",
+        "; leave out",
     ),
 }
 if CUPY_13:  # its header defines them itself, and needs it not
     _name = "header cupy/complex.cuh"
-    ERRORS[_name] = (*COMPILE[_name], ["cupy/complex/math_private.h", "const float FLT_MIN"])
-for _name, (_source, _keywords, _) in ERRORS.items():
-    COMPILE[_name] = (_source, _keywords)
+    ERRORS[_name] = COMPILE[_name][0], "cupy/complex/math_private.h", "const float FLT_MIN"
+for _name, (_source, *_) in ERRORS.items():
+    _keywords = {"no_extern_c": "no_extern_c" in _name or "header cupy" in _name}
+    COMPILE[_name] = (_source, _keywords | {"options": ["--nonsense"] * ("unknown" in _name)})
 COMPILE["a remark"] = (KERNEL % "1; int unused = 2", {})
 
 
@@ -351,7 +318,7 @@ def test_nvrtc_compiles(name, compiled):
 def test_an_error_says_what_to_do(name, compiled):
     kind, error, _ = compiled[name]
     assert kind == ("ValueError" if "options" in error else "CompileError")
-    for text in ERRORS[name][2]:
+    for text in ERRORS[name][1:]:
         assert text in error
 
 
@@ -417,19 +384,22 @@ def test_a_macros_kernel_has_the_modules_variables():
     module = bridge.SourceModule(
         "#define KERNEL(name) __global__ void name\n__device__ float value;\n"
         "KERNEL(read)(float *x) { x[0] = value; }\n"
-        "namespace names { __global__ void read(float *x) { x[0] = value; } }\n"
+        "namespace names { __global__ void read(float *x) { x[0] = value; }\n"
+        "template <class T> __global__ void as(T *x) { x[0] = value; } }\n"
         "__global__ void write(float *x) { value = x[0]; }",
         no_extern_c=True,
-        name_expressions=["names::read"],
+        name_expressions=["names::read", "names::as<float>", "names::as<double>"],
     )
-    x = cupy.full(2, 7, "f")
-    module.get_function("write")(x, block=1)
-    for name in "read", "names::read":
-        x[0] = 0
-        read = module.get_function(name)
+    module.get_function("write")(cupy.full(1, 7, "f"), block=1)
+    names = "read", "names::read", "names::as<float>", "names::as<double>"
+    for name, dtype in zip(names, "fffd", strict=True):
+        x, read = cupy.zeros(1, dtype), module.get_function(name)
         assert f"Function {name}(" in str(read)
         read(x, block=1)
         assert x[0] == 7
+        if "<" in name:
+            with pytest.raises(TypeError, match="argument 0 .* is an array of int64, but the"):
+                read(cupy.zeros(1, "i8"), block=1)
 
 
 def test_functions_keep_their_module_and_nothing_keeps_them():
@@ -533,20 +503,15 @@ def values_of(headers, source, name="value.h", **keywords):
     return values
 
 
-@pytest.mark.parametrize("option", [None, "-I", "--include-path="])
-def test_a_changed_header_is_seen(headers, option):
-    folder = {"options": [f"{option}{headers}"]} if option else {"include_dirs": [headers]}
-    assert values_of(headers, '#include "value.h"', **folder) == [1, 2]
-
-
-@pytest.mark.parametrize("name", ["limits.h", "curand.h"])
-def test_a_changed_header_is_seen_that_has_the_name_of_anothers(headers, name):
-    assert values_of(headers, f"#include <{name}>", name, include_dirs=[headers]) == [1, 2]
-
-
-def test_a_changed_header_is_seen_by_default_flags(headers, monkeypatch):
-    monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", [f"-I{headers}"])
-    assert values_of(headers, '#include "value.h"') == [1, 2]
+@pytest.mark.parametrize("name", ["value.h", "limits.h", "curand.h"])  # two are others' names
+@pytest.mark.parametrize("how", ["include_dirs", "-I", "--include-path=", "default flags"])
+def test_a_changed_header_is_seen(headers, how, name, monkeypatch):
+    folder = {"options": [f"{how}{headers}"]} if how[0] == "-" else {}
+    if how == "default flags":
+        monkeypatch.setattr("pycuda.compiler.DEFAULT_NVCC_FLAGS", [f"-I{headers}"])
+    elif how == "include_dirs":
+        folder = {how: [headers]}
+    assert values_of(headers, f"#include <{name}>", name, **folder) == [1, 2]
 
 
 INCLUDES = '#include "PATH"', "#include <PATH>", '#define NAME "PATH"\n#include NAME'
@@ -639,7 +604,7 @@ def test_a_module_in_a_cycle_may_be_used_by_anothers_finalizer(saves):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("how", ["at once", "in a cycle", "on a thread without a context"])
+@pytest.mark.parametrize("how", ["at once", "in a cycle"])  # on a thread: see `test_devices`
 def test_a_module_that_goes_is_unloaded(how):
     free = [cupy.cuda.runtime.memGetInfo()[0]]
     module = bridge.SourceModule(
@@ -649,11 +614,7 @@ def test_a_module_that_goes_is_unloaded(how):
     free.append(cupy.cuda.runtime.memGetInfo()[0])
     if how == "in a cycle":
         module.itself = module
-    held = [module]
     del module
-    if how == "on a thread without a context":
-        on_a_thread(held.clear)
-    held.clear()
     gc.collect()
     free.append(cupy.cuda.runtime.memGetInfo()[0])
     assert free[0] - free[1] >= 1 << 26

@@ -1,7 +1,5 @@
 """Contexts, each case in an interpreter of its own: exit status, and nothing on stderr."""
 
-from __future__ import annotations
-
 import itertools
 import textwrap
 
@@ -23,18 +21,6 @@ def use():
     assert (x.get() == b.get()).all()
 """
 AUTOINIT = "import bridge.autoinit\n"
-
-
-@pytest.fixture
-def run(python):
-    """Run a script after `USE`, and return what it prints."""
-
-    def run(script, start=AUTOINIT, devices=1):
-        done = python(USE + start + textwrap.dedent(script), devices=devices)
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
-
-    return run
 
 
 CUPY = "import cupy; cupy.zeros(3)"
@@ -83,16 +69,6 @@ def test_a_device_that_is_not_there_is_said(python):
     done = python("import bridge.autoinit", devices=1, CUDA_DEVICE="99")
     assert "ContextError: PyCUDA cannot use a device" in done.stderr
     assert "CUDA_DEVICE is '99', and this process sees" in done.stderr
-
-
-@pytest.mark.starts
-def test_modules_that_import_pycuda_autoinit_later_get_the_shared_context(run):
-    run("""
-        import pycuda.autoinit
-        from pycuda.autoinit import context, device
-        assert pycuda.autoinit is bridge.autoinit
-        assert context is bridge.autoinit.context
-    """)
 
 
 def test_an_array_allocated_on_one_thread_is_freed_on_another(run):
@@ -245,88 +221,6 @@ def test_leaving_another_context_than_was_entered_is_refused(start, within, afte
 def test_primary_context_takes_any_kind_of_device(kind):
     with bridge.primary_context(kind(0)) as context:
         assert context is drv.Context.get_current()
-
-
-def test_an_array_of_another_device_is_refused(run):
-    """New or converted before, from either device; also by its DLPack device."""
-    script = """
-        import itertools
-
-        class Exporter:
-            def __init__(self, device):
-                self.device = device
-            __dlpack_device__ = lambda self: (2, self.device)
-            __dlpack__ = lambda self, **_: None
-
-        for device, again in itertools.product((0, 1), (False, True)):
-            for convert in (bridge.as_cupy, bridge.as_pycuda):
-                with bridge.primary_context(device):
-                    arrays = [gpuarray.to_gpu(np.arange(4.0)), cupy.arange(4), Exporter(device)]
-                    arrays.append(bridge.as_pycuda(cupy.zeros(4)))
-                    if again:
-                        [convert(array) for array in arrays if not isinstance(array, Exporter)]
-                with bridge.primary_context(1 - device):
-                    for array in arrays:
-                        for call in convert, bridge.wrap_pycuda(lambda _: array):
-                            if call is convert or not isinstance(array, Exporter):
-                                try:
-                                    call(array)
-                                except bridge.ContextError as error:
-                                    print(device, error)
-                with bridge.primary_context(device):
-                    del arrays, array
-    """
-    lines = [line for line in run(script, devices=2).splitlines() if " is on device " in line]
-    assert len(lines) == 8 * 7
-    for line in lines:
-        device = int(line[0])
-        assert f"is on device {device}, but device {1 - device} is current" in line
-        assert f"`with bridge.primary_context({device}):`" in line
-
-
-def test_an_array_that_is_refused_orders_nothing(run):
-    script = """
-        here, there = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-        with bridge.primary_context(1):
-            arrays = [make() for make in 2 * [lambda: gpuarray.zeros(4, np.float32),
-                                              lambda: bridge.as_pycuda(cupy.zeros(4))]]
-            [bridge.as_cupy(array) for array in arrays[2:]]
-        there.begin_capture()
-        for array in arrays:
-            try:
-                with here:
-                    bridge.as_cupy(array, stream=there)
-            except bridge.ContextError as error:
-                print("as_cupy: the array is on device 1, but device 0 is current" in str(error))
-            assert not here.is_capturing()
-        there.end_capture()
-        with bridge.primary_context(1):
-            del arrays, array
-    """
-    assert run(script, devices=2) == "True\n" * 4
-
-
-def test_memory_that_has_moved_to_another_device_is_refused(run):
-    script = """
-        from test_release import Plain
-
-        here = drv.mem_alloc(16)
-        with bridge.primary_context(1):
-            there = cupy.cuda.alloc(16)
-        holder = Plain(cupy.cuda.alloc(16))
-        for gpudata in here, holder:
-            a = gpuarray.GPUArray(4, np.float32, gpudata=gpudata)
-            bridge.as_cupy(a)
-            if gpudata is here:
-                a.gpudata = there.ptr
-            else:
-                holder.memory = there
-            try:
-                bridge.as_cupy(a)
-            except bridge.ContextError as error:
-                print("is on device 1, but device 0 is current" in str(error))
-    """
-    assert run(script, devices=2) == "True\nTrue\n"
 
 
 def test_a_context_that_cupy_makes_current_again_is_noticed(run):

@@ -4,8 +4,6 @@
 on the machine, if the driver is that of ``hostcuda``.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

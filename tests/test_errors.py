@@ -5,8 +5,6 @@ to do where there is something to do.  The tables hold a telling phrase of each.
 `test_foreign_arrays` has the array interfaces that are refused.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import gc
@@ -439,44 +437,6 @@ def test_a_change_is_noticed(w, change, undo):
     with pytest.raises(AssertionError), unchanged(w):
         change(w)
     undo(w)
-
-
-ON_DEVICE_1 = """
-import cupy, numpy as np, pycuda.driver as drv
-import bridge, bridge.autoinit, conftest
-
-plain = conftest.compile_plain('extern "C" __global__ void f() { }', "f")
-
-def beside_cupy(call):
-    with cupy.cuda.Device(1):
-        call()
-
-def state():
-    return drv.Context.get_current(), cupy.cuda.runtime.getDevice()
-
-before = state()
-for call in (
-    lambda: bridge.primary_context(1)(bridge.launch)(plain, grid=1, block=32),
-    lambda: beside_cupy(lambda: bridge.wait_stream(None, None)),
-):
-    try:
-        call()
-    except Exception as error:
-        print(type(error).__name__, error)
-    assert state() == before
-"""
-SAID = (
-    "LogicError launch: CUDA does not know the stream, or the function, on device 1",
-    "ContextError .* context is on device 0, CuPy's current one is on device 1. Work with both on "
-    "one .* or go back with `cupy.cuda.Device.0..use..` if it was another library that",
-)
-
-
-def test_what_is_said_of_another_device(python):
-    done = python(ON_DEVICE_1, devices=2)
-    assert done.returncode == 0, done.stderr
-    for pattern, line in zip(SAID, done.stdout.splitlines(), strict=True):
-        assert re.match(pattern, line), line
 
 
 def test_what_is_said_of_autoinit_on_another_thread():

@@ -1,7 +1,5 @@
 """DLPack's C exchange API, both ways; ctypes stands for a consumer or an exporter in C."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """Other libraries' arrays as either library's, and back; what a library refuses is asserted."""
 
-from __future__ import annotations
-
 import cupy
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """After a kernel has failed, CUDA answers every call with its error: what the bridge then says."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,9 +1,8 @@
 """Kernels, called, prepared or by `launch`: their arguments, checks, and the order of a launch."""
 
-from __future__ import annotations
-
 import functools
 import threading
+from types import SimpleNamespace
 
 import cupy
 import numpy as np
@@ -71,10 +70,13 @@ __global__ void where(int *out)
 
 __global__ void reverse(int *x, int n)
 {
+    __shared__ int fixed[5000];
     extern __shared__ int kept[];
+    fixed[threadIdx.x] = threadIdx.x;
     for (int i = threadIdx.x; i < n; i += blockDim.x) kept[i] = x[i];
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = kept[n - 1 - i];
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        x[i] = kept[n - 1 - i] + fixed[i % blockDim.x] - threadIdx.x;
 }
 """
 
@@ -136,20 +138,23 @@ ONE = {"block": (32, 1, 1)}
 
 
 MAKE = {
-    "GPUArray": lambda x: bridge.as_pycuda(x),
-    "cupy.ndarray": lambda x: x,
-    "array interface": Exporter,
-    "DLPack": DLPackExporter,
-    "an address": lambda x: np.uintp(x.data.ptr),
-    "a pointer holder": lambda x: Plain(x.data),
+    "GPUArray": lambda a: a,
+    "cupy.ndarray": bridge.as_cupy,
+    "array interface": lambda a: Exporter(bridge.as_cupy(a)),
+    "DLPack": lambda a: DLPackExporter(bridge.as_cupy(a)),
+    "an address": lambda a: np.uintp(int(a.gpudata)),
+    "a pointer holder": lambda a: Plain(bridge.as_cupy(a).data),
+    "what holds an allocation": lambda a: SimpleNamespace(gpudata=a.gpudata),
+    "what holds an int": lambda a: SimpleNamespace(gpudata=int(a.gpudata)),
+    "what holds an address": lambda a: SimpleNamespace(gpudata=np.uintp(int(a.gpudata))),
 }
 
 
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 def test_arrays_of_any_library_are_taken(function, make):
-    x = cupy.zeros(N, np.int32)
-    function("fill")(make(x), np.int32(N), np.int32(7), **ONE)
-    assert (x.get() == 7).all()
+    a = gpuarray.zeros(N, np.int32)
+    function("fill")(make(a), np.int32(N), np.int32(7), **ONE)
+    assert (a.get() == 7).all()
 
 
 ALLOCATORS = {
@@ -176,22 +181,6 @@ def test_device_allocations_and_addresses_are_taken(known, kind, form):
     a = gpuarray.zeros(N, np.int32, allocator=allocator)
     form(known("fill").prepare("Pii"), a.gpudata if kind in ALLOCATORS else kind(int(a.gpudata)))
     drv.Context.synchronize()
-    assert (a.get() == 7).all()
-
-
-class Image:
-    """Of a user's own, as PyCUDA takes it."""
-
-    def __init__(self, a):
-        self.gpudata = a.gpudata
-
-
-@pytest.mark.parametrize("kind", [lambda p: p, int, lambda p: np.uintp(int(p))], ids=range(3))
-def test_what_holds_gpudata_is_taken(function, kind):
-    a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    image = Image(a)
-    image.gpudata = kind(a.gpudata)
-    function("fill")(image, np.int32(N), np.int32(7), **ONE)
     assert (a.get() == 7).all()
 
 
@@ -295,9 +284,7 @@ def test_structs_and_vectors_go_by_value_only_as_what_they_are():
         (values, (n, np.int32(1), x)),
         (values, (n, np.int32(1), None)),
     ):
-        with pytest.raises(
-            TypeError, match="the kernel takes (8 bytes|4 bytes|float32|..'x'|a CUDA v)"
-        ):
+        with pytest.raises(TypeError, match="takes (8 bytes|4 bytes|float32|..'x'|a CUDA v)"):
             call(*args, **ONE)
 
 
@@ -458,6 +445,9 @@ def test_shared_memory_beyond_48_kilobytes(known):
     """The limit belongs to the kernel, not to the object that `get_function` returns."""
     one, other = known("reverse"), known("reverse").prepare("Pi")
     n = 25_000  # ints
+    x = cupy.arange(10_000, dtype=np.int32)
+    one(x, 10_000, block=256, shared=40_000)  # beside the kernel's own 20,000
+    assert (x.get() == np.arange(10_000)[::-1]).all()
     x = cupy.arange(n, dtype=np.int32)
     one(x, n, block=256, shared=4 * n)
     assert (x.get() == np.arange(n)[::-1]).all()
@@ -466,22 +456,6 @@ def test_shared_memory_beyond_48_kilobytes(known):
     one(x, n, block=256, shared=4 * n)  # it is not lowered
     other.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1000)
     one(x, n, block=256, shared=4 * n)
-
-
-def test_shared_memory_of_both_kinds_beyond_48_kilobytes():
-    source = """
-    __global__ void f(int *x)
-    {
-        __shared__ int fixed[5000];
-        extern __shared__ int dynamic[];
-        fixed[threadIdx.x] = dynamic[9000 + threadIdx.x] = threadIdx.x;
-        __syncthreads();
-        x[threadIdx.x] = fixed[31 - threadIdx.x] + dynamic[9000 + threadIdx.x];
-    }
-    """
-    x = cupy.zeros(32, np.int32)
-    bridge.SourceModule(source).get_function("f")(x, block=32, shared=40_000)
-    assert (x.get() == 31).all()
 
 
 def test_a_kernel_is_timed_in_seconds(known):
@@ -631,9 +605,7 @@ def test_memory_is_prepared_as_an_integer_and_as_nothing_else(known, allocator):
     bits = known("unsigned_bits").prepare("PIQ")
     bits.prepared_call(GRID, (1, 1, 1), out, 5, memory)
     assert out.get().tolist() == [5, int(memory)]
-    with pytest.raises(
-        TypeError, match=r"argument 2 .* is a cupy.ndarray, but the kernel takes uint64"
-    ):
+    with pytest.raises(TypeError, match="argument 2 .* is a cupy.ndarray, .* takes uint64"):
         bits.prepared_call(GRID, (1, 1, 1), out, 5, out)
     scalars = known("scalars").prepare("P?bHifdqB")
     message = r"argument 5 .* is device memory \(a [\w.]+\), but the kernel takes float32"
@@ -675,9 +647,7 @@ def test_a_device_array_of_one_number_is_prepared_as_a_pointer(known):
     fill = known("fill").prepare("Pii")
     fill.prepared_call((1, 1), (1, 1, 1), OneNumber(x), 1, 7)
     assert x.get() == 7
-    with pytest.raises(
-        TypeError, match=r"argument 1 .* is a .*OneNumber, but the kernel takes int32"
-    ):
+    with pytest.raises(TypeError, match="argument 1 .* is a .*OneNumber, .* takes int32"):
         fill.prepared_call((1, 1), (1, 1, 1), x, OneNumber(x), 7)
 
 
@@ -731,19 +701,6 @@ def test_a_launch_is_part_of_cupys_current_stream(cupy_kind, pycuda_kind, copy, 
     assert (z.get() == 7).all()
 
 
-def test_a_launch_beside_the_current_stream_reads_stale_data(plain, latch):
-    """The control: PyCUDA's own call, unordered."""
-    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-    x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    plain("copy")(y, x, np.int32(N), block=(32, 1, 1))
-    with latch.hold(current), current:
-        x.data.copy_from_device_async(sevens.data, x.nbytes, current)
-        plain("copy")(y, x, np.int32(N), block=(32, 1, 1), stream=stream)
-        stream.synchronize()
-    assert (y.get() == 0).all()
-
-
 @pytest.mark.parametrize("how", ["given", "current"])
 def test_a_launch_is_on_the_stream_that_is_given_or_current(how, copy, latch):
     """The control for the test above: it is not on another."""
@@ -757,20 +714,6 @@ def test_a_launch_is_on_the_stream_that_is_given_or_current(how, copy, latch):
             with bridge.as_cupy_stream(stream):
                 copy(y, x)
         assert not stream.is_done()
-
-
-@pytest.mark.parametrize("make", [*OF_PYCUDA.values(), Image], ids=[*OF_PYCUDA, "gpudata"])
-def test_pycudas_memory_is_ordered_with_its_default_stream(copy, latch, put, make):
-    """PyCUDA writes on its default stream, the kernel reads on CuPy's, PyCUDA writes again."""
-    a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    y = cupy.zeros(N, np.int32)
-    copy(y, a)
-    with latch.hold(None):
-        put(a.gpudata, N, 7)
-        with bridge.as_cupy_stream(drv.Stream(1)):
-            copy(y, make(a))
-        put(a.gpudata, N, 8)
-    assert (y.get() == 7).all()
 
 
 def test_an_address_is_not_ordered(known, latch, put):

@@ -1,7 +1,5 @@
 """The macros of the supplied headers are those of the host's headers, which nvcc uses."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

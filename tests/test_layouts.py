@@ -3,8 +3,6 @@
 ``BRIDGE_EXAMPLES=100000`` in the environment runs that many cases in all.
 """
 
-from __future__ import annotations
-
 import os
 from math import prod
 

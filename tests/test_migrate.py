@@ -1,7 +1,5 @@
 """``python -m bridge migrate``: what it edits, what it leaves, and what the copies print."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """NCCL works on arrays of both libraries, in one process and in one process a GPU."""
 
-from __future__ import annotations
-
 import warnings
 
 import cupy

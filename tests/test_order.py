@@ -1,7 +1,5 @@
 """PyCUDA's side of every call is all of PyCUDA's streams: programs that never write ``stream=``."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from types import SimpleNamespace
@@ -380,10 +378,16 @@ def test_a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream(
 
 CALLS = {
     "f": lambda f, theirs, *args: f(*args, block=32),
-    "prepared": lambda f, theirs, *args: f.prepare("PPi").prepared_call(
-        (1, 1), (32, 1, 1), args[0], args[1].gpudata, args[2]
+    "bound": lambda f, theirs, *args: f.bind(block=32)(*args),
+    "prepared": lambda f, theirs, x, a, n: f.prepare("PPi").prepared_call(
+        (1, 1), (32, 1, 1), x, getattr(a, "gpudata", a), n
     ),
     "launch": lambda f, theirs, *args: bridge.launch(theirs, *args, grid=1, block=32),
+}
+GIVEN = {
+    "GPUArray": lambda a: a,
+    "DeviceAllocation": lambda a: a.gpudata,
+    "gpudata": lambda a: SimpleNamespace(gpudata=a.gpudata),
 }
 COPY = """
 extern "C" __global__ void copy(int *to, const int *from, int n)
@@ -402,14 +406,15 @@ def kernels(compile_kernel):
 
 
 @every_pair
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_kernel_reads_what_any_stream_wrote(
-    call, cupy_stream, pycuda_stream, kernels, latch, put
+    call, given, cupy_stream, pycuda_stream, kernels, latch, put
 ):
     a, copy = zeros(), full(0)
     with latch.hold(pycuda_stream), cupy_stream:
         put(a.gpudata, N, 7, pycuda_stream)
-        CALLS[call](*kernels, copy, a, np.int32(N))
+        CALLS[call](*kernels, copy, given(a), np.int32(N))
         result = copy_of(copy)
     assert values(result) == {7}
 

@@ -1,7 +1,5 @@
 """Random schedules give the serial result, and do not with any one mistake in the package."""
 
-from __future__ import annotations
-
 import re
 
 import ordering

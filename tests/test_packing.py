@@ -3,8 +3,6 @@
 ``BRIDGE_EXAMPLES=1000`` in the environment runs that many.
 """
 
-from __future__ import annotations
-
 import os
 
 import cupy

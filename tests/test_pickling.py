@@ -1,7 +1,5 @@
 """What goes to another process: modules and their functions, wrapped functions, contexts."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import sys

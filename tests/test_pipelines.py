@@ -1,7 +1,5 @@
 """Kernels of both libraries and CuPy's operations in one pipeline, launched or as a CUDA graph."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import re
@@ -60,27 +58,6 @@ def ours():
 @pytest.fixture(scope="module")
 def theirs(compile_kernel):
     return compile_kernel(f'extern "C" {{ {SOURCE} }}', "copy")
-
-
-def test_a_texture_object_takes_the_place_of_a_texture_reference():
-    """What the errors recommend."""
-    source = """
-    __global__ void enlarge(float *out, cudaTextureObject_t image, int n)
-    { out[threadIdx.x] = tex1D<float>(image, (threadIdx.x + 0.5f) / 2); }
-    """
-    texture, runtime = cupy.cuda.texture, cupy.cuda.runtime
-    channel = texture.ChannelFormatDescriptor(32, 0, 0, 0, runtime.cudaChannelFormatKindFloat)
-    image = texture.CUDAarray(channel, 4)
-    image.copy_from(cupy.arange(4, dtype=np.float32))
-    resource = texture.ResourceDescriptor(runtime.cudaResourceTypeArray, cuArr=image)
-    description = texture.TextureDescriptor((runtime.cudaAddressModeClamp,))
-    tex = texture.TextureObject(resource, description)
-    out = cupy.zeros(8, np.float32)
-    enlarge = bridge.SourceModule(source).get_function("enlarge")
-    enlarge(out, tex, 8, block=8)
-    assert out.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    with pytest.raises(TypeError, match="is a cupy.ndarray, but the kernel takes uint64 by value"):
-        enlarge(out, out, 8, block=8)
 
 
 # --- CUDA graphs -----------------------------------------------------------------------------
@@ -214,6 +191,25 @@ def test_a_wait_for_what_is_outside_of_a_capture_is_refused(ours):
 BLOCKING = pytest.mark.parametrize("non_blocking", [True, False])
 
 
+@contextlib.contextmanager
+def a_block_in_use(latch, put, stream, owner):
+    """Write 7 behind a latch into a view of CuPy's block, yield it; then let CuPy use it again."""
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc), owner:
+        x = cupy.zeros(N, np.int32)
+        x[...] = 2  # loads the kernel, for which the host waits
+        pointer = x.data.ptr
+        with latch.hold(stream):
+            views = [bridge.as_pycuda(x, stream=stream), x]
+            put(pointer, N, 7, stream)
+            del x
+            yield views, pool
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y[...] = 1
+        assert (y.get() == 1).all()
+
+
 @BLOCKING
 @pytest.mark.parametrize("spoilt", [False, True])
 @pytest.mark.parametrize("current", [False, True])
@@ -222,83 +218,53 @@ def test_a_block_dropped_in_a_capture_is_not_reused_early(
 ):
     """A wait for its user would spoil the graph, so the block stays until the capture is over."""
     cupy_stream, stream = cupy.cuda.Stream(non_blocking=non_blocking), drv.Stream(1)
-    pool = cupy.cuda.MemoryPool()
     outside = cupy.cuda.Stream(non_blocking=True).record()
-    with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
-        x = cupy.zeros(N, np.int32)
-        x[...] = 2  # loads the kernel, for which the host waits
-        pointer = x.data.ptr
-        with latch.hold(stream):
-            a = bridge.as_pycuda(x, stream=stream)
-            put(a.gpudata, N, 7, stream)
-            cupy_stream.begin_capture()
-            if spoilt:
-                with raises("Isolation"):
-                    cupy_stream.wait_event(outside)
-            with cupy_stream if current else cupy.cuda.Stream.null:
-                del a, x
-            assert pool.used_bytes() == 4096
-            with raises("Invalidated") if spoilt else contextlib.nullcontext():
-                cupy_stream.end_capture()
-            assert pool.used_bytes() == 4096
-            convert_another(drv.Stream(1))
-            assert pool.used_bytes() == 0
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer
-            y[...] = 1
-        assert (y.get() == 1).all()
+    with a_block_in_use(latch, put, stream, cupy_stream) as (views, pool):
+        cupy_stream.begin_capture()
+        if spoilt:
+            with raises("Isolation"):
+                cupy_stream.wait_event(outside)
+        with cupy_stream if current else cupy.cuda.Stream.null:
+            views.clear()
+        assert pool.used_bytes() == 4096
+        with raises("Invalidated") if spoilt else contextlib.nullcontext():
+            cupy_stream.end_capture()
+        assert pool.used_bytes() == 4096
+        convert_another(drv.Stream(1))
+        assert pool.used_bytes() == 0
 
 
 def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
     """Since a blocking stream is being captured elsewhere; that capture goes on."""
-    capturing, stream, pool = cupy.cuda.Stream(), drv.Stream(1), cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        x = cupy.zeros(N, np.int32)
-        x[...] = 2
-        with latch.hold(stream):
-            a = bridge.as_pycuda(x, stream=stream)
-            put(a.gpudata, N, 7, stream)
-            with capturing:
-                capturing.begin_capture()
-            del a, x
-            assert pool.used_bytes() == 4096
-            capturing.end_capture()
-            convert_another(stream)
-            assert pool.used_bytes() == 0
-            y = cupy.empty(N, np.int32)
-            y[...] = 1
-        assert (y.get() == 1).all()
+    capturing, stream = cupy.cuda.Stream(), drv.Stream(1)
+    with a_block_in_use(latch, put, stream, cupy.cuda.Stream.null) as (views, pool):
+        with capturing:
+            capturing.begin_capture()
+        views.clear()
+        assert pool.used_bytes() == 4096
+        capturing.end_capture()
+        convert_another(stream)
+        assert pool.used_bytes() == 0
 
 
 @pytest.mark.parametrize("spoilt", [False, True])
 def test_work_from_before_the_capture_of_its_user_is_waited_for(latch, put, spoilt):
     """Also if the view waited for another capture first."""
-    stream, pool = drv.Stream(1), cupy.cuda.MemoryPool()
-    user, owner = bridge.as_cupy_stream(stream), cupy.cuda.Stream(non_blocking=True)
-    outside = cupy.cuda.Stream(non_blocking=True).record()
-    with cupy.cuda.using_allocator(pool.malloc), owner:
-        x = cupy.zeros(N, np.int32)
-        x[...] = 2
-        pointer = x.data.ptr
-        with latch.hold(stream):
-            a = bridge.as_pycuda(x, stream=stream)
-            put(a.gpudata, N, 7, stream)
-            owner.begin_capture()
-            del a, x
-            owner.end_capture()
-            user.begin_capture()
-            if spoilt:
-                with raises("Isolation"):
-                    user.wait_event(outside)
-            convert_another(drv.Stream(1))
-            assert pool.used_bytes() == 4096
-            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-                user.end_capture()
-            convert_another(stream)
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer
-            y[...] = 1
-        assert (y.get() == 1).all()
+    stream, owner = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    user, outside = bridge.as_cupy_stream(stream), cupy.cuda.Stream(non_blocking=True).record()
+    with a_block_in_use(latch, put, stream, owner) as (views, pool):
+        owner.begin_capture()
+        views.clear()
+        owner.end_capture()
+        user.begin_capture()
+        if spoilt:
+            with raises("Isolation"):
+                user.wait_event(outside)
+        convert_another(drv.Stream(1))
+        assert pool.used_bytes() == 4096
+        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+            user.end_capture()
+        convert_another(stream)
 
 
 def test_what_waits_is_not_tried_beside_the_capture_that_made_it_wait(capsys):

@@ -1,7 +1,5 @@
 """What a kernel's pointers lead to: the compiler tells, and an array that does not fit raises."""
 
-from __future__ import annotations
-
 import warnings
 
 import cupy
@@ -233,18 +231,6 @@ template <class T> __global__ void blur(T *x) { x[threadIdx.x] *= weight[threadI
 extern "C" { __constant__ int shift; __device__ double total = 1; }
 extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= weight[threadIdx.x]; }
 """  # fmt: skip
-
-
-def test_instances_of_templates_share_the_modules_variables():
-    names = ["filters::blur<float>", "filters::blur<double>"]
-    module = bridge.SourceModule(TEMPLATES, no_extern_c=True, name_expressions=names)
-    drv.memcpy_htod(module.get_global("weight")[0], np.full(4, 3, np.float32))
-    for name, dtype in zip(names, ("f4", "f8"), strict=True):
-        x = cupy.ones(4, dtype)
-        module.get_function(name)(x, block=4)
-        assert (x == 3).all()
-    with pytest.raises(TypeError, match="float64, but the kernel takes float32"):
-        module.get_function(names[0])(cupy.ones(4), block=4)
 
 
 def test_names_that_are_not_there():

@@ -1,7 +1,5 @@
 """Processes and their ends: each case in interpreters of its own, exit status and empty stderr."""
 
-from __future__ import annotations
-
 import pathlib
 import sys
 import textwrap
@@ -159,24 +157,6 @@ if "stop" in globals():
     stop.set()
 """
     run(script, 0, f"3\n{RESULT}\n")
-
-
-def test_pycuda_aborts_a_forked_child_that_runs_to_the_end_of_the_script(python):
-    """A control of what the limits say, and of the above: the bridge is not there."""
-    done = python("""
-        import os, sys, warnings, pycuda.driver as drv
-        warnings.simplefilter("ignore")
-        drv.init()
-        context = drv.Device(0).retain_primary_context()
-        context.push()
-        pid = os.fork()
-        if pid == 0:
-            sys.exit(0)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        context.pop()
-    """)
-    assert done.stdout == "-6\n"
-    assert "The context stack was not empty" in done.stderr
 
 
 # ---- spawn, forkserver, executors ----------------------------------------------------------------
@@ -476,64 +456,3 @@ def test_an_interrupted_write_to_the_cache_leaves_no_file(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
     bridge.SourceModule("__global__ void f() {}", cache_dir=tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
-
-
-# ---- memory of another process -------------------------------------------------------------------
-
-
-IPC = """
-import multiprocessing
-
-@bridge.primary_context()
-def share(library, connection):
-    host = np.arange(2000, dtype=np.float32)
-    if library == "PyCUDA":
-        a = gpuarray.to_gpu(host)[1000:]
-        pointer, handle_of = int(a.gpudata), lambda base: bytes(drv.mem_get_ipc_handle(base))
-    else:
-        a = cupy.asarray(host)[1000:]
-        pointer, handle_of = a.data.ptr, cupy.cuda.runtime.ipcGetMemHandle
-    base = int(drv.mem_get_address_range(pointer)[0])  # a handle names a whole allocation
-    drv.Context.synchronize()
-    connection.send((handle_of(base), pointer - base))
-    connection.recv()
-    connection.send(bridge.as_cupy(a).get().tolist())
-
-@bridge.primary_context()
-def add_one(library, connection):
-    handle, offset = connection.recv()
-    if library == "PyCUDA":
-        memory = drv.IPCMemoryHandle(bytearray(handle))  # PyCUDA's type for it; CuPy's is bytes
-        a = gpuarray.GPUArray((1000,), np.float32, gpudata=int(memory) + offset)
-        array, close = bridge.as_cupy(a), memory.close
-    else:
-        pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
-        memory = cupy.cuda.UnownedMemory(pointer, offset + 4000, None)
-        x = cupy.ndarray((1000,), np.float32, cupy.cuda.MemoryPointer(memory, offset))
-        array = bridge.as_pycuda(x)
-        close = lambda: cupy.cuda.runtime.ipcCloseMemHandle(pointer)
-    bridge.SourceModule(ADD).get_function("add")(array, 1, block=1000)
-    drv.Context.synchronize()
-    close()
-    connection.send("done")
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn")
-    for shares, opens in (("PyCUDA", "CuPy"), ("CuPy", "PyCUDA")):
-        ours, theirs = zip(context.Pipe(), context.Pipe())
-        targets = (share, (shares, theirs[0])), (add_one, (opens, theirs[1]))
-        processes = [context.Process(target=target, args=args) for target, args in targets]
-        for process in processes:
-            process.start()
-        ours[1].send(ours[0].recv())
-        ours[0].send(ours[1].recv())
-        assert ours[0].recv() == list(range(1001, 2001))
-        for process in processes:
-            process.join()
-            assert process.exitcode == 0
-"""
-
-
-@pytest.mark.usefixtures("gpu")
-def test_memory_of_another_process(script):
-    script(IPC)

@@ -3,8 +3,6 @@
 `test_order` has every pair of streams; here are the places where views end, and the controls.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 
@@ -12,6 +10,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from conftest import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 from sampling import on_a_thread, sampled
@@ -47,6 +46,10 @@ def reuse_cupys_block(
         return set(y.get().tolist())
 
 
+def as_pycuda(x, stream):
+    return bridge.as_pycuda(x, stream=stream)
+
+
 @every_pair
 def test_the_plain_constructor_lets_the_block_go_too_early(
     cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, put
@@ -65,22 +68,12 @@ def test_the_plain_constructor_lets_the_block_go_too_early(
 
 @pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
 def test_work_on_the_per_thread_stream_is_waited_for(cupy_stream, latch):
-    per_thread = cupy.cuda.Stream.ptds
-    pool = cupy.cuda.MemoryPool()
-    ones, sevens = (cupy.asarray(np.full(N, value, np.int32)) for value in (1, 7))
-    with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
-        x = cupy.empty(N, np.int32)
-        pointer = x.data.ptr
-        with latch.hold(per_thread):
-            a = bridge.as_pycuda(x, stream=per_thread)
-            bridge.as_cupy(a, stream=-1).data.copy_from_device_async(
-                sevens.data, sevens.nbytes, per_thread
-            )
-            del a, x
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy_stream)
-        assert (y.get() == 1).all()
+    def put(pointer, n, value, stream):  # PyCUDA cannot launch there
+        view = bridge.as_cupy(pointer, shape=n, dtype="i4", stream=-1)
+        view.data.copy_from_device_async(sevens.data, sevens.nbytes, stream)
+
+    sevens, per_thread = cupy.asarray(np.full(N, 7, np.int32)), cupy.cuda.Stream.ptds
+    assert reuse_cupys_block(as_pycuda, cupy_stream, per_thread, latch, put) == {1}
 
 
 def reuse_pycudas_block(
@@ -262,11 +255,12 @@ def test_a_plain_allocator_lets_the_block_go_too_early(
 
 
 LET_GO = """
-    import gc, numpy as np, cupy, pycuda.driver as drv, bridge
-    from pycuda import gpuarray
+    import gc
     from pycuda.tools import DeviceMemoryPool
     from sampling import on_a_thread
+    from bridge import exporting
 
+    exporting.export_in_order()
     gc.freeze()  # the modules, which need not be looked through each time
 
     def under_a_stream(a, stream):
@@ -285,6 +279,7 @@ LET_GO = """
         lambda a, s: [a, bridge.as_cupy(a[2:].reshape(-1, 2).T[1:])],
         lambda a, s: [a, bridge.as_pycuda(a, stream=s)],
         under_a_stream,
+        lambda a, s: cupy.asarray(a),  # `GPUArray`'s export
     ]
 
     N = 1 << 20
@@ -378,48 +373,13 @@ LET_GO = """
         "in a reference cycle",
     ],
 )
-def test_pycudas_memory_is_let_go_anywhere(let_go, python):
-    done = python(LET_GO + "\n    " + let_go.strip() + "\n")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert set(done.stdout.splitlines()) == {"40 cases"}
+def test_pycudas_memory_is_let_go_anywhere(let_go, run):
+    out = run(LET_GO + "\n    " + let_go.strip() + "\n", start="")
+    assert set(out.splitlines()) == {"44 cases"}
 
 
-WAYS = {
-    "bridge.as_cupy(a)": "freed",
-    "cupy.asarray(a)": "freed",
-    "cupy.ndarray(a.shape, a.dtype, "
-    "MemoryPointer(UnownedMemory(int(a.gpudata), a.nbytes, a), 0))": "lost",
-    "gpuarray.GPUArray(a.shape, a.dtype, gpudata=int(a.gpudata), base=a)": "lost",
-}
-
-
-def test_only_views_of_the_bridge_are_let_go_anywhere(python):
-    """The others are the control: PyCUDA warns and loses the memory."""
-    done = python(
-        f"""
-        import warnings, cupy, numpy as np, bridge, bridge.autoinit
-        from cupy.cuda import MemoryPointer, UnownedMemory
-        from pycuda import gpuarray
-        from sampling import on_a_thread
-
-        warnings.simplefilter("ignore")  # PyCUDA's: an error cannot leave a finalizer
-        for way in {list(WAYS)}:
-            a = gpuarray.GPUArray(1 << 22, np.uint8)
-            after = cupy.cuda.runtime.memGetInfo()[0] + (1 << 22)
-            held = [eval(way)]
-            del a
-            on_a_thread(held.clear)
-            print("freed" if cupy.cuda.runtime.memGetInfo()[0] == after else "lost")
-        """
-    )
-    assert done.returncode == 0
-    assert done.stdout.split() == list(WAYS.values())
-
-
-def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(python):
-    done = python("""
-        import numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
-        from pycuda import gpuarray
+def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(run):
+    run("""
         from sampling import on_a_thread
 
         a, b = (gpuarray.zeros(9, np.float32) for _ in range(2))
@@ -435,13 +395,12 @@ def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(python):
         bridge.as_cupy(held[0])
         on_a_thread(held.clear)
     """)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_pycudas_stream_is_let_go_where_pycuda_can(python):
+def test_pycudas_stream_is_let_go_where_pycuda_can(run):
     """Where the lease of a view ends that was its last user, and not with a frame of that."""
-    done = python("""
-        import warnings, cupy, pycuda.driver as drv, bridge, bridge.autoinit
+    run("""
+        import warnings
         from sampling import every_call, on_a_thread, sampled
 
         warnings.simplefilter("always")  # an error cannot leave a finalizer
@@ -450,12 +409,9 @@ def test_pycudas_stream_is_let_go_where_pycuda_can(python):
                 held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
                 start(lambda: calls.append(sampled(held.clear, which)))
     """)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 AT_EXIT = """
-import numpy as np, cupy, pycuda.driver as drv, bridge
-from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 
 def make(allocate=drv.mem_alloc):
@@ -483,14 +439,13 @@ STARTED = {
 @pytest.mark.parametrize("names", ["", REVERSED], ids=["in order", "reversed"])
 @pytest.mark.parametrize("started", STARTED.values(), ids=STARTED)
 def test_views_alive_at_exit(started, names, python):
-    done = python(f"{names}{AT_EXIT}\n{started}")
+    done = python(f"{names}{USUAL}{AT_EXIT}\n{started}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_views_alive_at_exit_of_a_context_that_another_thread_made(python):
+def test_views_alive_at_exit_of_a_context_that_another_thread_made(run):
     """There the main thread cannot free; plain arrays of PyCUDA's make PyCUDA warn."""
-    done = python(
-        f"""{AT_EXIT}
+    script = """
 from sampling import on_a_thread
 def work():
     global one, two, three, pool
@@ -502,16 +457,11 @@ def work():
         pool.allocate(1000)
 on_a_thread(work)
 """
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run(AT_EXIT + script, start="")
 
 
-def test_letting_go_leaves_the_current_device_as_it_is(python):
-    done = python(
-        """
-        import cupy, numpy as np, pycuda.driver as drv, bridge, bridge.autoinit
-        from pycuda import gpuarray
-
+def test_letting_go_leaves_the_current_device_as_it_is(run):
+    script = """
         stream = drv.Stream(1)
         for make in (
             lambda: bridge.as_cupy(gpuarray.GPUArray(9, np.uint8)),
@@ -522,10 +472,8 @@ def test_letting_go_leaves_the_current_device_as_it_is(python):
             views.clear()
             assert cupy.cuda.runtime.getDevice() == 1
             cupy.cuda.Device(0).use()
-        """,
-        devices=2,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    """
+    run(script, devices=2)
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(100, None)], ids=["whole", "slice"])
@@ -566,10 +514,8 @@ def test_memory_of_another_context_is_refused(second_context):
     second_context.pop()
 
 
-def test_a_stream_of_another_context_is_on_that_contexts_device(python):
-    done = python(
-        """
-        import cupy, pycuda.driver as drv, bridge.autoinit
+def test_a_stream_of_another_context_is_on_that_contexts_device(run):
+    script = """
         from bridge.handles import device_of_stream
 
         other = drv.Device(1).make_context()
@@ -585,10 +531,8 @@ def test_a_stream_of_another_context_is_on_that_contexts_device(python):
         del stream
         drv.Context.pop()
         other.detach()
-        """,
-        devices=2,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    """
+    run(script, devices=2)
 
 
 def under_another_context(views, context):
@@ -608,8 +552,7 @@ def drop(request, second_context):
 @pytest.mark.parametrize("pycuda_kind", ["Stream()", "Stream(1)"])
 @pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
 def test_the_release_is_ordered_wherever_it_happens(cupy_stream, pycuda_stream, drop, latch, put):
-    convert = lambda x, stream: bridge.as_pycuda(x, stream=stream)  # noqa: E731
-    assert reuse_cupys_block(convert, cupy_stream, pycuda_stream, latch, put, drop=drop) == {1}
+    assert reuse_cupys_block(as_pycuda, cupy_stream, pycuda_stream, latch, put, drop=drop) == {1}
 
 
 @pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
@@ -710,20 +653,9 @@ def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(part, r
 
 
 def test_the_release_of_what_another_finalizer_saved_is_ordered(recycle, latch, put):
-    pool = cupy.cuda.MemoryPool()
-    ones = cupy.asarray(np.ones(N, np.int32))
-    stream = drv.Stream(1)
-    with cupy.cuda.using_allocator(pool.malloc):
-        a = recycle([bridge.as_pycuda(cupy.empty(N, np.int32), stream=stream)])
-        assert pool.used_bytes() > 0
-        pointer = int(a.gpudata)
-        with latch.hold(stream):
-            put(pointer, N, 7, stream)
-            del a
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
-        assert (y.get() == 1).all()
+    null, stream = cupy.cuda.Stream.null, drv.Stream(1)
+    saved = lambda x, stream: recycle([as_pycuda(x, stream)])  # noqa: E731
+    assert reuse_cupys_block(saved, null, stream, latch, put) == {1}
 
 
 @pytest.mark.parametrize("collect", [gc.collect, lambda: on_a_thread(gc.collect)], ids=range(2))

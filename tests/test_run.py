@@ -1,7 +1,5 @@
 """``python -m bridge run``: programs as they are, in one context, without nvcc."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What the compiler tells of a kernel's parameters: the real NVRTC, also without a GPU."""
 
-from __future__ import annotations
-
 import pytest
 from test_compiler import in_nvrtc
 

@@ -3,15 +3,12 @@
 What needs cuBLAS, cuFFT or cuSOLVER needs a GPU; scikit-cuda's own tests ran there, too.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import run_python
 from pycuda import gpuarray
 
 import bridge
@@ -155,9 +152,7 @@ def test_linear_algebra_without_libraries():
         expected = MATRIX[:, :3] + np.diag(MATRIX[:, 0])
         np.testing.assert_allclose(linalg.add_diag(there, square).get(), expected)
     for wrong in gpuarray.to_gpu(np.ones(1)), gpuarray.to_gpu(np.ones(3, np.float32)):
-        with pytest.raises(
-            ValueError, match=r"a diagonal of shape .* does not fit a matrix of sha"
-        ):
+        with pytest.raises(ValueError, match="a diagonal of shape .* does not fit a matrix"):
             linalg.dot_diag(wrong, a)
     with pytest.raises(ValueError, match=r"a matrix of shape \(3, 4\) is not square"):
         linalg.add_diag(d, a)
@@ -261,15 +256,12 @@ def test_transforms(gpu, libraries):
         fft.Plan(8, np.float32, np.complex128)
 
 
-def test_a_program_that_runs_as_it_is():
-    done = run_python("""
-        import bridge.run
-        bridge.run.replace()
-        import pycuda.autoinit, numpy as np
-        from pycuda import gpuarray
+def test_a_program_that_runs_as_it_is(run):
+    script = """
+        import pycuda.autoinit
         import skcuda.misc as cumisc
         cumisc.init()
         print(cumisc.sum(gpuarray.to_gpu(np.arange(6.0).reshape(2, 3)), axis=1).get())
         cumisc.shutdown()
-    """)
-    assert (done.stdout, done.stderr) == ("[ 3. 12.]\n", "")
+    """
+    assert run(script, start="import bridge.run; bridge.run.replace()\n") == "[ 3. 12.]\n"

@@ -1,7 +1,5 @@
 """Streams that are named; `test_order` has the order of those that are not."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref
@@ -251,10 +249,8 @@ def test_a_fence_waits_without_the_interpreters_lock(latch, monkeypatch):
             thread.join()
 
 
-def test_events_are_used_again_on_their_own_device(python):
-    done = python(
-        """
-        import cupy, pycuda.driver as drv, bridge, bridge.autoinit
+def test_events_are_used_again_on_their_own_device(run):
+    script = """
         from bridge import handles
         stream = drv.Stream(1)
         with bridge.primary_context(1):
@@ -263,10 +259,8 @@ def test_events_are_used_again_on_their_own_device(python):
         print(*[handles.fence(stream.handle, 0) for _ in range(3)])
         with bridge.primary_context(1):
             del other
-        """,
-        devices=2,
-    )
-    assert (done.stdout.split(), done.stderr) == (["0"] * 4, "")
+    """
+    assert run(script, devices=2).split() == ["0"] * 4
 
 
 if not ON_GPU:  # whose driver does not count its calls

@@ -5,8 +5,6 @@ line of JSON for each script: the script, the files for its output, and the numb
 answers are the id of the forked process, and its exit status.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
