@@ -40,7 +40,7 @@ _OPERATORS: dict[type[ast.operator], Any] = {
 }
 _FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict} | {
     f"os.path.{name}": getattr(os.path, name)
-    for name in ("join", "dirname", "abspath", "realpath", "normpath")
+    for name in ("join", "split", "dirname", "abspath", "realpath", "normpath")
 }
 _METHODS = ("format", "join", "replace", "strip", "lstrip", "rstrip", "upper", "lower", "read_text")
 
@@ -174,6 +174,10 @@ class _Program(ast.NodeVisitor):
                 return tuple(map(self.value, items))
             case ast.Dict(keys, values):
                 return dict(zip(map(self.value, keys), map(self.value, values), strict=True))
+            case ast.Subscript(value, index):
+                return self.value(value)[self.value(index)]
+            case ast.Attribute(value, "parent"):
+                return Path(self.value(value)).parent
             case ast.Call():
                 return self._called(node)
         raise _Unknown(ast.unparse(node) if node is not None else "**")
@@ -184,8 +188,9 @@ class _Program(ast.NodeVisitor):
         name = ast.unparse(node.func)
         if name in _FUNCTIONS:
             return _FUNCTIONS[name](*args, **keywords)
-        if name in ("open", "Path"):
-            return self.path.parent / args[0]
+        if name in ("open", "Path"):  # the program is started in its folder, or further up
+            files = [folder / args[0] for folder in self.path.parents]
+            return next(filter(Path.is_file, files), files[0])
         if isinstance(node.func, ast.Attribute):
             owner = self.value(node.func.value)
             if node.func.attr == "read" and isinstance(owner, Path):
@@ -248,7 +253,7 @@ def _python3(text: bytes, path: Path) -> bytes:
 def _is_served(library: str, name: str) -> bool:
     try:
         return hasattr(import_module(f"bridge.skcuda.{library}"), name)
-    except ImportError:  # CUDA's library is not installed here: nothing can be told
+    except Exception:  # CUDA's library is not here, or no GPU: nothing can be told
         return True
 
 

@@ -53,6 +53,7 @@ BY_LINE = {
     "order(first, second)": "test_streams.py::test_wait_stream_orders_any_two_streams",
     "fence(0, streams[index].handle)": ORDER
     + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
+    "order(there, 0)": "test_function.py::test_arguments_that_copy_are_taken",
     "order(PYCUDA, 0)": ORDER + "pycuda_reads_what_cupy_wrote",
     "# what is given": "test_skcuda.py::test_work_queued_before_comes_first",
     "# what is returned": "test_skcuda.py::test_work_queued_later_comes_later",

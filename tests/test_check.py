@@ -58,6 +58,10 @@ PROGRAMS = {
         for kind in ("int", "float"):
             SourceModule("__global__ void f(%s *x) {}" % kind)
         SourceModule("// %d" % 10 ** 10 ** 8)
+        from pathlib import Path
+        parts = ["int", os.path.split(__file__)[1]]
+        SourceModule("__global__ void f(%s *x) {} // %s" % (parts[0], parts[1]))
+        SourceModule((Path(__file__).parent / "kernel.cu").read_text(), no_extern_c=True)
     """,
     "binary.py": "SourceModule\0",
 }
@@ -105,10 +109,10 @@ def test_a_folder(check, package):
         "wrong.py:4: the source is made when the program runs: input()",
         "wrong.py:5: the source is made when the program runs: TypeError: %d format: a real number "
         "is required, not str",
-        "6 of 7 sources compile for sm_90",
+        "8 of 9 sources compile for sm_90",
         "made at run time: 5",
         "not read: 1",
-        "kernels: 6; the types of 8 of 9 parameters are known, and arguments for these are checked",
+        "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are checked",
         "not served by bridge run: skcuda.special (files: 1): not in bridge.skcuda; see CuPy",
         "not served by bridge run: skcuda.integrate (files: 1): not in bridge.skcuda; see CuPy",
         "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge.skcuda; "

@@ -303,6 +303,11 @@ def test_arguments_that_copy_are_taken(function):
     source, target = np.arange(N, dtype=np.int32), np.zeros(N, np.int32)
     function("copy")(drv.Out(target), drv.In(source), np.int32(N), **ONE)
     assert (target == source).all()
+    for stream in None, drv.Stream(1):
+        with cupy.cuda.Stream(non_blocking=True):  # the copy may arrive late: `test_hostcuda`
+            out, given = cupy.zeros(N, np.int32), drv.In(source)  # to free it would wait
+            function("copy")(out, given, np.int32(N), stream=stream, **ONE)
+            assert (out.get() == source).all()
     for kind in drv.InOut, Handler:
         both = np.zeros(N, np.int32)
         with cupy.cuda.Stream(non_blocking=True):

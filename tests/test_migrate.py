@@ -289,6 +289,8 @@ def test_division_of_python_2():
     text = migrated("n = 5\nprint n / 2, 1. / n, len(x) / n\ny = f(n) / n\n")
     assert "print(n // 2, 1. / n, len(x) // n)\n# bridge: in Python 2, / of two" in text
     assert text.endswith("\ny = f(n) / n\n")
+    circle = "z = f()\nq = g()\nfor i in range(9):\n    z = z * z + q\n    q = z / q\nprint z\n"
+    assert "    q = z / q\n" in migrated(circle)  # in less than the age of the universe
     true = "from __future__ import division\nprint 1 / 2"
     assert migrated(true).endswith("\nprint(1 / 2)\n")
 

@@ -237,6 +237,18 @@ def test_matrices(gpu, libraries, dtype):
     cublas.cublasDestroy(handle)
 
 
+@pytest.mark.parametrize("letter", "SDCZ")
+def test_vectors_are_copied_and_swapped(libraries, letter):
+    from skcuda import cublas
+
+    dtype = "fdFD"["SDCZ".index(letter)]
+    x, y = (gpuarray.to_gpu(np.arange(start, start + 6).astype(dtype)) for start in (0, 6))
+    getattr(cublas, f"cublas{letter}copy")(0, 3, x.gpudata, 2, y.gpudata, 1)
+    assert y.get().tolist() == [0, 2, 4, 9, 10, 11]
+    getattr(cublas, f"cublas{letter}swap")(0, 2, x.gpudata, -1, y[3:].gpudata, 2)
+    assert (x.get().tolist(), y.get().tolist()) == ([11, 9, 2, 3, 4, 5], [0, 2, 4, 1, 10, 0])
+
+
 def test_transforms(gpu, libraries):
     from skcuda import fft
 

@@ -74,6 +74,7 @@ class Edits(cst.CSTVisitor):
         self.before: dict[cst.CSTNode, list[cst.BaseStatement]] = {}  # to insert
         self.wrapped: dict[cst.CSTNode, Wrapped] = {}  # by the list of statements
         self.said: list[tuple[int, str]] = []  # lines of the program, and what is edited there
+        self.kinds: dict[tuple[Any, str], str] = {}  # of names, by scope
         wrapper.visit(self)
 
     def apply(self) -> bytes:
@@ -122,25 +123,29 @@ class Edits(cst.CSTVisitor):
             return ""  # it may be something else
         return str(next(iter(found)).name).removeprefix("builtins.")
 
-    def kind(self, node: Any, depth: int = 0) -> str:
+    def kind(self, node: Any) -> str:
         """Return what the value of an expression is, if nothing else is possible; or ""."""
         match node:
-            case cst.Name() if depth < 20:
-                kinds = {self.kind(value, depth + 1) for value in self.values(node)}
-                return kinds.pop() if len(kinds) == 1 else ""
+            case cst.Name(value=name):
+                key = self.get_metadata(metadata.ScopeProvider, node, None), name
+                if key not in self.kinds:
+                    self.kinds[key] = ""  # unknown, to values that need it themselves
+                    kinds = {*map(self.kind, self.values(node))}
+                    self.kinds[key] = kinds.pop() if len(kinds) == 1 else ""
+                return self.kinds[key]
             case cst.Integer():
                 return "int"
             case cst.Float():
                 return "float"
             case cst.BinaryOperation(left=left, right=right):
-                kinds = {self.kind(left, depth), self.kind(right, depth)}
+                kinds = {self.kind(left), self.kind(right)}
                 if len(kinds) > 1:
                     kinds.discard("int")  # the other one decides
                 return kinds.pop() if len(kinds) == 1 else ""
             case cst.Call(func=func) if self.full(func) in _KINDS:
                 return _KINDS[self.full(func)]
             case cst.Call(func=cst.Attribute(value=value, attr=cst.Name(value=name))):
-                known = (self.kind(value, depth), name)
+                known = (self.kind(value), name)
                 if known in (("module", "get_function"), ("function", "prepare")):
                     return "function"
         return ""

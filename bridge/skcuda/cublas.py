@@ -19,6 +19,8 @@ from . import missing, ordered
 _PARAMETERS = {
     "amax": "n x incx result",
     "axpy": "n alpha x incx y incy",
+    "copy": "n x incx y incy",
+    "swap": "n x incx y incy",
     "dot": "n x incx y incy result",
     "scal": "n alpha x incx",
     "gemv": "trans m n alpha A lda x incx beta y incy",
@@ -78,11 +80,32 @@ def _exported() -> list[str]:
 __all__ += _exported()
 
 
+def _vector(n: int, pointer: int, inc: int, dtype: Any) -> cupy.ndarray:
+    memory = cupy.cuda.UnownedMemory(pointer, n * abs(inc) * dtype.itemsize, None)
+    start = cupy.cuda.MemoryPointer(memory, max(0, (1 - n) * inc) * dtype.itemsize)
+    return cupy.ndarray((n,), dtype, start, (inc * dtype.itemsize,))
+
+
+def _of_vectors(base: str, dtype: Any) -> Any:
+    """Return cuBLAS's copy or swap, which CuPy does not have."""
+
+    def call(handle: int, n: int, x: int, incx: int, y: int, incy: int) -> None:
+        one, other = _vector(n, x, incx, dtype), _vector(n, y, incy, dtype)
+        kept = other.copy()
+        other[:] = one
+        if base == "swap":
+            one[:] = kept
+
+    return call
+
+
 def __getattr__(name: str) -> Any:
     parts = _NAME.fullmatch(name)
     function = parts and getattr(
         _cublas, name.removeprefix("cublas").swapcase()[0] + name[7:], None
     )
+    if parts and parts[4] in ("copy", "swap"):
+        function = _of_vectors(parts[4], np.dtype(_CODES[parts[2]]))
     if not parts or function is None:
         raise missing(__name__, name)
     is_index, letter, real, base = parts.groups()

@@ -53,7 +53,9 @@ def fill(kernels):
 
 def zeros(n=8):
     """Answer a GPUArray of int32 zeros; nothing is queued afterwards."""
-    return gpuarray.to_gpu(np.zeros(n, np.int32))
+    array = gpuarray.to_gpu(np.zeros(n, np.int32))
+    drv.Context.synchronize()  # the last bytes may still be on their way
+    return array
 
 
 # ---- streams ------------------------------------------------------------------------------------
@@ -289,6 +291,18 @@ def upload_then_change_the_source(source):
 
 def test_pageable_memory_is_read_when_the_copy_is_called():
     assert upload_then_change_the_source(np.empty(8, np.int32)) == 1
+
+
+def test_an_upload_may_arrive_after_other_streams_work(fill):
+    """As CUDA says of pageable memory: it is read at the call, and may reach the device later."""
+    array, stream = zeros(), drv.Stream(1)
+    waits = hostcuda.host_waits()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1))
+    drv.memcpy_htod(array.gpudata, np.ones(8, np.int32))  # waits for the kernel
+    assert hostcuda.host_waits() == waits + 1
+    fill(array, np.int32(8), np.int32(8), block=(8, 1, 1), stream=stream)
+    stream.synchronize()
+    assert array.get()[0] == 1
 
 
 def test_page_locked_memory_is_read_when_the_copy_runs():

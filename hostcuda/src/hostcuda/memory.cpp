@@ -19,8 +19,9 @@ void copy_box(Box to, Box from, size_t width, size_t height, size_t depth) {
 enum class When { now, queued };
 
 // One copy, with the host side treated as the documentation says ("API synchronization behavior"):
-// pageable memory is read before the call returns, and written before the call returns; page-locked
-// memory is touched when the copy runs; a synchronous device-to-device copy does not wait.
+// pageable memory is written before the call returns, or read then, after the stream's earlier work
+// if the copy is a synchronous one, and its bytes may reach the device later; page-locked memory is
+// touched when the copy runs; a synchronous device-to-device copy does not wait.
 CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When when,
               CUstream handle) {
   STREAM(stream, handle);
@@ -47,15 +48,18 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
     copy_box(to, from, width, height, depth);
     return CUDA_SUCCESS;
   }
+  bool is_direct = source || !target;
   if (!target || (when == When::now && !device_only)) {
     TRY(may_ask(*stream));
     TRY(may_be_unsafe());
     settle(*stream);
     CHECK(!stream->ctx->dead, stream->ctx->dead);
-    enqueue(*stream, work([=] { copy_box(to, from, width, height, depth); }));
+    if (is_direct) enqueue(*stream, work([=] { copy_box(to, from, width, height, depth); }));
     run(*stream, LATEST);
     host_waited(stream->clock);
-  } else if (source) {
+    if (is_direct) return CUDA_SUCCESS;
+  }
+  if (is_direct) {
     enqueue(*stream, work([=] { copy_box(to, from, width, height, depth); }));
   } else {
     auto staged = std::make_shared<Bytes>(width * height * depth);
