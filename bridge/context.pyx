@@ -499,11 +499,16 @@ os.register_at_fork(after_in_child=forget_after_fork)
 
 @atexit.register
 def finish():
-    """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process."""
+    """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process.
+
+    And wait for kernels: what they print appears then, since the primary context is not destroyed.
+    """
     known = [device_id for device_id in range(device_count) if primary_contexts[device_id]]
     abandon()
     for device_id in known:
         with suppress(drv.Error, ContextError), Scope(device_id) as primary:
+            with suppress(drv.Error):
+                drv.Context.synchronize()
             for function in tools.context_dependent_memoized_functions:
                 # PyCUDA warns if its kernels are unloaded elsewhere.
                 with suppress(AttributeError):

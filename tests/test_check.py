@@ -112,7 +112,8 @@ def test_a_folder(check, package):
         "8 of 9 sources compile for sm_90",
         "made at run time: 5",
         "not read: 1",
-        "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are checked",
+        "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are "
+        "checked",
         "not served by bridge run: skcuda.special (files: 1): not in bridge.skcuda; see CuPy",
         "not served by bridge run: skcuda.integrate (files: 1): not in bridge.skcuda; see CuPy",
         "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge.skcuda; "

@@ -333,6 +333,22 @@ def test_what_is_left_out_is_no_word_of_a_kernel():
     assert nvcc_sources.mend(mended, log) is None
 
 
+def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
+    class Cycle:
+        def __init__(self):
+            self.itself, self.memory = self, drv.mem_alloc(1 << 20)
+
+    def run():
+        gc.collect()
+        return nvrtc.Compiled(b"", {})
+
+    free = drv.mem_get_info()[0]
+    Cycle()
+    monkeypatch.setattr(nvrtc, "_run", run)
+    nvrtc._run_patiently()
+    assert drv.mem_get_info()[0] == free
+
+
 def test_a_compilation_can_be_interrupted(monkeypatch):
     """NVRTC 12.9 does not end on some sources."""
     monkeypatch.setattr(nvrtc, "_PATIENCE", 0.01)

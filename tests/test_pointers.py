@@ -277,6 +277,15 @@ def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):
     assert ints.get().view(np.float32)[0] == 1
 
 
+def test_integers_of_another_size_are_converted(lenient):
+    a = gpuarray.zeros(4, np.float32)
+    for n in np.int64(3), np.uint8(3), np.int16(3):
+        with pytest.warns(UserWarning, match="the kernel takes int32: it is converted"):
+            lenient("set")(a, 1.0, n, block=1)
+    with pytest.raises(TypeError, match=r"pass numpy.int32\(...\)"):
+        lenient("set")(a, 1.0, np.float32(3), block=1)
+
+
 def test_a_mismatch_of_other_arrays_raises(lenient):
     c, _, turned, *_ = images(bridge.as_pycuda)
     with pytest.raises(TypeError, match="is an array of int32"):

@@ -248,6 +248,17 @@ atexit.register(late, "after")
     ends(python(script), 0, f"now {RESULT}\nafter {RESULT}\nbefore {RESULT}\n")
 
 
+@pytest.mark.starts
+def test_what_kernels_print_is_seen_though_the_program_ends_without_waiting(run):
+    script = r"""
+import bridge.autoinit
+printing = 'printf("thread %d\\n", threadIdx.x);'
+hello = bridge.SourceModule("#include <stdio.h>\n__global__ void hello() { %s }" % printing)
+hello.get_function("hello")(block=(2, 1, 1))
+"""
+    run(script, 0, "thread 0\nthread 1\n")
+
+
 THREADS_AT_EXIT = {
     "waits inside": """
 def work():

@@ -116,12 +116,12 @@ def pack_argument(
 
     `caller` begins error messages: "kernel: argument 0".  In prepared calls, an int may be
     an address, and any number is converted.  Programs that were not written for `bridge` are
-    `lenient`: PyCUDA's arrays may have another dtype, and integers be wider, with a warning.
+    `lenient`: PyCUDA's arrays may have another dtype, and integers another size, with a warning.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value, wanted = by_value(value), parameter.dtype
-    is_wide = isinstance(value, np.integer) and value.nbytes > parameter.size
-    if lenient and is_wide and wanted is not None and wanted.kind in "iu":
+    has_other_size = isinstance(value, np.integer) and value.nbytes != parameter.size
+    if lenient and has_other_size and wanted is not None and wanted.kind in "iu":
         text = f"{caller} is {named(value)}, and the kernel takes {wanted}: it is converted"
         _report(TypeError(text), True)
         value = int(value)

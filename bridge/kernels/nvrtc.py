@@ -269,12 +269,17 @@ def _parse(source: str, options: Sequence[str], folders: Sequence[str]) -> str:
 def _run_patiently(*arguments: Any) -> Compiled | str:
     """Run NVRTC on a thread: some sources take it very long, and an interrupt must not wait."""
     found: list[Any] = []
+    context = drv.Context.get_current()
 
     def work() -> None:
+        if context:
+            context.push()  # the collector may free PyCUDA's memory here
         try:
             found.append(_run(*arguments))
         except BaseException as error:
             found.append(error)
+        if context:
+            context.pop()
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
