@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from cupy.cuda import cufft
 
-from ..errors import named
 from ..streams import as_cupy_stream
 from . import missing, on_cupy
 
@@ -50,11 +49,10 @@ class Plan:
         halves = {"R2C": (False, True), "D2Z": (False, True), "C2R": (True, False)}
         halves["Z2D"] = halves["C2R"]
         shapes = [half if h else self.shape for h in halves.get(kind, (False, False))]
-        # How many items each side has; not known for other strides than the usual ones.
+        # How many items each side has at least; not known for other strides than the usual ones.
         embedded = inembed, onembed
         self._sizes = [
-            None if e is not None else batch * prod(s)
-            for e, s in zip(embedded, shapes, strict=True)
+            0 if e is not None else batch * prod(s) for e, s in zip(embedded, shapes, strict=True)
         ]
         inembed, onembed = (None if e is None else [int(n) for n in e] for e in embedded)
         self._plan = cufft.PlanNd(
@@ -71,10 +69,10 @@ class Plan:
 def _transform(x: Any, y: Any, plan: Plan, direction: int, scale: float | None) -> None:
     dtypes = plan.in_dtype, plan.out_dtype
     for array, dtype, size, name in zip((x, y), dtypes, plan._sizes, "xy", strict=True):
-        if array.dtype != dtype or (size is not None and array.size != size):
+        if array.dtype != dtype or array.size < size:
             raise ValueError(
-                f"skcuda.fft: {name} is {named(array)}; the plan takes {size or 'its'} items of "
-                f"{np.dtype(dtype)} there"
+                f"skcuda.fft: {name} has {array.size} items of {array.dtype}; the plan takes "
+                f"{size} of {np.dtype(dtype)} there"
             )
     plan._plan.fft(x, y, direction)
     if scale is not None:
