@@ -217,6 +217,8 @@ def _print_error(hook: Any, kind: Any, error: Any, traceback: TracebackType | No
     while traceback and _is_hidden(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
     hook(kind, error.with_traceback(traceback), traceback)
+    if traceback is None and "Missing parentheses in call to 'print'" in str(error):
+        print("This is Python 2: python -m bridge migrate converts it", file=sys.stderr)
 
 
 _LIBRARIES = (sys.modules[__package__], pycuda, pytools)

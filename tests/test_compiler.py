@@ -221,6 +221,10 @@ ERRORS = {
         "#define KERNEL __global__\nKERNEL void f(float *x) { *x = nothing; }",
         f"kernel.cu(2): error: {UNDEFINED}",
     ),
+    "a template in the source's extern C, no_extern_c": (
+        'extern "C" { template <class T> __global__ void f(T *x) {} }',
+        "move templates and other C++ out of the source's own extern",
+    ),
     "a wrong word": ("__globl__ void f(float *x) { *x = 1; }", "kernel.cu(1): error: "),
     "a function by a macro, no_extern_c": (
         "#define DEV __device__ inline\nDEV float twice(float x) { return 2 * x * nothing; }\n"

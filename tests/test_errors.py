@@ -298,7 +298,7 @@ f(cupy.zeros(N), n, v, block=32)
 f(without_memory(), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) has no memory
 f(4096, n, v, block=32)
-    TypeError: but the kernel takes a pointer; a device array is accepted, or an address as numpy.
+    TypeError: but the kernel takes a pointer; an array is accepted (not its gpudata: the ord
 f(object(), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a object; a GPUArray, a cupy.ndarray
 f(x, 8.0, v, block=32)

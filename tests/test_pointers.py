@@ -235,8 +235,14 @@ extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= weight[threadIdx.
 
 def test_names_that_are_not_there():
     module = bridge.SourceModule(TEMPLATES, no_extern_c=True)
-    with pytest.raises(drv.LogicError, match=r"source has blur, scale; list instances .*name_exp"):
+    with pytest.raises(
+        drv.LogicError, match=r"source has blur \(a template\), scale; list instances .*name_exp"
+    ):
         module.get_function("filters::blur<float>")
+    module = bridge.SourceModule("__device__ void f(float *x) {}")
+    with pytest.raises(drv.LogicError, match="its source has no function with __global__; list"):
+        module.get_function("f")
+    module = bridge.SourceModule(TEMPLATES, no_extern_c=True)
     with pytest.raises(drv.LogicError, match="'wieght' .*; its source has shift, total, weight; "):
         module.get_global("wieght")
     with pytest.raises(ValueError, match=r"name_expressions has 'blur<float>', but the source has"):

@@ -269,6 +269,10 @@ def test_it_ends_as_with_python_alone(program, status, run):
     assert "bridge" not in ours.stderr
 
 
+def test_python_2_is_named(run):
+    assert run('print "one"').stderr.endswith("python -m bridge migrate converts it\n")
+
+
 def test_a_module(run, tmp_path):
     (tmp_path / "mine.py").write_text(textwrap.dedent(LEGACY) + "\nprint(sys.argv[1:], __name__)")
     done = run("", options=["-m", "mine", "one"])

@@ -221,8 +221,9 @@ def _as_pointer(
         )
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
         raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a pointer; a device array is "
-            "accepted, or an address as numpy.uintp(address)"
+            f"{caller} is {named(value)}, but the kernel takes a pointer; an array is accepted "
+            "(not its gpudata: the order of streams would be lost), None for a null pointer, or an "
+            "address as numpy.uintp(address)"
         )
     return pointer_of(value, caller, device_id)
 

@@ -17,9 +17,9 @@ from ..bare_memory import Global
 from ..context import LoadedModule
 from ..errors import named
 from .function import Function
+from .launch_checks import refusal
 from .nvrtc import Compiled, Request, architecture, compile
 from .parameter_layout import libcuda
-from .refusals import refusal
 from .signature import Parameter, expression, kernel_names, read_signature, variable_names
 
 
@@ -182,12 +182,14 @@ class SourceModule:
         try:
             handle = int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
         except driver.CUDADriverError as error:
-            names = ", ".join(kernel_names(source, templates=True)) or "none that can be read"
+            names, known = kernel_names(source), kernel_names(source, templates=True)
+            listed = ", ".join(f"{n}{' (a template)' * (n not in names)}" for n in known)
             raise refusal(
                 "SourceModule.get_function",
-                f"there is no kernel {name!r} in the module ({error}); its source has {names}; "
-                "list instances of templates and kernels in namespaces when you compile: "
-                'SourceModule(..., no_extern_c=True, name_expressions=["scale<float>"])',
+                f"there is no kernel {name!r} in the module ({error}); its source has "
+                f"{listed or 'no function with __global__'}; list instances of templates and "
+                "kernels in namespaces when you compile: SourceModule(..., no_extern_c=True, "
+                'name_expressions=["scale<float>"])',
             ) from error
         return handle, read_signature(signature, source, name) if signature else None
 

@@ -383,6 +383,8 @@ def _explain(options: Sequence[str], log: str, in_extern_c: bool, source: Source
         for pattern, hint in _HINTS.items()
         if re.search(pattern, log) and (in_extern_c or pattern != _IN_EXTERN_C)
     ]
+    if not in_extern_c and re.search(r"may not have extern \"C\" linkage", log):
+        hints.append('move templates and other C++ out of the source\'s own extern "C" { }')
     if source.of_host:
         names = ", ".join(f"<{name}>" for name in source.of_host)
         hints.append(f"NVRTC has {_NO_HEADERS}: what it lacks of {names} is left out")

@@ -27,8 +27,8 @@ from ..context import current_device
 from ..errors import named
 from ..foreign_arrays import check_device
 from ..handles import is_capturing
+from .launch_checks import refusal
 from .parameter_layout import libcuda
-from .refusals import refusal
 
 _ARRAY, _LINEAR, _PITCHED, _READY = 0, 2, 3, -1  # CUresourcetype; _READY: a TextureObject
 _NAMES = {"u": "UNSIGNED_INT", "i": "SIGNED_INT"}

@@ -129,7 +129,8 @@ def test_the_race_of_a_program_that_asserts_is_named(run):
 
 def test_the_race_of_a_test_suite_is_named(tmp_path):
     suite = tmp_path / "test_it.py"
-    suite.write_text(f"{START}\ndef test_it():{RACE_IN_A_TEST}")
+    fails = "\ndef test_that_fails_anyway(): assert False\n"
+    suite.write_text(f"{START}\ndef test_it():{RACE_IN_A_TEST}{fails}")
     command = ["--orders", "20", "-m", "pytest", "-p", "no:terminal", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [sys.executable, "-m", "hostcuda", *command, str(suite)], capture_output=True, text=True
@@ -140,7 +141,10 @@ def test_the_race_of_a_test_suite_is_named(tmp_path):
 
 def test_a_program_that_fails_in_every_order_keeps_its_status(run):
     done = run("raise SystemExit(3)", "--orders", "3")
-    assert (done.returncode, done.stderr) == (3, "hostcuda: the same output in 3 orders\n")
+    assert (done.returncode, done.stderr) == (
+        3,
+        "hostcuda: the same output in 3 orders, and exit status 3 in each\n",
+    )
 
 
 COLUMNS = """

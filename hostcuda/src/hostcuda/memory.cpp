@@ -31,9 +31,10 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
   Block *target = find_block(to.start), *source = find_block(from.start);
   CHECK(!target || holds(target, to.start, last(to)), CUDA_ERROR_INVALID_VALUE);
   CHECK(!source || holds(source, from.start, last(from)), CUDA_ERROR_INVALID_VALUE);
-  bool device_only = on_device(target) && on_device(source);
+  bool device_only = on_device(target) && on_device(source), is_direct = source || !target;
   auto work = [&](std::function<void()> run) {
-    Work made = {"a copy of " + std::to_string(width * height * depth) + " bytes", {}, {}, run};
+    std::string kind = is_direct ? "a copy of " : "an upload of ";
+    Work made = {kind + std::to_string(width * height * depth) + " bytes", {}, {}, run};
     if (target) made.writes.push_back({uintptr_t(to.start), last(to)});
     if (source) made.reads.push_back({uintptr_t(from.start), last(from)});
     return made;
@@ -48,7 +49,6 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
     copy_box(to, from, width, height, depth);
     return CUDA_SUCCESS;
   }
-  bool is_direct = source || !target;
   if (!target || (when == When::now && !device_only)) {
     TRY(may_ask(*stream));
     TRY(may_be_unsafe());

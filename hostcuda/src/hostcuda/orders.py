@@ -77,7 +77,8 @@ def compare(program: list[str], count: int, devices: int | None, seed: int) -> i
                 print(_explain(first, other), file=sys.stderr)
                 pool.shutdown(cancel_futures=True)
                 return 1
-    print(f"hostcuda: the same output in {len(orders)} orders", file=sys.stderr)
+    failed = f", and exit status {first.status} in each" if first.status else ""
+    print(f"hostcuda: the same output in {len(orders)} orders{failed}", file=sys.stderr)
     return first.status
 
 
@@ -148,6 +149,10 @@ def _explain(one: Run, other: Run) -> str:
     return "\n".join(shown)
 
 
+def _named(stream: int) -> str:
+    return "the default stream" if stream == 1 else f"stream {stream}"
+
+
 def _races(one: Run, other: Run) -> Iterator[tuple[bool, str]]:
     """Yield pairs of work; True with those that race only if a kernel reads what it may."""
     # The same calls, until one run does otherwise.
@@ -159,7 +164,7 @@ def _races(one: Run, other: Run) -> Iterator[tuple[bool, str]]:
         if (a_there.place > b_there.place) == (a.place > b.place):
             continue
         by_a, by_b = a.writes + a_there.writes, b.writes + b_there.writes
-        names = f"{a.name} (on stream {a.stream}) and {b.name} (on stream {b.stream}) are not"
+        names = f"{a.name} (on {_named(a.stream)}) and {b.name} (on {_named(b.stream)}) are not"
         if common := _common(by_a, by_b + b.exact_reads) or _common(by_b, a.exact_reads):
             yield False, f"{names} ordered, and both use {common}"
         elif common := _common(by_a, b.reads) or _common(by_b, a.reads):
