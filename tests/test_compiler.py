@@ -338,6 +338,8 @@ def test_what_is_left_out_is_no_word_of_a_kernel():
 
 
 def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
+    """Where it cannot, PyCUDA warns, which is an error here."""
+
     class Cycle:
         def __init__(self):
             self.itself, self.memory = self, drv.mem_alloc(1 << 20)
@@ -346,11 +348,9 @@ def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
         gc.collect()
         return nvrtc.Compiled(b"", {})
 
-    free = drv.mem_get_info()[0]
     Cycle()
     monkeypatch.setattr(nvrtc, "_run", run)
-    nvrtc._run_patiently()
-    assert drv.mem_get_info()[0] == free
+    assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
 
 
 def test_a_compilation_can_be_interrupted(monkeypatch):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import cupy
 import numpy as np
 import pytest
-from conftest import install, surroundings
+from conftest import GPUS, install, surroundings
 
 import bridge
 from benchmarks import batches, model, scaling, scaling_tables as tables, waves
@@ -268,7 +268,7 @@ def test_workers_end_when_the_benchmark_is_told_to_stop(package):
     {install().strip()}
     from benchmarks import scaling
     scaling.end_workers_when_told_to_stop()
-    with scaling.cluster(2):
+    with scaling.cluster({2 if GPUS != 1 else 1}):
         print("ready", flush=True)
         scaling.time.sleep(60)
 """
