@@ -316,6 +316,11 @@ class Zygote:
 _zygote = Zygote()
 
 
+def pytest_unconfigure() -> None:
+    if _zygote.process:
+        _zygote.process.communicate()  # it ends with its input
+
+
 @pytest.fixture
 def python(request: pytest.FixtureRequest) -> Callable[..., subprocess.CompletedProcess[str]]:
     """See `run_python`.  A test whose subject is the start has the mark `starts`."""
