@@ -387,7 +387,7 @@ def test_a_write_past_dynamic_shared_memory_is_found():
     cupy.cuda.Device().synchronize()
     (found,) = hostcuda.damaged()
     assert str(found) == (
-        "kernel fill_shared wrote past the end of its 60 bytes of dynamic shared memory"
+        "kernel fill_shared wrote past the end of its shared memory (dynamic: 60 bytes)"
     )
 
 

@@ -140,6 +140,18 @@ def test_without_the_pool_each_array_is_a_block(run, tmp_path):
     (tmp_path / "test_strange.py").write_text(DROPPED + "\ntest_outside()\n")
     command = [sys.executable, "-m", "hostcuda", "--no-pool", str(tmp_path / "test_strange.py")]
     assert subprocess.run(command, capture_output=True).returncode == 70
+    command[3:3] = ["--orders", "2"]
+    assert subprocess.run(command, capture_output=True).returncode == 70
+
+
+def test_settings_that_come_too_late_are_refused(tmp_path):
+    (tmp_path / "test_strange.py").write_text("def test_nothing(): pass")
+    command = [sys.executable, "-m", "hostcuda", "-m", "pytest", "--hostcuda", str(tmp_path)]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    command.append("--hostcuda-no-pool")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 4
+    assert "come too late: give `python -m hostcuda`" in done.stderr
 
 
 def test_a_crash_names_the_kernel(tmp_path):

@@ -72,7 +72,7 @@ class Damage(NamedTuple):
         """Say who wrote where."""
         where = f"outside of a block of {self.size} bytes"
         if not self.ptr:
-            where = f"past the end of its {self.size} bytes of dynamic shared memory"
+            where = f"past the end of its shared memory (dynamic: {self.size} bytes)"
         elif self.was_freed:
             where = f"outside of a block of {self.size} bytes, or into it after it was freed"
         return f"{self.by or 'something'} wrote {where}"

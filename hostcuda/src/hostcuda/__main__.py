@@ -51,7 +51,9 @@ def main() -> int:
     options = parse()
     program = [*["-m"] * options.module, options.program, *options.arguments]
     if options.orders:
-        return orders.compare(program, options.orders, options.devices, options.seed)
+        devices = [] if options.devices is None else ["--devices", str(options.devices)]
+        program = [*devices, *["--no-pool"] * options.no_pool, *program]
+        return orders.compare(program, options.orders, options.seed)
     try:
         hostcuda.install(options.devices, True, options.order, options.seed, not options.no_pool)
     except hostcuda.Unsupported as error:

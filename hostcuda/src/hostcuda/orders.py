@@ -57,21 +57,25 @@ class Run(NamedTuple):
     work: list[Work]  # in the order of the calls
 
 
-def compare(program: list[str], count: int, devices: int | None, seed: int) -> int:
-    """Run a program in `count` orders; print what differs; return the exit status, 1 for a race."""
+def compare(program: list[str], count: int, seed: int) -> int:
+    """Run a program in `count` orders; print what differs; return the exit status, 1 for a race.
+
+    `program` are arguments of ``python -m hostcuda``.
+    """
     orders = ["latest", "earliest", *(f"random:{seed + i}" for i in range(count - 2))]
-    first, again = (_run(program, "latest", devices) for _ in range(2))
+    first, again = (_run(program, "latest") for _ in range(2))
     if (first.output, first.status) != (again.output, again.status):
         print(_difference(first, again), file=sys.stderr)
         print(
-            "hostcuda: two runs in the same order differ (times? random numbers? addresses?), so "
-            "that orders cannot be compared: let the program print the same each time",
+            "hostcuda: two runs in the same order differ (times? random numbers? addresses? "
+            "pytest's duration, without -p no:terminal?), so that orders cannot be compared: let "
+            "the program print the same each time",
             file=sys.stderr,
         )
         return 1
     sys.stdout.write(first.output)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for other in pool.map(lambda order: _run(program, order, devices), orders[1:]):
+        for other in pool.map(lambda order: _run(program, order), orders[1:]):
             if (first.output, first.status) != (other.output, other.status):
                 print(_difference(first, other), file=sys.stderr)
                 print(_explain(first, other), file=sys.stderr)
@@ -82,22 +86,20 @@ def compare(program: list[str], count: int, devices: int | None, seed: int) -> i
     return first.status
 
 
-def _run(program: list[str], order: str, devices: int | None) -> Run:
+def _run(program: list[str], order: str) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder, "trace")
         variables = {"HOSTCUDA_ORDER": order, "HOSTCUDA_TRACE": str(trace)}
-        command = [sys.executable, "-m", "hostcuda", *program]
-        if devices is not None:
-            command[3:3] = ["--devices", str(devices)]
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "hostcuda", *program],
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         work = _read(trace.read_text()) if trace.exists() else []
-    return Run(order, done.stdout, done.returncode, work)
+    status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as in a shell
+    return Run(order, done.stdout, status, work)
 
 
 def _read(trace: str) -> list[Work]:

@@ -40,6 +40,16 @@ def pytest_load_initial_conftests(
 ) -> None:
     """Install the driver before any conftest imports PyCUDA or CuPy."""
     options = early_config.known_args_namespace
+    settings = (
+        *(options.hostcuda_devices, options.hostcuda_order),
+        *(options.hostcuda_seed, options.hostcuda_no_pool),
+    )
+    if hostcuda.installed() and any(settings):
+        raise pytest.UsageError(
+            "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
+            "-seed and -no-pool come too late: give `python -m hostcuda` its own --devices, "
+            "--order, --seed and --no-pool, before `-m pytest`"
+        )
     if options.hostcuda:
         try:
             hostcuda.install(

@@ -96,7 +96,7 @@ void print(const Stream &s, const Operation &op, const std::vector<Before> &befo
 void hostcuda::report(const Damage &d) {
   broken.push_back(d);
   if (!loud) return;
-  const char *where = !d.start   ? "past the end of its %zu bytes of dynamic shared memory\n"
+  const char *where = !d.start   ? "past the end of its shared memory (dynamic: %zu bytes)\n"
                       : d.freed ? "outside of a block of %zu bytes, or into it after it was freed\n"
                                 : "outside of a block of %zu bytes\n";
   fprintf(stderr, "hostcuda: %s wrote ", d.by.c_str());
