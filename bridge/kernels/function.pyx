@@ -32,7 +32,7 @@ from ..context import failure
 from ..errors import named
 from ..streams import seconds_between
 from .parameter_layout import codes_of, declared, libcuda, prepared
-from .launch_checks import REFUSALS, explain, extent, refusal, shared_bytes
+from .launch_limits import REFUSALS, explain, extent, refusal, shared_bytes
 
 cdef enum:
     USUAL_SHARED = 48 << 10  # bytes that need no higher limit

@@ -9,7 +9,7 @@ from bridge.streams cimport order
 
 import pycuda.driver as drv
 
-from .launch_checks import check_capture, extent
+from .launch_limits import check_capture, extent
 
 cdef int (*cuLaunchKernel)(
     Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,

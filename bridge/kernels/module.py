@@ -17,7 +17,7 @@ from ..bare_memory import Global
 from ..context import LoadedModule
 from ..errors import named
 from .function import Function
-from .launch_checks import refusal
+from .launch_limits import refusal
 from .nvrtc import Compiled, Request, architecture, compile
 from .parameter_layout import libcuda
 from .signature import Parameter, expression, kernel_names, read_signature, variable_names

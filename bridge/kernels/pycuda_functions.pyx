@@ -16,7 +16,7 @@ from ..errors import named
 from ..streams import pycuda_stream_of
 from .function import Function
 from .parameter_layout import table_of
-from .launch_checks import REFUSALS, explain, shared_bytes
+from .launch_limits import REFUSALS, explain, shared_bytes
 
 
 def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint strided=False):

@@ -27,7 +27,7 @@ from ..context import current_device
 from ..errors import named
 from ..foreign_arrays import check_device
 from ..handles import is_capturing
-from .launch_checks import refusal
+from .launch_limits import refusal
 from .parameter_layout import libcuda
 
 _ARRAY, _LINEAR, _PITCHED, _READY = 0, 2, 3, -1  # CUresourcetype; _READY: a TextureObject

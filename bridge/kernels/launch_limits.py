@@ -1,4 +1,4 @@
-"""Checks of a launch's extents and captures, and the reasons why CUDA refuses a launch."""
+"""Limits of a launch: its extents, captures, and the reasons why CUDA refuses it."""
 
 from __future__ import annotations
 
