@@ -40,10 +40,7 @@ def pytest_load_initial_conftests(
 ) -> None:
     """Install the driver before any conftest imports PyCUDA or CuPy."""
     options = early_config.known_args_namespace
-    settings = (
-        *(options.hostcuda_devices, options.hostcuda_order),
-        *(options.hostcuda_seed, options.hostcuda_no_pool),
-    )
+    settings = (value for name, value in vars(options).items() if name.startswith("hostcuda_"))
     if hostcuda.installed() and any(settings):
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
