@@ -127,23 +127,66 @@ def test_the_race_of_a_program_that_asserts_is_named(run):
     assert "hostcuda: a race: " in done.stderr
 
 
-def test_the_race_of_a_test_suite_is_named(tmp_path):
-    suite = tmp_path / "test_it.py"
+@pytest.fixture
+def run_suite(tmp_path):
+    def run(tests, *options):
+        (tmp_path / "test_it.py").write_text(f"{START}\n{tests}")
+        command = ["-m", "hostcuda", *options, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        return subprocess.run(
+            [sys.executable, *command, str(tmp_path)], capture_output=True, text=True
+        )
+
+    return run
+
+
+def test_the_race_of_a_test_suite_is_named(run_suite):
     fails = "\ndef test_that_fails_anyway(): assert False\n"
-    suite.write_text(f"{START}\ndef test_it():{RACE_IN_A_TEST}{fails}")
-    command = ["--orders", "20", "-m", "pytest", "-p", "no:terminal", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "hostcuda", *command, str(suite)], capture_output=True, text=True
-    )
+    done = run_suite(f"def test_it():{RACE_IN_A_TEST}{fails}", "--orders", "20")
     assert done.returncode == 1
+    assert "-test_it.py::test_it passed\n+test_it.py::test_it failed\n" in done.stderr
     assert "hostcuda: a race: a copy of 16 bytes (on stream " in done.stderr
+
+
+KERNEL = """
+f = cupy.RawKernel('extern "C" __global__ void f(float *x, int n) { x[n] = 1; }', "f")
+def test_it():
+    f((1,), (1,), (x, 4))
+"""
+
+
+def test_what_a_suite_damages_is_printed_in_each_order(run_suite):
+    done = run_suite(KERNEL, "--orders", "3")
+    damage = "hostcuda: kernel f wrote outside of a block of 16 bytes\n"
+    assert (done.returncode, done.stdout) == (1, f"test_it.py::test_it failed\n{damage}")
+    assert done.stderr == (
+        "hostcuda: the same output in 3 orders; the program fails in each, with exit status 1\n"
+    )
+
+
+def test_a_crash_of_a_suite_is_the_same_in_each_order(run_suite):
+    done = run_suite(KERNEL.replace("(x, 4)", "(np.uintp(8), 0)"), "--orders", "3")
+    assert done.returncode == 128 + 11
+    assert "hostcuda: kernel f used an address where there is no memory" in done.stdout
+    assert "hostcuda: the same output in 3 orders" in done.stderr
+
+
+def test_a_module_that_cannot_be_imported_is_named(run_suite):
+    done = run_suite("import a_module_that_is_missing", "--orders", "2")
+    assert done.returncode == 2
+    assert "ModuleNotFoundError: No module named 'a_module_that_is_missing'" in done.stdout
+
+
+def test_pytest_has_no_warning_of_the_driver(run_suite):
+    done = run_suite("def test_nothing(): pass")
+    assert "1 passed" in done.stdout
+    assert "warning" not in done.stdout
 
 
 def test_a_program_that_fails_in_every_order_keeps_its_status(run):
     done = run("raise SystemExit(3)", "--orders", "3")
     assert (done.returncode, done.stderr) == (
         3,
-        "hostcuda: the same output in 3 orders, and exit status 3 in each\n",
+        "hostcuda: the same output in 3 orders; the program fails in each, with exit status 3\n",
     )
 
 

@@ -1,6 +1,7 @@
 """A CUDA driver on host memory, so that the real PyCUDA and the real CuPy run without a GPU.
 
-See README.md for what this can show and what it cannot.
+See README.md for what this can show and what it cannot.  PYTEST_DONT_REWRITE: it may be imported
+before pytest is.
 """
 
 from __future__ import annotations

@@ -67,9 +67,8 @@ def compare(program: list[str], count: int, seed: int) -> int:
     if (first.output, first.status) != (again.output, again.status):
         print(_difference(first, again), file=sys.stderr)
         print(
-            "hostcuda: two runs in the same order differ (times? random numbers? addresses? "
-            "pytest's duration, without -p no:terminal?), so that orders cannot be compared: let "
-            "the program print the same each time",
+            "hostcuda: two runs in the same order differ (times? random numbers? addresses?), so "
+            "that orders cannot be compared: let the program print the same each time",
             file=sys.stderr,
         )
         return 1
@@ -81,7 +80,7 @@ def compare(program: list[str], count: int, seed: int) -> int:
                 print(_explain(first, other), file=sys.stderr)
                 pool.shutdown(cancel_futures=True)
                 return 1
-    failed = f", and exit status {first.status} in each" if first.status else ""
+    failed = f"; the program fails in each, with exit status {first.status}" if first.status else ""
     print(f"hostcuda: the same output in {len(orders)} orders{failed}", file=sys.stderr)
     return first.status
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Generator
 from typing import Any
@@ -28,10 +29,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's reporter and faulthandler are there
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: writes outside of memory on purpose")
     if hostcuda.installed():
         hostcuda.print_crashes(os.dup(2))  # not captured now; what is captured is lost in a crash
+    if "HOSTCUDA_TRACE" in os.environ:  # `--orders` compares: print no durations and no addresses
+        config.pluginmanager.set_blocked("terminalreporter")
+        faulthandler.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,9 +65,17 @@ def pytest_load_initial_conftests(
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Print how tests end, for `--orders` to compare: their output may be left out."""
+    """Print how a test ends, and what it damaged, for `--orders` to compare."""
     if "HOSTCUDA_TRACE" in os.environ and (report.when == "call" or not report.passed):
-        print(f"{report.nodeid} {report.outcome}", flush=True)
+        shown = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
+        damage = [line for line in shown.splitlines() if line.startswith("hostcuda: ")]
+        print(f"{report.nodeid} {report.outcome}", *dict.fromkeys(damage), sep="\n", flush=True)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Print which module was not imported, for `--orders`."""
+    if "HOSTCUDA_TRACE" in os.environ and not report.passed:
+        print(report.nodeid, report.outcome, report.longreprtext, flush=True)
 
 
 def _damage(before: int) -> str:
