@@ -93,7 +93,7 @@ def outputs(block):
 
 
 def case_of(page, number, block):
-    marks = () if page.stem in ("README", "guide") else pytest.mark.nightly
+    marks = () if page.stem in ("README", "guide", "kernels") else pytest.mark.nightly
     return pytest.param(page, block, id=f"{page.stem}-{number}", marks=marks)
 
 
