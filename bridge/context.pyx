@@ -342,6 +342,25 @@ def push(device):
         pycuda_push(context)
     return context
 
+
+def run_under(context, function, ended):
+    """Call a function that raises nothing under a PyCUDA context, or None; release a lock.
+
+    To begin a thread, without a Python frame outside of the context: where there is one, the
+    garbage collector may run, and PyCUDA would lose the memory that is freed.
+    """
+    global known_device
+    known_device = -1
+    try:
+        if context is not None:
+            pycuda_push(context)
+        function()
+        if context is not None:
+            pycuda_pop()
+    finally:
+        ended.release()
+
+
 # ---- entering and leaving ------------------------------------------------------------------------
 
 

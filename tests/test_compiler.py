@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -351,6 +352,30 @@ def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
     Cycle()
     monkeypatch.setattr(nvrtc, "_run", run)
     assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
+
+
+def test_the_collector_has_a_context_where_nvrtcs_thread_begins(monkeypatch):
+    contexts = []
+
+    def note(phase, info):
+        if threading.get_ident() != caller:
+            contexts.append(drv.Context.get_current())
+
+    def run():
+        gc.collect()
+        return nvrtc.Compiled(b"", {})
+
+    monkeypatch.setattr(nvrtc, "_run", run)
+    caller, thresholds = threading.get_ident(), gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    try:
+        nvrtc._run_patiently()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(note)
+    assert contexts
+    assert None not in contexts
 
 
 def test_a_compilation_can_be_interrupted(monkeypatch):

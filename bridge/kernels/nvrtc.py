@@ -5,11 +5,13 @@ NVRTC has no host headers: ``include/`` replaces those that kernels use.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import hashlib
 import json
 import os
 import re
+import sys
 import tempfile
 import threading
 import warnings
@@ -25,6 +27,7 @@ import pycuda.driver as drv
 from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
+from ..context import run_under
 from . import alignment
 from .nvcc_sources import Source, mend, prepare
 from .signature import TEMPLATE, expression
@@ -269,28 +272,24 @@ def _parse(source: str, options: Sequence[str], folders: Sequence[str]) -> str:
 def _run_patiently(*arguments: Any) -> Compiled | str:
     """Run NVRTC on a thread: some sources take it very long, and an interrupt must not wait."""
     found: list[Any] = []
-    context = drv.Context.get_current()
 
     def work() -> None:
-        if context:
-            context.push()  # the collector may free PyCUDA's memory here
+        sys.settrace(threading.gettrace())  # as threading.Thread does
         try:
             found.append(_run(*arguments))
         except BaseException as error:
             found.append(error)
-        if context:
-            context.pop()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(_PATIENCE)
-    if thread.is_alive():
+    ended = _thread.allocate_lock()
+    ended.acquire()
+    _thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))
+    if not ended.acquire(timeout=_PATIENCE):
         warnings.warn(
             "NVRTC has been compiling the source for a minute; some sources on which NVRTC 12.9 "
             "does not end compile with 13.0, or with backend='nvcc'",
             stacklevel=5,
         )
-        thread.join()
+        ended.acquire()
     if isinstance(found[0], BaseException):
         raise found[0]
     result: Compiled | str = found[0]
