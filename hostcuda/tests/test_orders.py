@@ -133,7 +133,7 @@ def run_suite(tmp_path):
         (tmp_path / "test_it.py").write_text(f"{START}\n{tests}")
         command = ["-m", "hostcuda", *options, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         return subprocess.run(
-            [sys.executable, *command, str(tmp_path)], capture_output=True, text=True
+            [sys.executable, *command], capture_output=True, text=True, cwd=tmp_path
         )
 
     return run
