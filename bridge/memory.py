@@ -199,7 +199,7 @@ def _report() -> str:
     rows = [
         ("pool", "used", "unused", "held"),
         *map(_row, _pools()),
-        ("view", "alive", "", "of"),
+        ("view", "alive", "", "memory"),
         ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
         ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),
     ]
