@@ -224,6 +224,11 @@ MUTANTS = {
         "    cdef bint is_elsewhere = False\n",
         RELEASE + "the_release_is_ordered_wherever_it_happens",
     ),
+    "NVRTC's thread begins in Python": mutant(
+        "_thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))",
+        "threading.Thread(target=run_under, args=(drv.Context.get_current(), work, ended)).start()",
+        "test_compiler.py::test_the_collector_has_a_context_where_nvrtcs_thread_begins",
+    ),
     "the release leaves its context current": mutant(
         "        if is_elsewhere:\n            leave(",
         "        if False:\n            leave(",
