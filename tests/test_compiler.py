@@ -338,6 +338,11 @@ def test_what_is_left_out_is_no_word_of_a_kernel():
     assert nvcc_sources.mend(mended, log) is None
 
 
+def collecting():
+    gc.collect()
+    return nvrtc.Compiled(b"", {})
+
+
 def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
     """Where it cannot, PyCUDA warns, which is an error here."""
 
@@ -345,12 +350,8 @@ def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
         def __init__(self):
             self.itself, self.memory = self, drv.mem_alloc(1 << 20)
 
-    def run():
-        gc.collect()
-        return nvrtc.Compiled(b"", {})
-
     Cycle()
-    monkeypatch.setattr(nvrtc, "_run", run)
+    monkeypatch.setattr(nvrtc, "_run", collecting)
     assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
 
 
@@ -361,11 +362,7 @@ def test_the_collector_has_a_context_where_nvrtcs_thread_begins(monkeypatch):
         if threading.get_ident() != caller:
             contexts.append(drv.Context.get_current())
 
-    def run():
-        gc.collect()
-        return nvrtc.Compiled(b"", {})
-
-    monkeypatch.setattr(nvrtc, "_run", run)
+    monkeypatch.setattr(nvrtc, "_run", collecting)
     caller, thresholds = threading.get_ident(), gc.get_threshold()
     gc.callbacks.append(note)
     gc.set_threshold(1)

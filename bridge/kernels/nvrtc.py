@@ -275,12 +275,13 @@ def _run_patiently(*arguments: Any) -> Compiled | str:
 
     def work() -> None:
         sys.settrace(threading.gettrace())  # as threading.Thread does
+        sys.setprofile(threading.getprofile())
         try:
             found.append(_run(*arguments))
         except BaseException as error:
             found.append(error)
 
-    ended = _thread.allocate_lock()
+    ended = threading.Lock()
     ended.acquire()
     _thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))
     if not ended.acquire(timeout=_PATIENCE):

@@ -11,6 +11,8 @@ import pytest
 
 import hostcuda
 
+_COMPARED = "HOSTCUDA_TRACE" in os.environ  # by `--orders`: print no durations, no addresses
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hostcuda", "CUDA on host memory")
@@ -29,12 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)  # after pytest's reporter and faulthandler are there
+@pytest.hookimpl(trylast=True)  # after pytest has enabled faulthandler
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: writes outside of memory on purpose")
     if hostcuda.installed():
         hostcuda.print_crashes(os.dup(2))  # not captured now; what is captured is lost in a crash
-    if "HOSTCUDA_TRACE" in os.environ:  # `--orders` compares: print no durations and no addresses
+    if _COMPARED:
         config.pluginmanager.set_blocked("terminalreporter")
         faulthandler.disable()
 
@@ -66,7 +68,7 @@ def pytest_load_initial_conftests(
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Print how a test ends, and what it damaged, for `--orders` to compare."""
-    if "HOSTCUDA_TRACE" in os.environ and (report.when == "call" or not report.passed):
+    if _COMPARED and (report.when == "call" or not report.passed):
         shown = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
         damage = [line for line in shown.splitlines() if line.startswith("hostcuda: ")]
         print(f"{report.nodeid} {report.outcome}", *dict.fromkeys(damage), sep="\n", flush=True)
@@ -74,7 +76,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Print which module was not imported, for `--orders`."""
-    if "HOSTCUDA_TRACE" in os.environ and not report.passed:
+    if _COMPARED and not report.passed:
         print(report.nodeid, report.outcome, report.longreprtext, flush=True)
 
 
