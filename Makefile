@@ -30,7 +30,7 @@ build := $(bin)/python tools/build_pycuda.py --cuda $(CUDA) $(if $(PYCUDA),--ver
 
 script := $(bin)/python $(if $(ctk),,-m hostcuda)
 
-compiled := $(wildcard bridge/*.pyx bridge/*/*.pyx)
+compiled := $(wildcard bridge/*/*.pyx)
 
 sphinx := -c docs -q -n -W --keep-going
 
@@ -146,7 +146,7 @@ links: $(ready)
 	$(bin)/sphinx-build $(sphinx) -b linkcheck . build/links
 
 clean:
-	rm -rf .venv build dist *.egg-info bridge/*.c bridge/*.so bridge/*/*.c bridge/*/*.so
+	rm -rf .venv build dist *.egg-info bridge/*/*.c bridge/*/*.so
 
 # The release. Each Python must be on PATH.
 wheels: $(tools)
@@ -156,8 +156,8 @@ wheels: $(tools)
 # The wheel is built from the sdist, holds what bridge/ holds, compiled where it is to be, and can be
 # imported on its own.
 wheel: $(venv)/.wheel
-$(venv)/.wheel: $(tools) pyproject.toml $(wildcard README.md MANIFEST.in \
-	bridge/*.* bridge/kernels/*.* bridge/kernels/include/*)
+$(venv)/.wheel: $(tools) pyproject.toml README.md MANIFEST.in \
+	$(shell find bridge -type f -not -name '*.so' -not -name '*.c' -not -name '*.pyc')
 	@echo 'Building sdist and wheel'
 	@rm -rf $(venv)/wheel
 	@$(bin)/python -m build --outdir $(venv)/wheel >$(venv)/wheel.log 2>&1 || \
@@ -175,7 +175,7 @@ $(tools): setup.cfg | $(ready)
 	@touch $@
 
 # The environment; of the package, what changed is compiled again.
-$(ready): $(venv)/.libraries setup.py $(compiled) $(wildcard bridge/*.pxd bridge/*/*.pxd)
+$(ready): $(venv)/.libraries setup.py $(compiled) $(wildcard bridge/*/*.pxd)
 	@$(if $(ctk),$(pip) '$(cupy)[ctk]$(CUPY)')
 	@$(bin)/python setup.py -q build_ext --inplace
 	@touch $@

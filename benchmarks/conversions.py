@@ -20,7 +20,7 @@ from pycuda import gpuarray
 import bridge
 from benchmarks.measure import Timing, measure, measure_threads, on_cpu
 from benchmarks.report import Report
-from bridge.streams import order
+from bridge.interop.ordering import order
 
 SIZES = [4 << 2 * power for power in range(15)] + [8 << 30]  # bytes: 4 B, 16 B, ... 1 GB, 8 GB
 

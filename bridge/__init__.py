@@ -12,40 +12,40 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.3.0"
 
 _NAMES = {
-    "arrays": ("as_cupy", "as_pycuda"),
+    "interop.conversions": ("as_cupy", "as_pycuda"),
     "errors": ("ContextError",),
-    "exporting": ("offer_c_exchange",),
+    "interop.exporting": ("offer_c_exchange",),
     "kernels.pycuda_compiler": ("use_nvrtc",),
     "kernels.pycuda_functions": ("launch",),
     "kernels.module": ("SourceModule",),
-    "memory": ("pycuda_allocator", "show_memory"),
-    "primary": ("primary_context",),
-    "config_report": ("show_config",),
-    "streams": ("as_cupy_stream", "wait_stream"),
-    "wrapped_functions": ("wrap_pycuda",),
+    "interop.pool": ("pycuda_allocator", "show_memory"),
+    "interop.primary": ("primary_context",),
+    "report": ("show_config",),
+    "interop.ordering": ("as_cupy_stream", "wait_stream"),
+    "interop.wrapping": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
-    from .arrays import as_cupy as as_cupy, as_pycuda as as_pycuda
-    from .config_report import show_config as show_config
     from .errors import ContextError as ContextError
-    from .exporting import offer_c_exchange as offer_c_exchange
+    from .interop.conversions import as_cupy as as_cupy, as_pycuda as as_pycuda
+    from .interop.exporting import offer_c_exchange as offer_c_exchange
+    from .interop.ordering import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream
+    from .interop.pool import pycuda_allocator as pycuda_allocator, show_memory as show_memory
+    from .interop.primary import primary_context as primary_context
+    from .interop.wrapping import wrap_pycuda as wrap_pycuda
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc
     from .kernels.pycuda_functions import launch as launch
-    from .memory import pycuda_allocator as pycuda_allocator, show_memory as show_memory
-    from .primary import primary_context as primary_context
-    from .streams import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream
-    from .wrapped_functions import wrap_pycuda as wrap_pycuda
+    from .report import show_config as show_config
 else:  # type checkers would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if _HOME[name] != "config_report":  # which reports what is missing
+        if _HOME[name] != "report":  # which reports what is missing
             import_module(".errors", __name__).import_libraries()
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)
         globals()[name] = value  # the next look-up does not come here
@@ -61,7 +61,7 @@ def load_ipython_extension(ipython: Any) -> None:
     import_module(".errors", __name__).import_libraries()
     compiler = import_module("pycuda.compiler")
     earlier = compiler.SourceModule
-    import_module(".run", __name__).replace()
+    import_module(".legacy.run", __name__).replace()
     for name, value in list(ipython.user_ns.items()):
         if value is earlier:  # from pycuda.compiler import SourceModule
             ipython.user_ns[name] = compiler.SourceModule

@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 from . import __version__
-from .config_report import check, show_config
 from .errors import import_libraries
+from .report import check, show_config
 
 _RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
 pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
             import_libraries()
         except ImportError as error:
             check_.error(str(error))
-        from .check import check_programs
+        from .legacy.check import check_programs
 
         return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
     if options.command == "migrate":
@@ -121,7 +121,7 @@ def _let_driver_be_missing() -> None:
 
 def _run(options: argparse.Namespace) -> int:
     import_libraries()  # or say what is missing
-    from .run import replace, run
+    from .legacy.run import replace, run
 
     replace(options.pool, options.strict)
     run([options.program, *options.arguments], options.module, options.explain)
@@ -138,7 +138,7 @@ def _migrate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> in
     if options.arguments and not options.compare:
         parser.error(f"{options.arguments[0]!r} is for the program, which only --compare runs")
     try:
-        from .migration.command import write_copy
+        from .legacy.migrate.command import write_copy
 
         equal = write_copy(path, copy, options.arguments if options.compare else None)
     except (ImportError, ValueError) as error:

@@ -37,8 +37,8 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
-from .context import explain_context, push, start_cuda
-from .exporting import export_in_order, restore_gpuarray
+from .interop.contexts import explain_context, push, start_cuda
+from .interop.exporting import export_in_order, restore_gpuarray
 
 __all__ = ["context", "device", "restore_gpuarray"]
 
@@ -57,7 +57,7 @@ if threading.current_thread() is not threading.main_thread():
         "`with bridge.primary_context():` on others"
     )
 start_cuda()
-# `bridge.context` pops it at exit.
+# `bridge.interop.contexts` pops it at exit.
 try:
     context = push(None) if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
 except drv.Error as error:

@@ -18,8 +18,8 @@ _ADVICE = {
         "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA toolkit; "
         "tools/build_pycuda.py, in the source of bridge, builds it without a toolkit"
     ),
-    "'context' from": (
-        "its compiled part, bridge.context, is not built for this Python in the folder "
+    "'contexts' from": (
+        "its compiled part, bridge.interop.contexts, is not built for this Python in the folder "
         f"{Path(__file__).parent}. If that is a checkout, it hides an installed package: work in "
         "another folder, or build it there with a C compiler, `pip install -e .`"
     ),
@@ -63,7 +63,7 @@ def import_libraries() -> None:
         import cupy  # noqa: F401
         import pycuda.driver  # noqa: F401
 
-        from . import context  # noqa: F401
+        from .interop import contexts  # noqa: F401
     except ImportError as error:
         for sign, advice in _ADVICE.items():
             if sign in str(error):

@@ -77,7 +77,7 @@ def context() -> Any:
 @pytest.fixture
 def pycudas_export() -> Iterator[None]:
     """PyCUDA's own array interface, which names no stream."""
-    from bridge import exporting
+    from bridge.interop import exporting
 
     exporting.restore_gpuarray()
     yield

@@ -25,7 +25,7 @@ from pycuda.tools import DeviceMemoryPool
 
 import bridge
 import bridge.autoinit
-from bridge import handles
+from bridge.interop import streams as handles
 
 SOURCE = """
 static __device__ void wait(int us) { while (us-- > 0) __nanosleep(1000); }

@@ -99,7 +99,7 @@ def compiled(folder, tmp_path_factory):
     given |= {source: [] for source in PLAIN}
     script = f"""
 import warnings
-from bridge.kernels import alignment
+from bridge.compiler.nvcc import alignment
 
 def compile(source, options):
     runs.clear()

@@ -114,12 +114,12 @@ def test_a_folder(check, package):
         "not read: 1",
         "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are "
         "checked",
-        "not served by bridge run: skcuda.special (files: 1): not in bridge.skcuda; see CuPy",
-        "not served by bridge run: skcuda.integrate (files: 1): not in bridge.skcuda; see CuPy",
-        "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge.skcuda; "
+        "not served by bridge run: skcuda.special (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: skcuda.integrate (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge's skcuda; "
         "see CuPy",
-        "not served by bridge run: skcuda.linalg.dmd (files: 1): not in bridge.skcuda; see CuPy",
-        "not served by bridge run: skcuda.fft.nothing (files: 1): not in bridge.skcuda; see CuPy",
+        "not served by bridge run: skcuda.linalg.dmd (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: skcuda.fft.nothing (files: 1): not in bridge's skcuda; see CuPy",
         "not served by bridge run: launch_grid (files: 1): call f(*args, grid=..., block=...)",
         "status 1",
     ]

@@ -15,7 +15,8 @@ import pytest
 from conftest import ON_GPU, run_python
 
 import bridge
-from bridge.kernels import nvcc_sources, nvrtc
+from bridge.compiler import program as nvrtc
+from bridge.compiler.nvcc import sources as nvcc_sources
 
 CUPY_13 = cupy.__version__.startswith("13.")
 SET = "__global__ void set(float *x) { x[0] = VALUE; }"
@@ -269,7 +270,7 @@ def in_nvrtc(script, cases, tmp_path_factory):
     path = tmp_path_factory.mktemp("nvrtc") / "cases.json"
     path.write_text(json.dumps(cases))
     host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
-    start = f"{host}\nimport json\nfrom bridge.kernels import nvrtc\n"
+    start = f"{host}\nimport json\nfrom bridge.compiler import program as nvrtc\n"
     end = f"""
 with open({str(path)!r}) as file:
     cases = json.load(file)
@@ -383,7 +384,7 @@ def test_a_compilation_can_be_interrupted(monkeypatch):
         assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
     script = """
         import signal, time, bridge.autoinit
-        from bridge.kernels import nvrtc
+        from bridge.compiler import program as nvrtc
         nvrtc._run = lambda: time.sleep(60)
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.2)

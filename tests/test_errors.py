@@ -24,7 +24,7 @@ from test_foreign_arrays import Exporter  # noqa: F401  (as above)
 
 import bridge
 import bridge.__main__
-from bridge.memory import OutOfMemoryError
+from bridge.interop.pool import OutOfMemoryError
 
 N = 8
 SOURCE = """

@@ -27,7 +27,7 @@ from test_protocols import (
 from test_release import reuse_pycudas_block
 
 import bridge
-from bridge.views import views_alive
+from bridge.interop.views import views_alive
 
 N = 1000
 ON_ERROR = PYFUNCTYPE(None, c_void_p, c_char_p, c_char_p)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from test_compiler import in_nvrtc
 
-from bridge.kernels import nvrtc
+from bridge.compiler import program as nvrtc
 
 # Other names that start with an underscore are the host's own.
 DOCUMENTED = r"__\w*(ENDIAN|ORDER)(__)?|__WORDSIZE|_Bool|__bool_true_false_are_defined"

@@ -11,7 +11,7 @@ from pycuda import gpuarray
 from test_streams import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
-from bridge.memory import Allocation, OutOfMemoryError
+from bridge.interop.pool import Allocation, OutOfMemoryError
 
 pytestmark = pytest.mark.alone
 N = 1000

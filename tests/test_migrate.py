@@ -12,7 +12,7 @@ from conftest import ON_GPU, ROOT, surroundings
 pytest.importorskip("libcst", reason="not installed: libcst")
 pytest.importorskip("fissix", reason="not installed: fissix")
 
-from bridge.migration.command import migrate, write_copy
+from bridge.legacy.migrate.command import migrate, write_copy
 
 LEGACY = ROOT / "tests" / "legacy"
 
@@ -222,7 +222,7 @@ NOTES = {
     "an address": ("f.prepared_async_call((1,), (1,), s, a.gpudata)", "pass the array"),
     "prepare with a block": ("f.prepare('P', (16, 1, 1))", "give it to each call"),
     "take": ("b = gpuarray.take(a, i)", "write bridge.as_cupy(a)[indices]"),
-    "scikit-cuda": ("import skcuda.rlinalg", "bridge.skcuda serves"),
+    "scikit-cuda": ("import skcuda.rlinalg", "bridge.legacy.skcuda serves"),
     "flags": ("c = drv.Device(0).make_context(4)", "primary_context(device):`"),
     "a method's context": (
         "class A:\n    def f(self):\n        self.c = drv.Device(0).make_context()",

@@ -26,7 +26,7 @@ from test_streams import (
 
 import bridge
 import bridge.autoinit
-from bridge import exporting, streams
+from bridge.interop import exporting, ordering as streams
 
 FIXTURES = copy_kernel, cupy_stream, pycuda_stream
 N = 1000

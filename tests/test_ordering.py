@@ -43,15 +43,17 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
 
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
         test = "test_release.py::test_the_release_in_a_reference_cycle_is_ordered"
-        for file, named in ("views.pyx", ""), ("wrapped_functions.py", test):
+        for file, named in ("interop/views.pyx", ""), ("interop/wrapping.py", test):
             same = SOURCES[file][0]
             assert not workshop.fails(Mutant(file, 0, same, same, named), 100)
 
     USE = "import hostcuda; hostcuda.install(); import bridge; bridge.as_cupy"
 
     def test_a_driver_without_a_function_is_named(workshop):
-        text = SOURCES["context.pyx"]
-        workshop.write("context.pyx", text.replace('"cuStreamGetCtx"', '"cuStreamGetCats"'))
+        text = SOURCES["interop/contexts.pyx"]
+        workshop.write(
+            "interop/contexts.pyx", text.replace('"cuStreamGetCtx"', '"cuStreamGetCats"')
+        )
         status, said = workshop.run("-c", USE)
         assert status == 1
         assert "has no function cuStreamGetCats: this driver is for CUDA 1" in said

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bridge
-from bridge.kernels import parameter_layout
+from bridge.kernels import parameters as parameter_layout
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "25"))
 DECLARED = """

@@ -258,7 +258,7 @@ LET_GO = """
     import gc
     from pycuda.tools import DeviceMemoryPool
     from sampling import on_a_thread
-    from bridge import exporting
+    from bridge.interop import exporting
 
     exporting.export_in_order()
     gc.freeze()  # the modules, which need not be looked through each time
@@ -516,7 +516,7 @@ def test_memory_of_another_context_is_refused(second_context):
 
 def test_a_stream_of_another_context_is_on_that_contexts_device(run):
     script = """
-        from bridge.handles import device_of_stream
+        from bridge.interop.streams import device_of_stream
 
         other = drv.Device(1).make_context()
         stream = drv.Stream()

@@ -296,7 +296,7 @@ def test_processes_that_it_spawns_are_alike(run):
             with multiprocessing.get_context("spawn").Pool(2) as pool:
                 print(pool.map(work, [2, 3]))
     """)
-    assert done.stdout == "[(3.0, 'bridge.run'), (6.0, 'bridge.run')]\n", done.stderr
+    assert done.stdout == "[(3.0, 'bridge.legacy.run'), (6.0, 'bridge.legacy.run')]\n", done.stderr
 
 
 def test_explain_lists_the_lines_that_touch_it(run):
@@ -328,9 +328,9 @@ def test_what_it_cannot_run(arguments, said):
 def test_after_autoinit_it_is_too_late(python):
     done = python("""
         import pycuda.autoinit
-        import bridge.run
+        import bridge.legacy.run
         try:
-            bridge.run.replace()
+            bridge.legacy.run.replace()
         except bridge.ContextError as error:
             print(error)
     """)

@@ -3,7 +3,7 @@
 import pytest
 from test_compiler import in_nvrtc
 
-from bridge.kernels.signature import kernel_names
+from bridge.compiler.signature import kernel_names
 
 BEFORE = """
 #include <stdint.h>
@@ -135,7 +135,7 @@ CASES = {
 
 
 READ = """
-from bridge.kernels.signature import expression, kernel_names, read_signature
+from bridge.compiler.signature import expression, kernel_names, read_signature
 
 def shown(one):
     if one.dtype is None:

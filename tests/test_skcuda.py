@@ -1,4 +1,4 @@
-"""``bridge.skcuda``: scikit-cuda's functions over CuPy.
+"""``bridge.legacy.skcuda``: scikit-cuda's functions over CuPy.
 
 What needs cuBLAS, cuFFT or cuSOLVER needs a GPU; scikit-cuda's own tests ran there, too.
 """
@@ -12,7 +12,7 @@ import pytest
 from pycuda import gpuarray
 
 import bridge
-import bridge.skcuda  # from now on, `import skcuda` finds it
+import bridge.legacy.skcuda  # from now on, `import skcuda` finds it
 
 MATRIX = np.random.default_rng(0).random((3, 4)) + 1
 
@@ -279,4 +279,5 @@ def test_a_program_that_runs_as_it_is(run):
         print(cumisc.sum(gpuarray.to_gpu(np.arange(6.0).reshape(2, 3)), axis=1).get())
         cumisc.shutdown()
     """
-    assert run(script, start="import bridge.run; bridge.run.replace()\n") == "[ 3. 12.]\n"
+    start = "from bridge.legacy import run; run.replace()\n"
+    assert run(script, start=start) == "[ 3. 12.]\n"

@@ -13,7 +13,7 @@ from conftest import ON_GPU
 from pycuda import gpuarray
 
 import bridge
-from bridge import handles, streams
+from bridge.interop import ordering as streams, streams as handles
 
 if not ON_GPU:
     import hostcuda
@@ -251,7 +251,7 @@ def test_a_fence_waits_without_the_interpreters_lock(latch, monkeypatch):
 
 def test_events_are_used_again_on_their_own_device(run):
     script = """
-        from bridge import handles
+        from bridge.interop import streams as handles
         stream = drv.Stream(1)
         with bridge.primary_context(1):
             other = drv.Stream(1)

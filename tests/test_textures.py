@@ -14,7 +14,7 @@ from pycuda import gpuarray
 from test_errors import error_of, rows_of
 
 import bridge
-from bridge.kernels import textures
+from bridge.legacy import textures
 
 COPY = """
 texture<%s> image;
@@ -501,5 +501,5 @@ def test_pycudas_own_kernels_under_run(run):
         i = gpuarray.to_gpu(np.array([3, 1, 4, 1, 5], np.uint32))
         print(gpuarray.take(a, i).get(), gpuarray.take(a.astype(np.float64), i).get())
     """
-    out = run(script, start="import bridge.run; bridge.run.replace()\n")
+    out = run(script, start="import bridge.legacy.run; bridge.legacy.run.replace()\n")
     assert out == "[ 6.  2.  8.  2. 10.] [ 6.  2.  8.  2. 10.]\n"

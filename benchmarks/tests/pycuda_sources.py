@@ -28,7 +28,7 @@ import pycuda.reduction as reduction
 import pycuda.scan as scan
 from pycuda.tools import get_or_register_dtype
 
-from bridge.kernels import nvrtc
+from bridge.compiler import program as nvrtc
 
 try:
     import pycuda.curandom as curandom

@@ -90,7 +90,7 @@ def both(tmp_path_factory):
     script = f"""
     import json, pathlib
     {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    from bridge.kernels import nvrtc
+    from bridge.compiler import program as nvrtc
     source = pathlib.Path({str(path)!r}).read_text()
     request = nvrtc.Request(source, "", [], False, True, "compute_90", None, False, [])
     print(json.dumps(nvrtc.compile(request, "compute_90").code.decode()))

@@ -14,12 +14,12 @@ from cupy.cuda import MemoryPointer
 from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
-from ..arrays import as_cupy
-from ..bare_memory import is_reachable
+from ..compiler.signature import Parameter
 from ..errors import ContextError, kind, named
-from ..foreign_arrays import check_array, check_device
-from ..memory import Allocation
-from .signature import Parameter
+from ..interop.conversions import as_cupy
+from ..interop.importing import check_array, check_device
+from ..interop.pool import Allocation
+from ..interop.raw_memory import is_reachable
 
 HOLDERS = (
     *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),

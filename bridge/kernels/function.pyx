@@ -8,9 +8,9 @@ cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport intptr_t
 
-from bridge.views cimport views_are_alive
-from bridge.context cimport Handle, MOST_DEVICES, Stream, cuda_device
-from bridge.handles cimport current_stream, handle_of, is_capturing
+from bridge.interop.views cimport views_are_alive
+from bridge.interop.contexts cimport Handle, MOST_DEVICES, Stream, cuda_device
+from bridge.interop.streams cimport current_stream, handle_of, is_capturing
 from bridge.kernels.graph_nodes cimport last_node
 from bridge.kernels.launching cimport (
     How, Order, PySequence_Fast_ITEMS, begin, end, launch_kernel, read_extent, three,
@@ -28,10 +28,10 @@ import cupy
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
-from ..context import failure
+from ..interop.contexts import failure
 from ..errors import named
-from ..streams import seconds_between
-from .parameter_layout import codes_of, declared, libcuda, prepared
+from ..interop.ordering import seconds_between
+from .parameters import codes_of, declared, libcuda, prepared
 from .launch_limits import REFUSALS, explain, extent, refusal, shared_bytes
 
 cdef enum:
@@ -81,7 +81,7 @@ cdef class Function:
     memory is reused only after the kernel, in the order of CuPy's current stream.
     *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
     GPUArrays, PyCUDA's memory and the addresses of prepared calls are also ordered with all of
-    PyCUDA's streams, unless ``stream=`` names one (rule: `bridge.streams`).  The host does not wait, except
+    PyCUDA's streams, unless ``stream=`` names one (rule: `bridge.interop.ordering`).  The host does not wait, except
     that ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of calling a `cupy.RawKernel`.
     """
@@ -532,7 +532,7 @@ cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObje
 
 cdef tuple checked(texrefs, name):
     """Return references; raise TypeError if one is not of a `SourceModule`."""
-    from .textures import Reference  # few programs have textures
+    from ..legacy.textures import Reference  # few programs have textures
 
     for one in texrefs if isinstance(texrefs, (list, tuple)) else [texrefs]:
         if not isinstance(one, Reference) or one is texrefs:

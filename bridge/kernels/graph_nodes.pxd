@@ -1,6 +1,6 @@
 """What functions use of graph nodes."""
 
-from bridge.context cimport Handle
+from bridge.interop.contexts cimport Handle
 from bridge.kernels.launching cimport How
 from bridge.kernels.packing cimport Table
 

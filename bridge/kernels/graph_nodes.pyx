@@ -4,7 +4,7 @@
 cimport cython
 from libc.stdint cimport intptr_t, uint64_t
 
-from bridge.context cimport Handle, cuStreamGetCaptureInfo, cuda_device, find
+from bridge.interop.contexts cimport Handle, cuStreamGetCaptureInfo, cuda_device, find
 from bridge.kernels.launching cimport BUFFER_POINTER, BUFFER_SIZE, How, PySequence_Fast_ITEMS
 from bridge.kernels.packing cimport Call, Table
 

@@ -11,9 +11,9 @@ import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
-from .. import context
 from ..errors import named
-from ..handles import is_capturing
+from ..interop import contexts
+from ..interop.streams import is_capturing
 
 # OverflowError: too large for CUDA's types.
 REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)
@@ -63,7 +63,7 @@ def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
 
 def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
     """Return the error for a call that CUDA refused, or for an earlier kernel that failed."""
-    if failure := context.failure():
+    if failure := contexts.failure():
         kind, reason = drv.LaunchError, failure
     return kind(f"{caller}: {reason}")
 
@@ -87,7 +87,7 @@ def explain(
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
     if "too many resources" in text:
         kind = drv.LaunchError
-    if not context.failure():
+    if not contexts.failure():
         extents = *extent(grid, "grid", caller), *extent(block, "block", caller)
         if cooperative and "too many blocks" in text:
             text = _too_many_blocks(text, function, extents, shared, device_id)

@@ -2,7 +2,7 @@
 
 from cpython.ref cimport PyObject
 
-from bridge.context cimport Handle, Stream
+from bridge.interop.contexts cimport Handle, Stream
 from bridge.kernels.packing cimport Call
 
 cdef extern from *:

@@ -2,10 +2,10 @@
 
 from cpython.ref cimport PyObject
 
-from bridge.context cimport Handle, Stream, find
-from bridge.handles cimport PYCUDA
+from bridge.interop.contexts cimport Handle, Stream, find
+from bridge.interop.streams cimport PYCUDA
 from bridge.kernels.packing cimport Call
-from bridge.streams cimport order
+from bridge.interop.ordering cimport order
 
 import pycuda.driver as drv
 

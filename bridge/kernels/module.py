@@ -12,15 +12,15 @@ import pycuda.compiler
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
-from .. import context
-from ..bare_memory import Global
-from ..context import LoadedModule
+from ..compiler.program import Compiled, Request, architecture, compile
+from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
 from ..errors import named
+from ..interop import contexts
+from ..interop.contexts import LoadedModule
+from ..interop.raw_memory import Global
 from .function import Function
 from .launch_limits import refusal
-from .nvrtc import Compiled, Request, architecture, compile
-from .parameter_layout import libcuda
-from .signature import Parameter, expression, kernel_names, read_signature, variable_names
+from .parameters import libcuda
 
 
 class SourceModule:
@@ -79,7 +79,7 @@ class SourceModule:
     A module is pickled and copied as its source and options.  The copy is compiled or read from
     the cache at its first use, and its variables have their initial values.
     *Ownership:* functions and globals keep their module alive.
-    *Ordering:* kernels run as if on CuPy's current stream (rule: `bridge.streams`).
+    *Ordering:* kernels run as if on CuPy's current stream (rule: `bridge.interop.ordering`).
     *Cost:* tens of milliseconds for a small new kernel, and a few for a cached kernel.
     """
 
@@ -134,7 +134,7 @@ class SourceModule:
             )
         self._loaded: dict[int, tuple[LoadedModule, dict[str, str]]] = {}
         self._textures: dict[int, Any] = {}  # the references on each device
-        self._load(context.cuda_device())
+        self._load(contexts.cuda_device())
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything except the loaded code."""
@@ -215,7 +215,7 @@ class SourceModule:
 
     def _global(self, name: str, caller: str) -> Global:
         _check(f"{caller}: name", name, str, "the variable's name, a str,")
-        module, _ = self._load(context.cuda_device())
+        module, _ = self._load(contexts.cuda_device())
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
@@ -234,7 +234,7 @@ class SourceModule:
     def get_texref(self, name: str) -> Any:
         """Return a texture reference of the source, with the methods of PyCUDA's.
 
-        Its class is `bridge.kernels.textures.TextureReference`.  Raises as `get_function` does.
+        Its class is `bridge.legacy.textures.TextureReference`.  Raises as `get_function` does.
         """
         return self._reference(name, "texture", "SourceModule.get_texref")
 
@@ -243,10 +243,10 @@ class SourceModule:
         return self._reference(name, "surface", "SourceModule.get_surfref")
 
     def _reference(self, name: str, kind: str, caller: str) -> Any:
-        from .textures import References  # few programs have textures
+        from ..legacy.textures import References  # few programs have textures
 
         found = self._global(name, caller)
-        references = self._textures.setdefault(context.cuda_device(), References())
+        references = self._textures.setdefault(contexts.cuda_device(), References())
         return references.get(name, found, kind, caller)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .signature import Parameter
+from ..compiler.signature import Parameter
 
 def parameter_slots(function: int, count: int | None) -> list[tuple[int, int]]: ...
 

@@ -12,8 +12,8 @@ from libc.string cimport memcpy
 
 from cpython.ref cimport Py_TYPE, PyObject
 
-from bridge.views cimport View
-from bridge.context cimport Handle, current_device, find, is_in_primary_context
+from bridge.interop.views cimport View
+from bridge.interop.contexts cimport Handle, current_device, find, is_in_primary_context
 
 from types import GetSetDescriptorType
 
@@ -24,7 +24,7 @@ from cupy.cuda import MemoryPointer
 from pycuda.gpuarray import GPUArray
 
 from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
-from ..foreign_arrays import contiguity
+from ..interop.importing import contiguity
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -101,7 +101,7 @@ def parameter_slots(intptr_t function, count):
 cdef class Table:
     """The types and offsets of a kernel's parameters.
 
-    `parameters` come from `bridge.kernels.signature`.  In prepared calls, an int may be an address.
+    `parameters` come from `bridge.compiler.signature`.  In prepared calls, an int may be an address.
     """
 
     def __cinit__(self, name, parameters, bint is_prepared=False):

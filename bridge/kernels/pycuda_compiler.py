@@ -8,7 +8,7 @@ from typing import Any
 import pycuda.compiler
 import pycuda.driver as drv
 
-from .nvrtc import Request, architecture, compile, vendor_folders
+from ..compiler.program import Request, architecture, compile, vendor_folders
 
 _of_nvcc = pycuda.compiler.compile
 _of_toolkit = pycuda.compiler.DynamicModule.add_stdlib

@@ -2,8 +2,8 @@
 
 from cpython.ref cimport PyObject
 
-from bridge.context cimport cuda_device, current_device
-from bridge.handles cimport handle_of
+from bridge.interop.contexts cimport cuda_device, current_device
+from bridge.interop.streams cimport handle_of
 from bridge.kernels.launching cimport (
     Order, PySequence_Fast_ITEMS, begin, end, read_extent, three,
 )
@@ -13,9 +13,9 @@ import cupy
 import pycuda.driver as drv
 
 from ..errors import named
-from ..streams import pycuda_stream_of
+from ..interop.ordering import pycuda_stream_of
 from .function import Function
-from .parameter_layout import table_of
+from .parameters import table_of
 from .launch_limits import REFUSALS, explain, shared_bytes
 
 

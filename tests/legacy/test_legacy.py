@@ -26,7 +26,7 @@ import pycuda.driver as drv
 import pytest
 
 import bridge
-from bridge.kernels import nvrtc
+from bridge.compiler import program as nvrtc
 
 FILES = {path.stem for path in Path(__file__).parent.glob("*.py")}
 NAMES = sorted(name for name in FILES if not name.startswith(("_", "test_")))

@@ -1,0 +1,1 @@
+"""CUDA C compiled with NVRTC, from sources and options written for nvcc."""

@@ -1,0 +1,1 @@
+"""What sources for nvcc need so that NVRTC compiles them alike."""

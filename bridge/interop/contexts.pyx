@@ -1,0 +1,544 @@
+# cython: auto_pickle=False
+"""The primary contexts that both libraries share, and the check at the beginning of every call.
+
+CuPy works in a device's primary context.  PyCUDA works in the context on top of its stack, and each
+thread has its own stack.  ``pycuda.autoinit`` puts a second context there.  Pointers are valid in
+both contexts, but their default streams are not ordered, and each library can make the other's
+context not current.  So bridge requires that the top of PyCUDA's stack and CUDA's current context
+are the same primary context.
+
+PyCUDA frees memory only under the ``Context`` object that it was allocated under.  So the process
+has one ``Context`` object per device: `primary_contexts`.
+
+The driver's functions are looked up here, too.  The compiled modules pass CUDA's status codes on as
+numbers; `bridge.interop.ordering` turns them into errors that say what to do.
+"""
+
+cimport cython
+
+import atexit
+import gc
+import os
+import sys
+import threading
+from contextlib import suppress
+from operator import index
+
+import cupy
+import pycuda.driver as drv
+from cupy.cuda import driver
+from pycuda import tools
+
+from ..errors import ContextError, named
+
+cdef extern from *:
+    """
+    static __thread int known_device = -1, known_exactly;
+    """
+    int known_device  # this thread's last `current_device`
+    bint known_exactly  # PyCUDA's context was the object that the device's memory is freed under
+
+cdef extern from "<dlfcn.h>" nogil:
+    void *dlopen(const char *, int)
+    void *dlsym(void *, const char *)
+    int RTLD_NOW
+
+cdef void *libcuda = dlopen("libcuda.so.1", RTLD_NOW)  # PyCUDA has already loaded it
+
+
+cdef int find(const char *name, void *function) except -1:
+    """Look up a function of the driver."""
+    (<void **> function)[0] = NULL if libcuda is NULL else dlsym(libcuda, name)
+    if (<void **> function)[0] is NULL:
+        version = drv.get_driver_version()
+        raise ImportError(
+            f"bridge: libcuda.so.1 has no function {name.decode()}: this driver is for CUDA "
+            f"{version // 1000}.{version % 1000 // 10}; install a driver for CUDA 12.4 or later"
+        )
+    return 0
+
+
+find("cuCtxGetCurrent", &cuCtxGetCurrent)
+find("cuCtxSetCurrent", &cuCtxSetCurrent)
+find("cuCtxGetDevice", &cuCtxGetDevice)
+find("cuEventCreate", &cuEventCreate)
+find("cuEventDestroy_v2", &cuEventDestroy)
+find("cuEventRecord", &cuEventRecord)
+find("cuStreamWaitEvent", &cuStreamWaitEvent)
+find("cuStreamIsCapturing", &cuStreamIsCapturing)
+find("cuStreamGetCaptureInfo_v2", &cuStreamGetCaptureInfo)
+find("cuStreamGetFlags", &cuStreamGetFlags)
+find("cuStreamGetCtx", &cuStreamGetCtx)
+find("cuPointerGetAttributes", &cuPointerGetAttributes)
+find("cuModuleUnload", &cuModuleUnload)
+
+# ---- contexts ------------------------------------------------------------------------------------
+
+primary_contexts = [None] * MOST_DEVICES  # PyCUDA's Context objects, by device
+pycuda_current = drv.Context.get_current
+cdef object pycuda_push = drv.Context.push  # `bridge run` replaces both
+cdef object pycuda_pop = drv.Context.pop
+cdef bint PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at exit
+cdef object lock = threading.RLock()
+
+
+def set_primary_context(int device_id, context):
+    """Store the Context object of a device's primary context."""
+    global device_count
+    primary_contexts[device_id] = context
+    primaries[device_id] = <Handle> <intptr_t> context.handle
+    device_count = max(device_count, device_id + 1)
+
+
+def abandon(bint in_forked_child=False):
+    """Free no memory from now on: the process is ending, or was forked."""
+    global abandoned, forked, device_count
+    abandoned = True
+    if in_forked_child:
+        forked, device_count = True, 0
+
+
+cdef Handle cuda_current() noexcept:
+    cdef Handle current = NULL
+    cuCtxGetCurrent(&current)
+    return current
+
+
+cdef int device_of(Handle context) noexcept:
+    """Return the device id of a primary context; -1 for any other or unknown context."""
+    cdef int device_id
+    if context is not NULL:
+        for device_id in range(device_count):
+            if primaries[device_id] == context:
+                return device_id
+    return -1
+
+
+cpdef int device_of_any(intptr_t context) except -2:
+    """Return the id of the device that a context is on, primary or not."""
+    cdef int device_id = device_of(<Handle> context)
+    cdef Handle current = cuda_current()
+    if device_id < 0:
+        cuCtxSetCurrent(<Handle> context)
+        cuCtxGetDevice(&device_id)
+        cuCtxSetCurrent(current)
+    return device_id
+
+
+def find_pointer(intptr_t pointer):
+    """Return a pointer's device id, and whether it is outside of the primary context.
+
+    The id is negative for a pointer that CUDA does not know.
+    """
+    cdef bint is_foreign = False
+    device = device_of_pointer(pointer, &is_foreign)
+    return device, is_foreign
+
+
+cdef bint is_in_primary_context(intptr_t pointer, int device_id) noexcept:
+    """Tell whether a pointer is in a device's primary context; True for a null pointer."""
+    cdef bint is_foreign = False
+    return not pointer or (device_of_pointer(pointer, &is_foreign) == device_id and not is_foreign)
+
+
+cdef int device_of_pointer(intptr_t pointer, bint *is_foreign) noexcept:
+    cdef int attributes[2]
+    cdef void *answers[2]
+    cdef int device = -1
+    cdef Handle context = NULL
+    attributes[:] = [POINTER_DEVICE, POINTER_CONTEXT]
+    answers[:] = [&device, &context]
+    if cuPointerGetAttributes(2, attributes, answers, <uint64_t> pointer):
+        return -1
+    is_foreign[0] = context is not NULL and device_of(context) != device
+    return device
+
+
+cpdef int cuda_device() except -1:
+    """Return the id of the device whose primary context is current for CUDA on this thread.
+
+    PyCUDA's stack is not checked, and may be empty.  Raise ContextError for any other context.
+    """
+    cdef int device_id = device_of(cuda_current())
+    return device_id if device_id >= 0 else accept_cuda_context()
+
+
+cpdef int current_device() except -1:
+    """Return the id of the device whose primary context is current for both libraries.
+
+    Raise ContextError if they do not share one on this thread.
+    """
+    global known_device, known_exactly
+    cdef int device_id = device_of(cuda_current())
+    if device_id >= 0 and device_id == known_device:
+        return device_id  # do not ask PyCUDA again, which takes 0.1 us
+    if device_id >= 0:
+        top = pycuda_current()
+        home = primary_contexts[device_id]
+        # PyCUDA may have two equal objects for one context, e.g. from pycuda.autoprimaryctx.
+        if top is not home and (top is None or top != home):
+            device_id = -1
+    known_device = -1
+    known_device = device_id if device_id >= 0 else accept_context()
+    known_exactly = pycuda_current() is primary_contexts[known_device]
+    return known_device
+
+
+cdef bint is_entered(int device_id) noexcept:
+    """Tell whether memory of a device can be freed here; False also if nobody has asked yet."""
+    return (
+        known_device == device_id and known_exactly and primaries[device_id] == cuda_current()
+    )
+
+
+def forgetting(function):
+    """Return a function of PyCUDA's that changes a thread's stack of contexts, and say so."""
+
+    def switch(*args, **keywords):
+        global known_device
+        known_device = -1
+        return function(*args, **keywords)
+
+    return switch
+
+
+drv.Context.push = forgetting(drv.Context.push)
+drv.Context.pop = staticmethod(forgetting(drv.Context.pop))
+drv.Context.detach = forgetting(drv.Context.detach)
+drv.Device.make_context = forgetting(drv.Device.make_context)
+
+
+# ---- new contexts --------------------------------------------------------------------------------
+
+# CUDA's errors after a kernel has failed.  (CUDA Driver API, CUresult: "the process must be
+# terminated".)
+FATAL = frozenset((700, 702, 710, *range(714, 720)))
+
+ADVICE = (
+    "on the main thread, `import bridge.autoinit` in place of pycuda.autoinit; on any thread, work "
+    "under `with bridge.primary_context():`"
+)
+
+
+def failure():
+    """Return a message with advice if an earlier kernel has failed, and '' otherwise."""
+    try:
+        cupy.cuda.runtime.memGetInfo()  # allowed in a stream capture
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if error.status in FATAL:
+            return (
+                f"an earlier kernel has failed ({error}), and this process cannot use the GPU any "
+                "more. Start a new one, with CUDA_LAUNCH_BLOCKING=1 in its environment to see "
+                "which call fails, or under compute-sanitizer, which names kernel and line"
+            )
+    return ""
+
+
+def explain_context(error):
+    """Return the text of PyCUDA's error; say what to do on a thread that has no context."""
+    text = Exception.__str__(error)
+    if "invalid device context" in text:
+        text += "; a thread needs a context: work under `with bridge.primary_context():`"
+    return text
+
+
+def start_cuda():
+    """Initialize CUDA; raise ContextError if there is no GPU, or in a forked child process."""
+    try:
+        drv.init()
+    except drv.Error as error:
+        if "no CUDA-capable device" in str(error):
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+            raise ContextError(
+                f"CUDA finds no GPU ({error}): `nvidia-smi` lists the machine's GPUs; "
+                f"CUDA_VISIBLE_DEVICES hides some ({hidden!r} here), and a container has only "
+                "the GPUs that it was started with (`docker run --gpus all`)"
+            ) from error
+        if "initialization error" in str(error):
+            raise ContextError(
+                "CUDA does not survive fork(): this process was forked from one that had already "
+                "used the GPU. Start worker processes with the 'spawn' or 'forkserver' method, "
+                "e.g. multiprocessing.get_context('spawn')"
+            ) from error
+        raise
+
+
+def accept_cuda_context():
+    """Accept CUDA's new current context and return its device; raise if it is not primary."""
+    start_cuda()
+    device_id = cupy.cuda.runtime.getDevice()
+    if not driver.ctxGetCurrent():
+        cupy.cuda.Device(device_id).use()  # as CuPy's first allocation would
+    if retain(device_id).handle != driver.ctxGetCurrent():
+        raise not_primary(driver.ctxGetCurrent())
+    return device_id
+
+
+def accept_context():
+    """Accept a new context and return its device; raise if the libraries do not share it."""
+    start_cuda()
+    top = pycuda_current()
+    if top is None:
+        raise ContextError(f"PyCUDA has no context on this thread; {ADVICE}")
+    device_id = accept_cuda_context()
+    if top == primary_contexts[device_id]:
+        return device_id
+    of_pycuda = device_of_any(top.handle)
+    if of_pycuda == device_id:
+        raise not_primary(top.handle)
+    raise ContextError(
+        f"PyCUDA's current context is on device {of_pycuda}, CuPy's current one is on device "
+        f"{device_id}. Work with both on one device, e.g. under `with bridge.primary_context("
+        f"{device_id}):`, or go back with `cupy.cuda.Device({of_pycuda}).use()` if it was another "
+        "library that switched (JAX does when it starts)"
+    )
+
+
+def not_primary(context):
+    return ContextError(
+        f"the current context (0x{context:x}) is not the primary context that CuPy uses, so work "
+        f"of the two libraries would not be ordered; {ADVICE}"
+    )
+
+
+def retain(device_id):
+    """Return the ``Context`` object of a device's primary context."""
+    with lock:
+        context = primary_contexts[device_id]
+        if context is None:
+            device = drv.Device(device_id)
+            automatic = sys.modules.get("pycuda.autoprimaryctx")
+            context = getattr(automatic, "context", None)  # PyCUDA may have allocated under it
+            if context is None or automatic.device != device:
+                context = device.retain_primary_context()
+            set_primary_context(device_id, context)
+    return context
+
+
+def push(device):
+    """Make a device's primary context PyCUDA's current one on this thread, and return it.
+
+    `device` is an id, a ``pycuda.driver.Device``, or None for CuPy's current device.
+    """
+    global known_device
+    known_device = -1
+    start_cuda()
+    scopes_here()  # pops it when the thread ends
+    count = drv.Device.count()
+    if device is None:
+        device = cupy.cuda.runtime.getDevice()
+    elif isinstance(device, drv.Device):
+        device = next(i for i in range(count) if drv.Device(i) == device)
+    if not 0 <= device < count:
+        raise ValueError(
+            f"primary_context: there is no device {device}; this process sees {count} "
+            f"device{'s' * (count != 1)}, numbered from 0"
+        )
+    context = retain(device)
+    pycuda_push(context)
+    if pycuda_current() is not context:  # it was detached
+        context = drv.Device(device).retain_primary_context()
+        set_primary_context(device, context)
+        pycuda_push(context)
+    return context
+
+
+def run_under(context, function, ended):
+    """Call a function that raises nothing under a PyCUDA context, or None; release a lock.
+
+    To begin a thread, without a Python frame outside of the context: where there is one, the
+    garbage collector may run, and PyCUDA would lose the memory that is freed.
+    """
+    global known_device
+    known_device = -1
+    try:
+        if context is not None:
+            pycuda_push(context)
+        function()
+        if context is not None:
+            pycuda_pop()
+    finally:
+        ended.release()
+
+
+# ---- entering and leaving ------------------------------------------------------------------------
+
+
+cdef int enter(int device_id) except -1:
+    """Make a device's primary context current for PyCUDA, without a Python frame.
+
+    In a Python frame, a signal handler could raise, and leave the context or leak the memory.
+    """
+    global known_device
+    known_device = -1
+    home = primary_contexts[device_id]
+    if home is not None:
+        pycuda_push(home)
+    if home is None or pycuda_current() is not home:  # it was detached
+        push(device_id)
+    return 0
+
+
+cdef class Scope:
+    """Entering and leaving a device's primary context: `bridge.primary_context`."""
+
+    # An id, a pycuda.driver.Device, or None for CuPy's current device.  It is looked up on entry,
+    # since a decorator must not initialize CUDA.
+    cdef readonly object device
+
+    def __init__(self, device=None):
+        if isinstance(device, cupy.cuda.Device):
+            device = device.id
+        elif device is not None and not isinstance(device, drv.Device):
+            try:
+                if isinstance(device, bool):
+                    raise TypeError
+                device = index(device)
+            except TypeError:
+                hint = "; as a decorator, write @bridge.primary_context()"
+                raise TypeError(
+                    f"primary_context: device is {named(device)}; an int, a cupy.cuda.Device, a "
+                    f"pycuda.driver.Device or None is accepted{hint if callable(device) else ''}"
+                ) from None
+        self.device = device
+
+    def __reduce__(self):
+        """Pickle the device, since decorated functions are sent between processes."""
+        return type(self), (self.device,)
+
+    def __enter__(self):
+        cdef Handle current = cuda_current()
+        cdef int here = device_of(current)
+        cdef int wanted = here
+        if self.device is not None:
+            is_id = type(self.device) is int and 0 <= self.device < MOST_DEVICES
+            wanted = self.device if is_id else -1
+        top = context = pycuda_current()
+        # Do not push a context that is current already.
+        cdef bint pushed = here < 0 or wanted != here or context is not primary_contexts[here]
+        if pushed and 0 <= wanted < device_count:
+            enter(wanted)
+            context = primary_contexts[wanted]
+        elif pushed:
+            context = push(self.device)
+        scopes_here().append((context, pushed, top, <intptr_t> current))
+        return context
+
+    def __exit__(self, *error):
+        if forked:
+            return
+        scopes = scopes_here()
+        context, pushed, top, current = scopes.pop() if scopes else (None, False, None, 0)
+        if context is None or pycuda_current() is not context:
+            raise ContextError(
+                "primary_context: PyCUDA's current context is not the one that was entered last on "
+                "this thread, so it is left as it is; within the block, pop only what you pushed "
+                "there, and leave blocks in the reverse order of entering them"
+            )
+        if pushed:
+            leave(current, top)
+        else:
+            go_back(current, top)
+
+
+@cython.final
+@cython.no_gc  # the deallocator needs the list
+cdef class Entered:
+    """The scopes that a thread has entered and not left.
+
+    When the thread ends, primary contexts are popped.  Otherwise PyCUDA aborts the process.
+    """
+
+    cdef list scopes
+
+    def __cinit__(self):
+        self.scopes = []
+
+    def __dealloc__(self):
+        while not abandoned and (top := pycuda_current()) is not None and top in primary_contexts:
+            pycuda_pop()
+
+
+cdef object local = threading.local()
+
+
+cdef list scopes_here():
+    try:
+        return (<Entered> local.entered).scopes
+    except AttributeError:
+        local.entered = Entered()
+        return (<Entered> local.entered).scopes
+
+
+cdef int leave(intptr_t current, top) except -1:
+    """Pop the context that was entered, and restore CUDA's current context."""
+    global known_device
+    pycuda_pop()
+    known_device = -1
+    return go_back(current, top)
+
+
+cdef int go_back(intptr_t current, top) except -1:
+    """Restore CUDA's current context, unless the top of PyCUDA's stack has changed."""
+    if <intptr_t> cuda_current() != current and pycuda_current() is top:
+        cuCtxSetCurrent(<Handle> current)
+    return 0
+
+
+@cython.final
+cdef class LoadedModule:
+    """A module loaded in the current context, and unloaded there on any thread."""
+
+    cdef readonly intptr_t ptr
+    cdef Handle context
+
+    def __cinit__(self, bytes image):
+        self.ptr = driver.moduleLoadData(image)
+        self.context = cuda_current()
+
+    def __dealloc__(self):
+        cdef Handle current = cuda_current()
+        if self.ptr and not abandoned:
+            with nogil:  # CUDA may wait for the device
+                cuCtxSetCurrent(self.context)
+                cuModuleUnload(self.ptr)  # its failure after a failed kernel does no harm
+                cuCtxSetCurrent(current)
+
+# ---- the end of the process ----------------------------------------------------------------------
+
+
+def forget_after_fork():
+    if device_count:  # a child of a process that has not used CUDA may use it
+        abandon(True)
+        atexit.unregister(finish)
+
+
+os.register_at_fork(after_in_child=forget_after_fork)
+
+
+@atexit.register
+def finish():
+    """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process.
+
+    And wait for kernels: what they print appears then, since the primary context is not destroyed.
+    """
+    known = [device_id for device_id in range(device_count) if primary_contexts[device_id]]
+    abandon()
+    for device_id in known:
+        with suppress(drv.Error, ContextError), Scope(device_id) as primary:
+            with suppress(drv.Error):
+                drv.Context.synchronize()
+            for function in tools.context_dependent_memoized_functions:
+                # PyCUDA warns if its kernels are unloaded elsewhere.
+                with suppress(AttributeError):
+                    function._pycuda_ctx_dep_memoize_dic.pop(primary, None)
+            if len(known) == 1:  # a pool does not report its device
+                for found in gc.get_objects():
+                    if type(found) is drv.DeviceMemoryPool:
+                        found.stop_holding()  # or a block that returns later aborts the process
+    last = None
+    while (top := pycuda_current()) in [primary_contexts[device_id] for device_id in known]:
+        pycuda_pop()
+        last = top
+    if last is not None and PYCUDA_POPS_LAST:
+        pycuda_push(last)

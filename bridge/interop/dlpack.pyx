@@ -1,0 +1,158 @@
+# cython: auto_pickle=False
+"""DLPack's managed tensors in C: those of other libraries as arrays, and arrays as such tensors.
+
+Who waits for whom is not said here: `bridge.interop.importing` imports, `bridge.interop.exporting` exports.
+
+Source: dlpack.h 1.3, and "Python Specification for DLPack" (dmlc.github.io/dlpack).
+"""
+
+cimport cython
+from cpython.pycapsule cimport (
+    PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.stdlib cimport free, malloc
+
+from bridge.interop.contexts cimport POINTER_DEVICE, POINTER_IS_MANAGED, cuPointerGetAttributes
+from bridge.interop.views cimport new_array
+
+import numpy as np
+
+cdef extern from "Python.h":
+    bint Py_IsInitialized() nogil
+
+# DLDataTypeCode and the bits of an item, by dtype: kDLInt is 0.
+cdef dict CODES = {"i": 0, "u": 1, "f": FLOAT, "c": COMPLEX, "b": 6}
+cdef dict types = {}
+cdef dict dtypes = {}
+for one in map(np.dtype, "?bhilBHILefdFD"):
+    types[one] = CODES[one.kind] << 8 | 8 * one.itemsize
+    dtypes[types[one]] = one
+one = None
+
+# ---- tensors of other libraries ------------------------------------------------------------------
+
+
+@cython.final
+cdef class Taken:
+    """Owns another library's managed tensor."""
+
+    def __dealloc__(self):
+        if self.managed is not NULL and self.managed.deleter is not NULL:
+            self.managed.deleter(self.managed)
+
+
+cdef Taken take(Managed *managed):
+    cdef Taken taken = Taken.__new__(Taken)
+    taken.managed = managed
+    return taken
+
+
+cdef array_of(Taken owner):
+    """Return a CuPy array on a managed tensor; None if CuPy's dtype for it is not sure."""
+    cdef Tensor *tensor = &owner.managed.tensor
+    cdef Py_ssize_t axis, step, itemsize = tensor.bits >> 3, n = 1
+    cdef bint is_in_c_order = True
+    dtype = dtypes.get(tensor.code << 8 | tensor.bits) if tensor.lanes == 1 else None
+    if dtype is None:
+        return None
+    shape = tuple([tensor.shape[axis] for axis in range(tensor.ndim)])
+    for axis in range(tensor.ndim - 1, -1, -1):
+        step = n if tensor.strides is NULL else tensor.strides[axis]
+        is_in_c_order = is_in_c_order and (step == n or tensor.shape[axis] == 1)
+        n *= tensor.shape[axis]
+    strides = None
+    if n and not is_in_c_order:
+        strides = tuple([tensor.strides[axis] * itemsize for axis in range(tensor.ndim)])
+    pointer = <intptr_t> tensor.data + <intptr_t> tensor.byte_offset if n else 0
+    return new_array(shape, dtype, strides, pointer, n * itemsize, owner, tensor.device_id)
+
+
+cdef ExchangeApi *api_of(kind) except? NULL:
+    """Return a type's C exchange API of version 1; NULL if it has none."""
+    cdef ExchangeApi *api = NULL
+    found = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if found is not None and PyCapsule_IsValid(found, "dlpack_exchange_api"):
+        api = <ExchangeApi *> PyCapsule_GetPointer(found, "dlpack_exchange_api")
+    while api is not NULL and api.major != 1:
+        api = api.older
+    return api
+
+# ---- arrays for other libraries ------------------------------------------------------------------
+
+
+cdef Managed *lend(
+    tuple shape, tuple strides, dtype, intptr_t pointer, owner, int device_id
+) except NULL:
+    """Return a managed tensor on an array's memory, which `owner` keeps; strides are in bytes."""
+    cdef Py_ssize_t axis, ndim = len(shape), itemsize = dtype.itemsize
+    cdef Managed *managed
+    cdef Tensor *tensor
+    number = types.get(dtype)
+    if number is None and dtype.name == "bfloat16":
+        number = 4 << 8 | 16  # kDLBfloat
+    if len(strides) != ndim:
+        raise ValueError(
+            f"the array has shape {shape}, but strides {strides}: its shape was set without its "
+            "strides; use a.reshape(shape)"
+        )
+    if number is None or any([step % itemsize for step in strides]):
+        raise BufferError(
+            f"DLPack has no array of dtype {dtype} and strides {strides}; one of bool, integers, "
+            "floating-point or complex numbers, in steps of whole items, is accepted"
+        )
+    device_type, device = dlpack_device_of(pointer, device_id)
+    managed = <Managed *> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t))
+    if managed is NULL:
+        raise MemoryError
+    managed.major, managed.minor, managed.flags = 1, 3, 0
+    managed.context, managed.deleter = <void *> owner, &free_lent
+    tensor = &managed.tensor
+    tensor.data, tensor.byte_offset = <void *> pointer, 0
+    tensor.device_type, tensor.device_id = device_type, device
+    tensor.ndim, tensor.lanes = ndim, 1
+    tensor.code, tensor.bits = number >> 8, number & 255
+    tensor.shape = <int64_t *> (managed + 1)
+    tensor.strides = tensor.shape + ndim
+    for axis in range(ndim):
+        tensor.shape[axis], tensor.strides[axis] = shape[axis], strides[axis] // itemsize
+    Py_INCREF(owner)
+    return managed
+
+
+cdef void free_lent(Managed *managed) noexcept nogil:
+    """Free a managed tensor of ours; at exit, leave its owner."""
+    if Py_IsInitialized():
+        with gil:
+            Py_DECREF(<object> <PyObject *> managed.context)
+    free(managed)
+
+
+cdef tuple dlpack_device_of(intptr_t pointer, int device_id):
+    """Return DLPack's device type and id of memory, on `device_id` if CUDA does not know it."""
+    cdef int attributes[2]
+    cdef void *answers[2]
+    cdef int device = device_id, is_managed = 0
+    attributes[:] = [POINTER_DEVICE, POINTER_IS_MANAGED]
+    answers[:] = [&device, &is_managed]
+    if not pointer or cuPointerGetAttributes(2, attributes, answers, <uint64_t> pointer):
+        device = -1
+    if device < 0:
+        device, is_managed = device_id, False
+    return CUDA_MANAGED if is_managed else CUDA, device
+
+
+cdef capsule_of(Managed *managed):
+    """Return a capsule that owns a managed tensor of ours until a consumer takes it."""
+    try:
+        return PyCapsule_New(managed, "dltensor_versioned", &drop_capsule)
+    except BaseException:
+        managed.deleter(managed)
+        raise
+
+
+cdef void drop_capsule(object capsule) noexcept:
+    cdef Managed *managed
+    if PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        managed = <Managed *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+        managed.deleter(managed)

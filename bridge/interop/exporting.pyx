@@ -1,0 +1,329 @@
+# cython: auto_pickle=False
+"""GPUArray as an exporter: its array interface and DLPack, with the order of PyCUDA's streams.
+
+PyCUDA's own array interface names no stream, so consumers read old data, and PyCUDA has no DLPack.
+`bridge.autoinit` and ``bridge run`` put these in their place, for all libraries.
+
+Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack__``.
+"""
+
+from cpython.pycapsule cimport PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+
+from bridge.interop.views cimport AS_CUPY, View, new_view
+from bridge.interop.contexts cimport (
+    PER_THREAD, Stream, cuda_current, cuda_device, device_of, primaries,
+)
+from bridge.interop.conversions cimport kept_streams, memory_of, view_in_cupy, view_in_pycuda
+from bridge.interop.dlpack cimport *
+from bridge.interop.streams cimport (
+    LEGACY, PYCUDA, UNORDERED, capture_of, current_stream, is_capturing,
+)
+from bridge.interop.ordering cimport order
+
+from inspect import signature
+
+import cupy
+import pycuda.driver
+from pycuda.gpuarray import GPUArray
+from pycuda.reduction import ReductionKernel
+
+from .conversions import address_of
+from .importing import check_flags, elsewhere
+from .primary import primary_context
+from ..errors import named
+
+cdef extern from "Python.h":
+    PyObject *PyEval_GetGlobals()  # of the caller: compiled functions have none
+
+cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
+cdef enum:
+    MOST_USERS = 8  # of CuPy's streams, for each array; each is kept alive
+
+
+def array_interface(self):
+    """Return the CUDA Array Interface of a GPUArray, version 3.
+
+    The stream is the default stream (1), which waits here for PyCUDA's non-blocking streams.  It
+    is None if CuPy's current stream is being captured, since the host may not wait: then CuPy's
+    stream waits for the other streams of its capture.
+    """
+    if PyEval_GetGlobals() == <PyObject *> PYCUDAS_GLOBALS:  # PyCUDA's launches read it
+        return replaced["__cuda_array_interface__"].fget(self)
+    cdef int device_id = cuda_device()
+    cdef dict attributes = self.__dict__
+    cdef View memory = memory_of(
+        self, attributes, device_id, "GPUArray.__cuda_array_interface__"
+    )
+    cdef Stream here = current_stream(device_id)
+    cdef int status
+    capture_of(0, &status)
+    cdef bint can_wait = not status and not is_capturing(here)
+    order(0 if can_wait else here, PYCUDA)
+    users = attributes.setdefault("_bridge_users", {})
+    if here not in users:  # the memory is reused after CuPy's work on the array
+        if len(users) == MOST_USERS:
+            users.pop(next(iter(users)))  # its release orders what is queued on that stream
+        kept, nbytes = kept_streams(here, None), attributes["nbytes"]
+        users[here] = new_view(AS_CUPY, None, memory, device_id, nbytes, PYCUDA, here, kept)
+    return {
+        "shape": attributes["shape"],
+        "strides": attributes["strides"],
+        "data": (memory.pointer, False),
+        "typestr": attributes["dtype"].str,
+        "stream": LEGACY if can_wait else None,
+        "version": 3,
+    }
+
+
+def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    """Export a GPUArray through DLPack: return a capsule that keeps it alive.
+
+    Parameters
+    ----------
+    stream : int, optional
+        The consumer's stream, which waits for PyCUDA's streams: a handle, 1 or None for the legacy
+        default stream, 2 for the per-thread one.  -1 means no ordering.
+    max_version : tuple of two ints, optional
+        The newest version that the consumer accepts.  From (1, 0) on, the capsule has flags.
+    dl_device : tuple of two ints, optional
+        The device type and id that the consumer wants; the array's own if omitted.  CuPy decides
+        which others are possible.
+    copy : bool, optional
+        True exports a copy.  False and None export the memory itself.
+
+    Raises
+    ------
+    BufferError
+        If DLPack has no such dtype, or the device is not possible.
+    TypeError, ValueError
+        If `stream` is no stream of DLPack's.
+    ContextError, TypeError, ValueError
+        As in `bridge.as_cupy`.
+    """
+    cdef Stream consumer = consumer_stream(stream)
+    where = dlpack_device(self)
+    if cuda_current() == primaries[where[1]]:
+        return export(self, consumer, max_version, where, dl_device, copy)
+    with primary_context(where[1]):
+        return export(self, consumer, max_version, where, dl_device, copy)
+
+
+cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
+    cdef int device_id = where[1]
+    cdef Stream here = current_stream(device_id)
+    cdef Managed *managed
+    cdef bint has_flags = max_version is not None and max_version[0] >= 1
+    cdef bint is_here = dl_device is None or tuple(dl_device) == where
+    if is_here and not copy:
+        order(consumer, PYCUDA)
+        if has_flags:
+            return capsule_of(lend_gpuarray(array, consumer, here, device_id))
+        return view_for(array, consumer, here, device_id).__dlpack__(stream=-1)
+    order(here, PYCUDA)  # CuPy copies on its current stream
+    array = view_for(array, here, here, device_id)
+    if not is_here:
+        keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return array.__dlpack__(stream=-1, **keywords)
+    array = array.copy()
+    order(consumer, here)
+    if not has_flags:
+        return array.__dlpack__(stream=-1)
+    managed = lend_ndarray(array)
+    managed.flags = IS_COPIED
+    return capsule_of(managed)
+
+
+def dlpack_device(self):
+    """Return a GPUArray's device as DLPack's type and id: (2, id), or 13 for managed memory."""
+    here = max(device_of(cuda_current()), 0)  # also where an array has no memory
+    return dlpack_device_of(address_of(self, "GPUArray.__dlpack__"), here)
+
+
+cdef Stream user_of(Stream consumer, Stream here) noexcept:
+    """Return the stream after which PyCUDA's streams are ordered at the release.
+
+    A consumer may destroy its stream before, unless that is a default stream or CuPy's current one.
+    """
+    return consumer if consumer == here or consumer in (UNORDERED, PER_THREAD) else 0
+
+
+cdef view_for(array, Stream consumer, Stream here, int device_id):
+    cdef Stream user = user_of(consumer, here)
+    kept = kept_streams(user, None) if user == here else None
+    return view_in_cupy(array, PYCUDA, user, kept, device_id, True)
+
+
+cdef Managed *lend_gpuarray(array, Stream consumer, Stream here, int device_id) except NULL:
+    cdef dict attributes = array.__dict__
+    cdef View memory = memory_of(array, attributes, device_id, "GPUArray.__dlpack__")
+    cdef Stream user = user_of(consumer, here)
+    kept = kept_streams(user, None) if user == here else None
+    nbytes = attributes["nbytes"]
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, PYCUDA, user, kept)
+    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
+    return lend(shape, strides, dtype, memory.pointer, view, device_id)
+
+
+cdef Managed *lend_ndarray(array) except NULL:
+    data = array.data
+    return lend(array.shape, array.strides, array.dtype, data.ptr, array, data.device_id)
+
+
+cdef Stream consumer_stream(stream) except? -1:
+    if stream is None:
+        return 0
+    if type(stream) is not int or stream < -1 or stream == 0:
+        raise (ValueError if type(stream) is int else TypeError)(
+            f"GPUArray.__dlpack__: stream is {named(stream)}; None, -1 (no ordering), 1 (the "
+            "legacy default stream), 2 (the per-thread one) or a handle, an int, is accepted"
+        )
+    return 0 if stream == LEGACY else stream
+
+# ---- DLPack's C exchange API ---------------------------------------------------------------------
+
+cdef ExchangeApi of_cupy, of_pycuda  # as long as the process lives
+
+
+cdef int ndarray_to_managed(void *array, Managed **out) except -1:
+    out[0] = lend_ndarray(<object> <PyObject *> array)
+    return 0
+
+
+cdef int gpuarray_to_managed(void *array, Managed **out) except -1:
+    cdef int device_id = cuda_device()
+    cdef Stream here = current_stream(device_id)
+    order(here, PYCUDA)  # a consumer asks for the stream of its first tensor's library only
+    out[0] = lend_gpuarray(<object> <PyObject *> array, here, here, device_id)
+    return 0
+
+
+cdef int managed_to_ndarray(Managed *managed, void **out) except -1:
+    owner = take(managed)
+    array = None
+    if managed.major == 1 and managed.tensor.device_type in (CUDA, CUDA_MANAGED):
+        check_flags(managed.flags, "__dlpack_c_exchange_api__")
+        array = array_of(owner)
+    if array is None:
+        raise BufferError("a CuPy array has CUDA's memory and a data type of NumPy's, in DLPack 1")
+    Py_INCREF(array)
+    out[0] = <void *> array
+    return 0
+
+
+cdef int managed_to_gpuarray(Managed *managed, void **out) except -1:
+    managed_to_ndarray(managed, out)
+    array = <object> <PyObject *> out[0]
+    Py_DECREF(array)
+    array = view_in_pycuda(array, UNORDERED, UNORDERED, None, managed.tensor.device_id, True)
+    Py_INCREF(array)
+    out[0] = <void *> array
+    return 0
+
+
+cdef int cupys_stream(int32_t device_type, int32_t device_id, void **out) except -1:
+    out[0] = <void *> current_stream(device_id) if device_type in (CUDA, CUDA_MANAGED) else NULL
+    return 0
+
+
+cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) except -1:
+    """Give CuPy's current stream, after the work that is queued on PyCUDA's."""
+    cupys_stream(device_type, device_id, out)
+    if device_type in (CUDA, CUDA_MANAGED):
+        if device_id != cuda_device():
+            raise elsewhere("GPUArray.__dlpack_c_exchange_api__: the array", device_id, cuda_device())
+        order(<Stream> out[0], PYCUDA)
+    return 0
+
+
+cdef int allocate(
+    Tensor *like, Managed **out, void *context,
+    void (*set_error)(void *, const char *, const char *) noexcept
+) noexcept with gil:
+    """Allocate in CuPy's pool an array of the shape, type and device of another tensor."""
+    cdef Managed asked
+    try:
+        asked.tensor, asked.deleter = like[0], NULL
+        asked.tensor.data, asked.tensor.strides, asked.tensor.byte_offset = NULL, NULL, 0
+        array = array_of(take(&asked))
+        if array is None or like.device_type not in (CUDA, CUDA_MANAGED):
+            raise BufferError("CuPy has no such data type or device")
+        with cupy.cuda.Device(like.device_id):
+            out[0] = lend_ndarray(cupy.empty(array.shape, array.dtype))
+        return 0
+    except BaseException as error:
+        kind, text = type(error).__name__.encode(), str(error).encode()
+        set_error(context, kind, text)
+        return -1
+
+
+of_cupy.major, of_cupy.minor, of_cupy.allocate = 1, 3, &allocate
+of_cupy.from_object, of_cupy.to_object = &ndarray_to_managed, &managed_to_ndarray
+of_cupy.work_stream = &cupys_stream
+of_pycuda = of_cupy
+of_pycuda.from_object, of_pycuda.to_object = &gpuarray_to_managed, &managed_to_gpuarray
+of_pycuda.work_stream = &pycudas_stream
+
+
+def offer_c_exchange():
+    """Let CuPy arrays offer DLPack's C exchange API, as GPUArrays do after ``bridge.autoinit``.
+
+    Libraries such as tvm-ffi then take a `cupy.ndarray` without a call of Python.
+
+    Notes
+    -----
+    *Ownership:* a consumer keeps the array alive.  `cupy.ndarray` keeps the attribute
+    ``__dlpack_c_exchange_api__`` until the process ends.
+    *Ordering:* consumers work on CuPy's current stream.
+    *Cost:* less than that of ``__dlpack__``.
+
+    Examples
+    --------
+    >>> import cupy, bridge
+    >>> bridge.offer_c_exchange()
+    >>> hasattr(cupy.ndarray, "__dlpack_c_exchange_api__")
+    True
+    """
+    cupy.ndarray.__dlpack_c_exchange_api__ = PyCapsule_New(&of_cupy, "dlpack_exchange_api", NULL)
+
+# ---- in the place of PyCUDA's --------------------------------------------------------------------
+
+cdef dict OURS = {
+    "__cuda_array_interface__": property(array_interface),
+    "__dlpack__": dlpack,
+    "__dlpack_device__": dlpack_device,
+    "__dlpack_c_exchange_api__": PyCapsule_New(&of_pycuda, "dlpack_exchange_api", NULL),
+}
+cdef dict replaced = {}  # what PyCUDA's class had in their place
+
+
+def export_in_order():
+    """Let all GPUArrays export their memory with the order of PyCUDA's streams."""
+    for name, ours in OURS.items():
+        if vars(GPUArray).get(name) is not ours:
+            replaced[name] = vars(GPUArray).get(name)
+            setattr(GPUArray, name, ours)
+
+
+def restore_gpuarray():
+    """Give ``GPUArray`` PyCUDA's array interface back, which names no stream, and no DLPack."""
+    for name in list(replaced):
+        pycudas = replaced.pop(name)
+        if pycudas is None:
+            delattr(GPUArray, name)
+        else:
+            setattr(GPUArray, name, pycudas)
+
+
+cdef object init_reduction = ReductionKernel.__init__
+
+
+def init_and_keep(self, *args, **keywords):
+    """Make a ReductionKernel that keeps its name and arguments, for the checks of `wrap_pycuda`."""
+    init_reduction(self, *args, **keywords)
+    given = signature(init_reduction).bind(self, *args, **keywords)
+    given.apply_defaults()
+    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
+
+
+ReductionKernel.__init__ = init_and_keep

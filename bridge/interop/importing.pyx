@@ -1,0 +1,407 @@
+# cython: auto_pickle=False
+"""Arrays of other libraries: check their interfaces, then import them.
+
+Sources: CUDA Array Interface, version 3 (numba-cuda documentation), cited as *CAI*; DLPack
+Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
+"""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+
+from bridge.interop.dlpack cimport *
+from bridge.interop.views cimport new_array
+from bridge.interop.contexts cimport (
+    Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_in_primary_context,
+)
+from bridge.interop.streams cimport LEGACY, UNORDERED, handle_of
+from bridge.interop.ordering cimport order
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+from cupy.cuda import MemoryPointer, PinnedMemoryPointer
+from numpy.lib.stride_tricks import as_strided
+
+from .contexts import find_pointer
+from ..errors import ContextError, kind, named
+
+# The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.
+PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
+# CuPy 13 does not support it; CuPy 14 needs NumPy 2.1.2 for it (seen).
+HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
+    np.lib.NumpyVersion(np.__version__) >= "2.1.2"
+)
+# Bare memory: `bridge.interop.raw_memory` makes an array on it.
+BARE_MEMORY = (
+    drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
+    drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer,
+)
+ADDRESS_END = 1 << 63  # CuPy has signed sizes of 64 bits
+UNPROTECTED = (
+    "neither library can keep it from being written to, so a view is refused: hand over a copy"
+)
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def check_dtype(dtype, caller):
+    """Raise TypeError unless both libraries support `dtype`."""
+    if dtype in PLAIN_DTYPES or is_common(dtype):
+        return
+    problem = "is not one that both PyCUDA and CuPy support"
+    if not dtype.isnative:
+        problem = "is not in native byte order; convert it on the host first, e.g. a.astype('<f4')"
+    raise TypeError(
+        f"{caller}: dtype {dtype} {problem} (accepted: bool, integers, float16/32/64, "
+        "bfloat16 with CuPy 14 and NumPy 2.1.2, complex64/128 and structured dtypes of these)"
+    )
+
+
+cdef is_common(dtype):
+    if dtype.subdtype is not None:
+        return is_common(dtype.subdtype[0])
+    if dtype.fields is not None:
+        return all([is_common(field[0]) for field in dtype.fields.values()])
+    if dtype.name == "bfloat16":  # from ml_dtypes
+        return HOLDS_BFLOAT16
+    # Plain bytes: other libraries export structured dtypes as bytes.
+    return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
+
+
+@lru_cache(maxsize=4096)
+def contiguity(shape, strides, itemsize):
+    """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous.
+
+    A GPUArray's own ``flags`` are cached, and do not change with its strides.
+    """
+    flags = as_strided(np.empty((), f"V{itemsize}"), shape, strides).flags  # no memory is read
+    return flags.c_contiguous, flags.f_contiguous
+
+
+def check_device(pointer, subject, int device_id):
+    """Raise unless memory is in that device's primary context; a null pointer passes."""
+    if is_in_primary_context(pointer, device_id):
+        return
+    found, is_foreign = find_pointer(pointer)
+    if found < 0:
+        raise ValueError(
+            f"{subject} has the pointer 0x{pointer:x}, which is unknown to CUDA; device memory "
+            "that has not been freed is accepted"
+        )
+    if found != device_id:
+        raise elsewhere(subject, found, device_id)
+    if is_foreign:
+        raise ContextError(
+            f"{subject} was allocated in another context than the primary one of device {found}; "
+            "allocate it under `with bridge.primary_context():`"
+        )
+
+
+def check_array(array, subject, int device_id):
+    """Raise ContextError for a CuPy array on another device; an empty array passes."""
+    if array.data.device_id != device_id and array.size:
+        raise elsewhere(subject, array.data.device_id, device_id)
+
+
+def elsewhere(subject, int found, int device_id):
+    """Return the error for memory on a device that is not current."""
+    return ContextError(
+        f"{subject} is on device {found}, but device {device_id} is current; work under "
+        f"`with bridge.primary_context({found}):`, or copy it to device {device_id}"
+    )
+
+
+def import_array(array, stream, Stream waiter, int device_id, caller):
+    """Return a CuPy view of another library's array; order the array's work before `waiter`.
+
+    DLPack is tried first, because its exporters order their pending work.  The array interfaces of
+    PyTorch and PyCUDA name no stream.
+    """
+    if isinstance(array, type):
+        raise no_array(array, caller)
+    found = import_exchanged(array, stream, waiter, device_id, caller)
+    if found is not None:
+        return found
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return import_dlpack(array, stream, waiter, device_id, caller)
+    cdef Handle current = cuda_current()
+    try:
+        found = array.__cuda_array_interface__
+    except AttributeError:
+        raise no_array(array, caller) from None
+    stay(current)
+    pointer, shape, strides, dtype, nbytes, awaited = read_interface(found, caller)
+    check_device(pointer, f"{caller}: the array", device_id)
+    if stream is not None:
+        awaited = handle_of(stream, caller)
+    if awaited is not None:
+        order(waiter, awaited)
+    return new_array(shape, dtype, strides, pointer, nbytes, array, device_id)
+
+
+cdef int stay(Handle current) noexcept:
+    """Make a context current again, if an exporter has switched the device."""
+    if cuda_current() != current:
+        cuCtxSetCurrent(current)
+    return 0
+
+
+cdef tuple HOST_TYPES = (
+    np.ndarray, np.generic, list, tuple, memoryview, bytes, int, float, complex
+)
+
+
+cpdef no_array(array, caller, is_host=False):
+    """Return the error for an argument that is not a device array."""
+    if isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
+        problem = (
+            f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
+            "640), dtype=numpy.float32"
+        )
+    elif is_host or isinstance(array, HOST_TYPES) or hasattr(array, "__array_interface__"):
+        problem = f"a host {kind(array)}; move it to the device first, e.g. cupy.asarray(a)"
+    else:
+        problem = (
+            f"{named(array)}; a GPUArray, a cupy.ndarray or an object with "
+            "__cuda_array_interface__ or __dlpack__ is accepted"
+        )
+    return TypeError(f"{caller}: argument is {problem}")
+
+# ---- the CUDA Array Interface --------------------------------------------------------------------
+
+cdef dict dtypes_by_typestr = {dtype.str: dtype for dtype in PLAIN_DTYPES}
+cdef dict accepted = {
+    "version": "an int from 0 to 3",  # RMM's buffers have version 0
+    "shape": "a tuple of ints from 0 to 2**63 - 1",
+    "strides": "None, or a tuple of ints (bytes) of 64 bits, one for each axis,",
+    "typestr": "a str that numpy.dtype accepts, e.g. '<f4',",
+    "data": "a tuple (pointer, read-only), the pointer an address of 63 bits,",
+    "stream": (
+        "None (no ordering needed), 1 (the legacy default stream), 2 (the per-thread one) or an "
+        "int handle"
+    ),
+}
+
+
+def read_interface(found, caller):
+    """Check an ``__cuda_array_interface__``; return pointer, shape, strides, dtype, nbytes, stream.
+
+    The pointer of an empty array is 0.  Strides of None are C-contiguous.  The stream is a handle,
+    0 for the legacy default stream, or None if no order is needed.
+    """
+    try:
+        if not isinstance(found, (dict, Mapping)):
+            raise TypeError(f"is a {kind(found)}; a dict is accepted")
+        return read_entries(found)
+    except (KeyError, TypeError, ValueError, BufferError) as error:
+        raised, problem = type(error), str(error)
+        if raised is KeyError:
+            raised, problem = ValueError, f"has no {problem} entry, which CAI requires"
+        raise raised(f"{caller}: the argument's __cuda_array_interface__ {problem}") from None
+
+
+cdef tuple read_entries(found):
+    shape, typestr, data = found["shape"], found["typestr"], found["data"]
+    strides, stream = found.get("strides"), found.get("stream")
+    check_ints(found, "version", (found["version"],), 0, 4)
+    if found.get("mask") is not None:
+        raise BufferError(
+            "has a mask; neither library has masked arrays: hand over the data without it"
+        )
+    check_ints(found, "shape", shape, 0)
+    dtype = dtypes_by_typestr.get(typestr) if isinstance(typestr, str) else None
+    if dtype is None:
+        dtype = read_dtype(found)
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes >= ADDRESS_END:
+        raise ValueError(f"has shape {shape} of {dtype}, more bytes than there are addresses")
+    if strides is not None:
+        check_ints(found, "strides", strides, -ADDRESS_END)
+        if len(strides) != len(shape):
+            raise refusal(ValueError, found, "strides")
+
+    if not isinstance(data, tuple) or len(data) != 2:
+        raise refusal(TypeError, found, "data")
+    pointer, is_read_only = data
+    if is_read_only:
+        raise BufferError(f"is marked read-only; {UNPROTECTED}")
+    if nbytes == 0:
+        pointer = 0  # before version 2, CAI allows any pointer
+    else:
+        check_ints(found, "data", (pointer,), 1)
+
+    if stream is not None:
+        check_ints(found, "stream", (stream,), 1)
+        stream = 0 if stream == 1 else stream
+    return pointer, shape, strides, dtype, nbytes, stream
+
+
+cdef int check_ints(found, entry, values, low, high=ADDRESS_END) except -1:
+    """Raise unless an entry's values are a tuple of ints in a range; bools are not accepted."""
+    if not isinstance(values, tuple):
+        raise refusal(TypeError, found, entry)
+    for value in values:
+        if type(value) is not int and not isinstance(value, np.integer):
+            raise refusal(TypeError, found, entry)
+        if not low <= value < high:
+            raise refusal(ValueError, found, entry)
+    return 0
+
+
+cdef refusal(error, found, entry):
+    """Return the error for an entry: what came, and what is accepted."""
+    return error(f"has {entry} {found[entry]!r}; {accepted[entry]} is accepted")
+
+
+cdef read_dtype(found):
+    typestr, descr = found["typestr"], found.get("descr")
+    if not isinstance(typestr, str):
+        raise refusal(TypeError, found, "typestr")
+    try:
+        dtype = np.dtype(typestr)
+        # CAI: descr refines a void typestr.  For plain arrays, it is [('', typestr)].
+        if dtype.kind == "V" and descr is not None and descr != [("", typestr)]:
+            dtype = np.dtype(descr)
+            if dtype.itemsize != np.dtype(typestr).itemsize:
+                raise ValueError(f"descr describes {dtype.itemsize} bytes")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"has typestr {typestr!r}, descr {descr!r}: {error}; {accepted['typestr']} is accepted"
+        ) from None
+    check_dtype(dtype, f"has typestr {typestr!r}")
+    return dtype
+
+# ---- DLPack --------------------------------------------------------------------------------------
+
+
+cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
+    """Import through DLPack's C exchange API.
+
+    Return None if the array's type has none, or it does not help: then the other protocols tell.
+    """
+    cdef ExchangeApi *api = api_of(type(array))
+    cdef Managed *managed = NULL
+    cdef void *awaited = NULL
+    cdef Handle current = cuda_current()
+    if api is NULL or getattr(array, "requires_grad", False):
+        return None
+    try:
+        api.from_object(<void *> array, &managed)
+        if managed is NULL:
+            return None
+        owner = take(managed)
+        if stream is None:
+            api.work_stream(CUDA, device_id, &awaited)
+    except Exception:
+        return None
+    finally:
+        stay(current)
+    if managed.major != 1 or managed.tensor.device_type not in (CUDA, CUDA_MANAGED):
+        return None
+    if managed.tensor.device_type == CUDA and managed.tensor.device_id != device_id:
+        raise elsewhere(f"{caller}: the array", managed.tensor.device_id, device_id)
+    check_flags(managed.flags, caller)
+    managed.tensor.device_id = device_id
+    result = None
+    if not stands_for_other_values(array, managed.tensor.code):
+        result = array_of(owner)
+    if result is not None:
+        if managed.tensor.device_type == CUDA_MANAGED:
+            check_device(result.data.ptr, f"{caller}: the array", device_id)
+        if stream is not None:
+            order(waiter, handle_of(stream, caller))
+        else:
+            order(waiter, 0 if <Stream> awaited == LEGACY else <Stream> awaited)
+    return result
+
+
+cdef bint stands_for_other_values(array, int code) except -1:
+    """Tell whether a tensor of PyTorch is the conjugate of its memory; raise for its negative.
+
+    PyTorch itself raises for the first only.
+    """
+    is_negative = getattr(array, "is_neg", None) if code in (FLOAT, COMPLEX) else None
+    if is_negative is not None and is_negative():
+        raise BufferError(
+            "the tensor is the negative of its memory (is_neg()); pass tensor.resolve_neg(), a copy"
+        )
+    return code == COMPLEX and hasattr(array, "is_conj") and array.is_conj()
+
+
+cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
+    """Import through DLPack.  The exporter makes the stream that it receives wait for its work."""
+    cdef Handle current = cuda_current()
+    holder = dlpack_device(array, caller)
+    stay(current)
+    if holder is not None and holder != device_id:
+        raise elsewhere(f"{caller}: the array", holder, device_id)
+    if stream is not None:
+        order(waiter, handle_of(stream, caller))
+        waiter = UNORDERED
+    # PyTorch does not accept the per-thread stream: use a stream in between.
+    between = cupy.cuda.Stream(non_blocking=True) if waiter == PER_THREAD else None
+    told = between.ptr if between else waiter or 1  # DLPack: 1 is the default stream, never 0
+    try:
+        capsule = array.__dlpack__(stream=told, max_version=(1, 0))
+    except TypeError:  # an exporter from before DLPack 1.0
+        capsule = array.__dlpack__(stream=told)
+    stay(current)
+    try:
+        check_capsule(capsule, caller)
+        result = cupy.from_dlpack(capsule)
+    except Exception:
+        capsule = None  # its destructor may run Python: do so while no error is pending
+        raise
+    if between:
+        order(waiter, told)
+    if holder is None:
+        check_device(result.size and result.data.ptr, f"{caller}: the array", device_id)
+    return result
+
+
+cdef dlpack_device(array, caller):
+    """Return the device id; None for managed memory, which reports 0 on every device."""
+    cdef int where, device_id
+    found, device_id = array.__dlpack_device__()
+    where = getattr(found, "value", found)  # the array API allows any Enum, not only IntEnum
+    if where == HOST or where == CUDA_HOST:
+        raise no_array(array, caller, is_host=True)
+    if where != CUDA and where != CUDA_MANAGED:
+        raise TypeError(
+            f"{caller}: argument is on DLPack device type {where}; CUDA (2) and CUDA managed "
+            "memory (13) are accepted"
+        )
+    return device_id if where == CUDA else None
+
+
+cdef int check_capsule(capsule, caller) except -1:
+    """Raise BufferError for data that is read-only or a copy: CuPy ignores the flags."""
+    cdef Managed *tensor
+    if PyCapsule_IsValid(capsule, "dltensor"):
+        return 0  # DLPack before 1.0 has neither version nor flags
+    if not PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        raise BufferError(
+            f"{caller}: the argument's __dlpack__() returns {capsule!r}; a capsule named dltensor "
+            "or dltensor_versioned that has not been consumed is accepted"
+        )
+    tensor = <Managed *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+    if tensor.major != 1:  # other versions have another layout
+        raise BufferError(
+            f"{caller}: the argument is exported as DLPack {tensor.major}; version 1 is accepted"
+        )
+    check_flags(tensor.flags, caller)
+    return 0
+
+
+def check_flags(uint64_t flags, caller):
+    """Raise BufferError for data that is read-only or a copy."""
+    if flags & READ_ONLY:
+        raise BufferError(f"{caller}: the argument is exported as read-only; {UNPROTECTED}")
+    if flags & IS_COPIED:
+        raise BufferError(
+            f"{caller}: the argument's library exports a copy of it; hand over an array that it "
+            "can export in place"
+        )

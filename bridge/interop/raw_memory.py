@@ -1,0 +1,172 @@
+"""Arrays on bare memory: an allocation, a block of a pool, a pointer or an address.
+
+Also on the memory of NumPy arrays that the device can reach: managed, and pinned.
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import numpy as np
+import pycuda.driver as drv
+from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
+from pycuda.gpuarray import GPUArray
+
+from ..errors import named
+from .contexts import current_device
+from .importing import (
+    ADDRESS_END,
+    BARE_MEMORY,
+    UNPROTECTED,
+    check_device,
+    check_dtype,
+    no_array,
+)
+
+_UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
+
+
+def _attributes(array: np.ndarray[Any, Any]) -> Any:
+    return runtime.pointerGetAttributes(array.__array_interface__["data"][0])
+
+
+def is_reachable(array: np.ndarray[Any, Any]) -> bool:
+    """Tell whether the device can reach the memory of a NumPy array: it is managed, or pinned."""
+    return bool(_attributes(array).type != _UNREGISTERED)
+
+
+def array_on_host(array: np.ndarray[Any, Any], caller: str) -> GPUArray:
+    """Return a GPUArray that keeps a NumPy array's memory alive; raise if the device lacks it."""
+    memory = _attributes(array)
+    if memory.type == _UNREGISTERED:
+        raise no_array(array, caller)
+    if not array.flags.writeable:
+        raise BufferError(f"{caller}: the array is marked read-only; {UNPROTECTED}")
+    check_dtype(array.dtype, caller)
+    return GPUArray(
+        array.shape, array.dtype, drv.mem_alloc, array, memory.devicePointer, array.strides
+    )
+
+
+class Global(tuple[int, int]):
+    """A variable of a module: ``(pointer, size in bytes)``, and also a device array of bytes.
+
+    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy as
+    ``bridge.as_cupy(g, shape, dtype)``.
+    """
+
+    _module: Any  # keeps the memory alive
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The memory as bytes (CAI, version 3)."""
+        pointer, size = self
+        return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
+def array_on(
+    memory: Any,
+    shape: Any,
+    dtype: Any,
+    strides: Any,
+    order: Any,
+    offset: Any,
+    owner: Any,
+    caller: str,
+) -> GPUArray:
+    """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it.
+
+    The other arguments are as in `bridge.as_cupy`.
+    """
+    if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
+        raise TypeError(
+            f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
+            "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
+            "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
+        )
+    if shape is None or dtype is None:
+        raise no_array(memory, caller)
+    is_address = type(memory) is int or isinstance(memory, np.integer)
+    if owner is not None and not is_address:
+        raise TypeError(f"{caller}: owner is for an address; {named(memory)} is kept without it")
+    dtype = np.dtype(dtype)
+    check_dtype(dtype, caller)
+    if dtype.subdtype:
+        raise TypeError(f"{caller}: dtype is {dtype}; give its base dtype, and the longer shape")
+    shape = _ints(shape, "shape", caller)
+    if strides is not None:
+        strides = _ints(strides, "strides", caller)
+        if len(strides) != len(shape):
+            raise ValueError(f"{caller}: {len(strides)} strides for {len(shape)} axes are given")
+    if not all(0 <= n < ADDRESS_END for n in shape) or order not in (None, "C", "F"):
+        raise ValueError(
+            f"{caller}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
+            "are accepted"
+        )
+    (offset,) = _ints(offset or 0, "offset", caller)
+    held: Any = memory
+    if isinstance(memory, drv.PagelockedHostAllocation):
+        start = held.get_device_pointer()
+    elif isinstance(memory, Global):
+        start, _ = memory
+    else:
+        start = int(held.ptr if isinstance(memory, MemoryPointer | PinnedMemoryPointer) else held)
+    if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
+        raise ValueError(
+            f"{caller}: the memory is at {start:#x}, or has been freed; memory that is allocated "
+            "is accepted"
+        )
+    check_device(start, f"{caller}: the memory", current_device())
+    kept = owner if is_address else memory  # an `Allocation` is an int, too
+    array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
+    if array.size:
+        _check_extent(array, offset, _size(memory, start), named(memory), caller)
+    else:
+        array.gpudata = None
+    return array
+
+
+def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, value if hasattr(value, "__iter__") else (value,)))
+    except TypeError:
+        raise TypeError(
+            f"{caller}: {name} is {named(value)}; an int or a sequence of ints is accepted"
+        ) from None
+
+
+def _size(memory: Any, start: int) -> int:
+    """Return the number of bytes from `start` to the end of the memory, or of its block."""
+    if isinstance(memory, Global):
+        return memory[1]
+    for _ in "Allocation", "View":  # to the block itself
+        memory = getattr(memory, "memory", memory)
+    if isinstance(memory, MemoryPointer | PinnedMemoryPointer):
+        return int(memory.mem.ptr + memory.mem.size) - start
+    base, size = drv.mem_get_address_range(start)
+    return int(base + size) - start
+
+
+def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) -> None:
+    """Raise if elements are outside of the memory or misaligned, or repeated for PyCUDA."""
+    ends = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+    first = offset + sum(end for end in ends if end < 0)
+    last = offset + sum(end for end in ends if end > 0) + array.itemsize
+    if first < 0 or last > size:
+        raise ValueError(
+            f"{caller}: shape {array.shape}, strides {array.strides}, offset {offset} and dtype "
+            f"{array.dtype} need the bytes from {first} to {last}; {memory} has those from 0 to "
+            f"{size}"
+        )
+    if any(step % array.dtype.alignment for step in (array.gpudata, *array.strides)):
+        raise ValueError(
+            f"{caller}: offset {offset} and strides {array.strides} give addresses that a "
+            f"{array.dtype} cannot have; they must be multiples of {array.dtype.alignment}"
+        )
+    if caller == "as_pycuda" and any(
+        n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)
+    ):
+        raise ValueError(
+            f"as_pycuda: strides are {array.strides}; PyCUDA cannot repeat elements, as_cupy can"
+        )

@@ -1,0 +1,179 @@
+# cython: auto_pickle=False
+"""Handles of any library's streams, captures, and fences between two streams.
+
+`bridge.interop.ordering` has the rule that says which streams are ordered.
+
+Source: CUDA Driver API, "Stream Management"; cuda.core, ``__cuda_stream__``.
+"""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport intptr_t, uint64_t
+
+from bridge.interop.contexts cimport *
+
+from operator import index
+
+import cupy
+import pycuda.driver as drv
+from cupy_backends.cuda import stream as cupy_backend
+
+from ..errors import ContextError, kind, named
+
+# ---- handles -------------------------------------------------------------------------------------
+
+PYCUDA_STREAM = drv.Stream
+cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
+cdef str ACCEPTED = (
+    "None, a pycuda.driver.Stream, a cupy.cuda.Stream or an object whose __cuda_stream__() returns "
+    "(0, handle) is accepted; in conversions, -1 means 'do not order'"
+)
+
+# CuPy's C function for the handle: cupy.cuda.get_current_stream() takes 0.08 us more.
+(<void **> &current_stream)[0] = PyCapsule_GetPointer(
+    cupy_backend.__pyx_capi__["get_stream_ptr"], b"intptr_t (int)"
+)
+
+
+cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
+    """Return the handle of a stream on the current device; -1 for the int -1."""
+    if may_be_unordered and type(stream) is int and stream == UNORDERED:
+        return UNORDERED
+    cdef Stream handle = handle_anywhere(stream, f"{caller}: stream")
+    _, found = device_of_stream(handle)
+    if found >= 0 and found != (device_id := cuda_device()):
+        raise ContextError(
+            f"{caller}: stream is on device {found}, but device {device_id} is current; work under "
+            f"`with bridge.primary_context({found}):`, or order the two devices' streams by "
+            "bridge.wait_stream"
+        )
+    return handle
+
+
+cdef Stream handle_anywhere(stream, subject) except? -1:
+    """Return the handle of a stream on any device; 0 for the default stream."""
+    cdef Stream handle = -1
+    if stream is None:
+        return 0
+    if isinstance(stream, PYCUDA_STREAM):
+        return stream.handle
+    if isinstance(stream, CUPY_STREAMS):
+        handle = stream.ptr
+    elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
+        answer = stream.__cuda_stream__()
+        try:
+            version, handle = map(index, answer)
+        except (TypeError, ValueError, OverflowError):
+            version = -1
+        if version != 0 or handle < 0:
+            got = f"a {kind(stream)} whose __cuda_stream__() returns {answer!r}"
+            raise TypeError(f"{subject} is {got}; {ACCEPTED}")
+    else:
+        raise TypeError(f"{subject} is {named(stream)}; {ACCEPTED}")
+    return 0 if handle == LEGACY else handle
+
+
+cpdef tuple device_of_stream(Stream handle):
+    """Return CUDA's status, and the id of the device that a stream was made on.
+
+    The id is -1 for the default streams, since every device has them.
+    """
+    cdef int state, status
+    cdef Handle context = NULL
+    if 0 <= handle <= PER_THREAD:
+        return 0, -1
+    status = cuStreamIsCapturing(handle, &state)
+    if not status:  # the next call crashes for a destroyed stream (H200, driver 580)
+        status = cuStreamGetCtx(handle, &context)
+    return status, (-1 if status else device_of_any(<intptr_t> context))
+
+
+cdef bint is_non_blocking(Stream handle) noexcept:
+    cdef unsigned flags = 0
+    return cuStreamGetFlags(handle, &flags) == 0 and flags & NON_BLOCKING != 0
+
+# ---- captures ------------------------------------------------------------------------------------
+
+cdef enum:
+    INVALIDATED = 2  # CU_STREAM_CAPTURE_STATUS_INVALIDATED
+
+waiting = []
+
+
+cpdef bint is_capturing(Stream handle) noexcept:
+    """Tell whether a stream is being captured into a graph; the default stream cannot be.
+
+    Also True if an error has invalidated the graph.  False for an invalid handle, since the next
+    call on the handle reports it.
+    """
+    return handle != 0 and capture_of(handle) != NO_CAPTURE
+
+
+cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
+    """Return the number of the capture that a stream is part of; NO_CAPTURE if there is none.
+
+    Asked about the default stream, `status` is CAPTURE_IMPLICIT while a blocking stream of the
+    context is being captured, and the stream cannot be used.  Asking is allowed.
+    """
+    cdef int state = 0, found
+    cdef uint64_t number = NO_CAPTURE
+    found = cuStreamIsCapturing(handle, &state)  # it knows destroyed streams (H200, driver 580)
+    if status is not NULL:
+        status[0] = found
+    if found or not state:
+        return NO_CAPTURE
+    if state == INVALIDATED or cuStreamGetCaptureInfo(handle, &state, &number, NULL, NULL, NULL):
+        return <uint64_t> -1
+    return number
+
+
+cpdef Py_ssize_t end_waiting() except -1:
+    """Release what waited for the end of a capture; return how many objects have to wait again."""
+    global waiting
+    waiting = []  # with the old list, its views are released
+    return len(waiting)
+
+# ---- fences --------------------------------------------------------------------------------------
+
+# Idle events.  A fence takes its event off the list: another thread or the garbage collector may
+# make a fence at the same time.
+cdef enum:
+    MOST_IDLE = 64  # per device; more are destroyed
+
+cdef Handle idle[MOST_DEVICES][MOST_IDLE]
+cdef int idle_count[MOST_DEVICES]
+
+
+cdef Handle take_event(int device_id) noexcept:
+    """Return an idle event of the current context; NULL if one must be created, or cannot be."""
+    cdef Handle event = NULL
+    if device_id >= 0 and idle_count[device_id]:
+        idle_count[device_id] -= 1
+        return idle[device_id][idle_count[device_id]]
+    cuEventCreate(&event, DISABLE_TIMING)
+    return event
+
+
+cdef int give_back(Handle event, int device_id, int status) noexcept:
+    """Keep an event for the next fence: CUDA read its state when the waits were queued."""
+    if not status and device_id >= 0 and idle_count[device_id] < MOST_IDLE:
+        idle[device_id][idle_count[device_id]] = event
+        idle_count[device_id] += 1
+    elif event is not NULL:
+        cuEventDestroy(event)
+    return status
+
+
+cpdef int fence(Stream waiter, Stream awaited) noexcept:
+    """Make a stream wait, on the device, for the work queued on another; return CUDA's status.
+
+    0 is the default stream of the current context.  The GIL is released, because CUDA waits if a
+    stream's queue is full.
+    """
+    cdef int device_id = device_of(cuda_current())  # events belong to a context
+    cdef Handle event = take_event(device_id)
+    cdef int status
+    with nogil:
+        status = cuEventRecord(event, awaited)
+        if not status:
+            status = cuStreamWaitEvent(waiter, event, 0)
+    return give_back(event, device_id, status)

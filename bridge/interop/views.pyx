@@ -1,0 +1,192 @@
+# cython: auto_pickle=False
+"""Views of memory, and their release.
+
+It is compiled because views are released in ``__dealloc__``, which runs once, when the memory is
+really freed.  Python's ``__del__`` runs before the garbage collector clears a cycle.  Another
+finalizer can undo it, and a profiler can hold its frame (docs/design.md).
+"""
+
+cimport cython
+from cpython.ref cimport Py_INCREF, PyObject
+
+from bridge.interop.contexts cimport *
+from bridge.interop.streams cimport PYCUDA, UNORDERED, current_stream, waiting
+from bridge.interop.ordering cimport needs_order, order_release, order_reuse
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+from cupy.cuda import MemoryPointer, UnownedMemory
+from pycuda.gpuarray import GPUArray
+
+from ..errors import ContextError
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *)
+
+cdef object cupy_current_stream = cupy.cuda.get_current_stream
+cdef object null_stream = cupy.cuda.Stream.null
+
+# ---- views ---------------------------------------------------------------------------------------
+
+cdef Py_ssize_t alive[3]  # by kind
+cdef Py_ssize_t alive_bytes[3]
+
+
+@cython.final
+@cython.no_gc  # in a cycle, the collector would finalize a stream before the view's release
+cdef class KeptStreams:
+    """Keeps the streams whose handles a view's release needs."""
+
+
+@cython.final
+@cython.no_gc_clear  # the deallocator needs the attributes; clearing the arrays breaks a cycle
+@cython.freelist(64)
+cdef class View:
+    """Keeps a view's memory alive: it is the owner of ``UnownedMemory``, or ``GPUArray.base``.
+
+    On release, it orders the owner's stream after the user's, then frees memory and source in their
+    context.  This works on any thread, under any context, in a cycle and at exit.
+    """
+
+    def __dealloc__(self):
+        alive[self.kind] -= 1
+        alive_bytes[self.kind] -= self.nbytes
+        self.gpudata = None  # `memory`, or an address
+        if abandoned:
+            Py_INCREF(self.source)
+            Py_INCREF(self.memory)
+            Py_INCREF(self.kept)
+            return
+        if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
+            not needs_order(self.owner, self.user)
+        ):
+            return  # nothing is freed now
+        release(self)
+
+
+cdef inline bint is_held(PyObject *value) noexcept:
+    """Tell whether an object has other references, so that dropping ours frees nothing.
+
+    None always has.
+    """
+    return Py_REFCNT(value) > 1
+
+
+cdef int release(View view) except -1:
+    """Order the streams, then free the memory with its context current for PyCUDA."""
+    cdef Handle current = cuda_current()
+    cdef int status = 0
+    cdef int device_id = view.device_id
+    cdef bint is_elsewhere = not is_entered(device_id)
+    if is_elsewhere:
+        top = pycuda_current()
+        try:
+            enter(view.device_id)
+        except (drv.Error, ContextError):
+            return 0  # a kernel has failed: the context and its memory are lost
+    try:
+        if needs_order(view.owner, view.user):
+            status = order_release(view.owner, view.user)
+            if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
+                # A new view, since an object cannot outlive its deallocator.
+                heir = new_view(
+                    MEMORY, view.source, view.memory, device_id, 0, view.owner, view.user, None
+                )
+                heir.kept = view.kept
+                waiting.append(heir)
+        view.kept = view.memory = view.source = None
+    finally:
+        if is_elsewhere:
+            leave(<intptr_t> current, top)
+    return 0
+
+
+cdef View new_view(
+    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
+    tuple kept,
+):
+    """Return a view that keeps memory, and on release orders `owner` after `user` if needed."""
+    cdef View view = View.__new__(View)
+    view.kind, view.source, view.memory = kind, source, memory
+    view.device_id, view.nbytes = device_id, nbytes
+    alive[kind] += 1
+    alive_bytes[kind] += nbytes
+    view.owner = view.user = UNORDERED
+    if owner == PYCUDA or user == PYCUDA or needs_order(owner, user):
+        view.owner, view.user = owner, user
+        if kept is not None:
+            view.kept = KeptStreams.__new__(KeptStreams)
+            view.kept.streams = kept
+    return view
+
+
+cdef bint views_are_alive() noexcept:
+    """Tell whether CuPy may use memory of PyCUDA's, or PyCUDA memory of CuPy's."""
+    return alive[AS_CUPY] or alive[AS_PYCUDA]
+
+
+def views_alive():
+    """Return how many views of each kind are alive, with their bytes."""
+    return (alive[AS_CUPY], alive_bytes[AS_CUPY]), (alive[AS_PYCUDA], alive_bytes[AS_PYCUDA])
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
+# Objects whose address cannot change.
+cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
+
+
+cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
+    """Record a GPUArray's memory on the array, so that any thread can free it in its context.
+
+    Also record `dtype`, if both libraries support it.
+    """
+    gpudata, root = array.gpudata, array
+    while isinstance(root.base, GPUArray):  # a slice has only an address and a base
+        root = root.base
+    kept = getattr(root, "gpudata", None)  # users may delete it
+    if type(kept) is int or isinstance(kept, np.integer):  # an `Allocation` is an int, too
+        kept = root.base
+    cdef View memory = new_view(MEMORY, None, kept, device_id, 0, UNORDERED, UNORDERED, None)
+    memory.gpudata = gpudata if isinstance(gpudata, FIXED) else False
+    memory.dtype, memory.pointer = dtype, pointer
+    array.__dict__["_bridge_memory"] = memory
+    if root is not array and isinstance(kept, ALLOCATIONS):
+        known = root.__dict__.get("_bridge_memory")
+        if known is None or (<View> known).gpudata is not kept:
+            learn_memory(root, int(kept), device_id)
+    return memory
+
+
+# cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second).  Passing
+# its arguments takes 0.3 us more.  A test compares the results.
+cdef object ndarray = cupy.ndarray
+cdef object new_ndarray = cupy.ndarray.__base__.__new__
+
+
+cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id):
+    """Return a CuPy array on memory that `owner` keeps; strides of None mean C order."""
+    result = new_ndarray(ndarray)
+    memory = MemoryPointer(UnownedMemory(pointer, nbytes, owner, device_id), 0)
+    result._init(shape, dtype, memory, strides)
+    return result
+
+
+def allocate(malloc, holder, size):
+    """Allocate from CuPy's pool for the default stream; return a `holder` that keeps it."""
+    cdef int device_id = current_device()
+    cdef bint is_other = current_stream(device_id) != 0
+    try:
+        if is_other:
+            current = cupy_current_stream(device_id)
+            null_stream.use()
+        memory = malloc(size)
+    finally:
+        if is_other:
+            current.use()  # `with null:` would not restore a stream that was set by `use`
+    order_reuse()
+    found = holder(memory.ptr)
+    found.memory = new_view(MEMORY, None, memory, device_id, 0, 0, PYCUDA, None)
+    return found

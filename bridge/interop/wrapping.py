@@ -1,0 +1,153 @@
+"""wrap_pycuda: call functions written for GPUArrays with CuPy arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import pycuda.driver as drv
+from pycuda.elementwise import ElementwiseKernel, VectorArg
+from pycuda.gpuarray import GPUArray
+from pycuda.tools import parse_c_arg
+from pytools.prefork import ExecError
+
+from ..errors import kind, named
+from ..kernels.arguments import mismatch
+from .conversions import call
+from .primary import primary_context, refuse_late_body
+
+
+def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
+    """Make a function of GPUArrays accept and return CuPy arrays; also a decorator.
+
+    Parameters
+    ----------
+    func : callable
+        Any function of GPUArrays, e.g. ``pycuda.cumath.exp`` or an ``ElementwiseKernel``.
+
+    Returns
+    -------
+    callable
+        A function that accepts and returns a `cupy.ndarray` for each `GPUArray` of `func`.  Arrays
+        directly in a tuple, list or dict are converted as well.  Other values are passed unchanged.
+        If `func` returns an argument, the result is that same array.
+
+    Raises
+    ------
+    TypeError
+        If `func` is not callable, or is a generator function or a coroutine function, whose body
+        runs after the call.  On a call, if an array has another dtype than an
+        ``ElementwiseKernel``, a ``ReductionKernel`` or a scan was made for.  A ``ReductionKernel``
+        that was made before ``import bridge.autoinit`` is not checked.
+    ContextError, TypeError, ValueError
+        On a call, as in `as_pycuda` and `as_cupy`.  Also ValueError while CuPy's current stream is
+        being captured into a graph.
+
+    Examples
+    --------
+    >>> import cupy, bridge, bridge.autoinit
+    >>> first_half = bridge.wrap_pycuda(lambda a: a[: a.size // 2])
+    >>> first_half(cupy.arange(6))
+    array([0, 1, 2])
+
+    Notes
+    -----
+    On a thread without a PyCUDA context, the primary context is current during the call.
+    *Ownership:* as in `as_cupy`, a result keeps its `GPUArray` alive.
+    *Ordering:* work of `func` on PyCUDA's streams runs after the work queued on CuPy's current
+    stream, and before later work there (rule: `bridge.interop.ordering`).  If a PyCUDA
+    stream is passed as ``stream=``, only that stream and the default stream are ordered.
+    *Cost:* one conversion per array.
+    """
+    if not callable(func):
+        raise TypeError(
+            f"wrap_pycuda: func is {named(func)}; a callable is accepted: wrap the function, then "
+            "call it with the arrays"
+        )
+
+    refuse_late_body(
+        func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"
+    )
+    parameters = _parameters(func)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **keywords: Any) -> Any:
+        if parameters:
+            _check(parameters, args, keywords)
+        try:
+            if drv.Context.get_current() is None:
+                with primary_context():
+                    return call(func, args, keywords)
+            return call(func, args, keywords)
+        except ExecError as error:
+            raise ExecError(
+                f"wrap_pycuda: PyCUDA cannot compile: {error}; call bridge.use_nvrtc() first: "
+                "NVRTC needs no nvcc"
+            ) from error
+
+    return wrapper
+
+
+def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
+    """Return how each argument of a PyCUDA kernel object is named, and an array's dtype.
+
+    The dtype is None for a number.
+    """
+    if isinstance(func, ElementwiseKernel):
+        name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
+    elif hasattr(func, "_bridge_arguments"):  # `bridge.interop.exporting` stores them
+        name, arguments = func._bridge_arguments
+    elif any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
+        places = 0, 1, "input_ary", "output_ary"
+        name = type(func).__name__
+        return {where: (f"{name}: argument {where}", func.dtype) for where in places}
+    else:
+        return {}
+    if isinstance(arguments, str):
+        arguments = [parse_c_arg(argument) for argument in arguments.split(",")]
+    return {
+        index: (
+            f"{name}: argument {index} (`{one.declarator()}`)",
+            one.dtype if isinstance(one, VectorArg) else None,
+        )
+        for index, one in enumerate(arguments)
+    }
+
+
+def _check(parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str, Any]) -> None:
+    """Raise if a PyCUDA kernel object would misread an argument."""
+    declared = [where for where in parameters if type(where) is int]
+    if len(args) != len(declared) and len(declared) == len(parameters):  # a scan's have names
+        names = [text.partition(": ") for text, _ in parameters.values()]
+        raise TypeError(
+            f"wrap_pycuda: {names[0][0]}: {len(args)} arguments for {len(declared)} parameters: "
+            + ", ".join(name[2] for name in names)
+        )
+    orders: dict[bool, str] = {}
+    for where, value in (*enumerate(args), *keywords.items()):
+        if where not in parameters:
+            continue
+        caller, wanted = f"wrap_pycuda: {parameters[where][0]}", parameters[where][1]
+        is_array = isinstance(value, GPUArray | cupy.ndarray)
+        if wanted is None:
+            if is_array:
+                raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")
+            continue
+        if not is_array:
+            raise TypeError(f"{caller} is {named(value)}; the kernel takes an array of {wanted}")
+        if problem := mismatch(value.dtype, wanted, caller):
+            raise problem
+        if value.dtype.itemsize != wanted.itemsize:  # complex numbers for floats
+            raise TypeError(
+                f"{caller} is an array of {value.dtype}, but the kernel takes {wanted}, one for "
+                f"each item; pass a.view({wanted})"
+            )
+        if value.flags.c_contiguous != value.flags.f_contiguous:
+            orders[bool(value.flags.c_contiguous)] = caller
+    if len(orders) == 2:
+        raise ValueError(
+            f"{orders[False]} is in Fortran order, and others are in C order; the kernel would "
+            "pair their elements as they lie in memory: pass a copy, e.g. cupy.ascontiguousarray(a)"
+        )

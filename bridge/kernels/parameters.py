@@ -1,0 +1,129 @@
+"""Tables of parameters: of a kernel, of prepared calls, and of the arguments' own types."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from pycuda.gpuarray import vec
+
+from ..compiler.parameter_types import ADDRESS
+from ..compiler.signature import Parameter
+from ..errors import named
+from ..interop.importing import PLAIN_DTYPES
+from .arguments import by_value, same_bits
+from .packing import Table, parameter_slots
+
+libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers
+
+_ADDRESSES = "PnNlLqQ"  # codes that may prepare a pointer
+
+_tables: dict[Any, Table] = {}  # results of `table_of`, by the caller and the arguments' types
+_MOST_TABLES = 1024
+_VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
+
+
+def declared(name: str, types: list[Parameter] | None, function: int) -> Table:
+    """Return a kernel's table: the driver tells the sizes, the compiler the types, if known."""
+    slots = parameter_slots(function, None if types is None else len(types))
+    types = types or [Parameter("", None, None)] * len(slots)
+    return Table(
+        name,
+        [
+            one._replace(size=size, offset=offset)
+            for one, (offset, size) in zip(types, slots, strict=True)
+        ],
+    )
+
+
+def _alignment(dtype: np.dtype[Any]) -> int:
+    """Return the alignment of a type in C; a struct has the largest of its members."""
+    members = (dtype.base.fields or {}).values()
+    return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
+
+
+def table_of(args: Sequence[Any], caller: str) -> Table:
+    """Return a table of the arguments' own types, for a kernel with unknown parameters."""
+    kinds = tuple(map(type, args))
+    if known := _tables.get((caller, kinds)):
+        return known
+    placed: list[Parameter] = []
+    end = 0
+    for index, value in enumerate(map(by_value, args)):
+        dtype = value.dtype if isinstance(value, np.generic) else None
+        if dtype is not None and dtype not in PLAIN_DTYPES and dtype.kind != "V":
+            raise TypeError(
+                f"{caller}: argument {index} is a {dtype}, no type of CUDA C; bool, integers, "
+                "float16/32/64 and complex64/128 are accepted"
+            )
+        dtype = np.dtype(bool) if isinstance(value, bool) else dtype
+        size = (dtype or ADDRESS).itemsize
+        start = end + -end % _alignment(dtype or ADDRESS)
+        if dtype in _VECTORS and start % min(size & -size, 16):
+            raise TypeError(
+                f"{caller}: argument {index} is {dtype}: a CUDA vector and a struct have "
+                "different offsets, and CUDA does not report which one the kernel takes. For a "
+                "vector, use bridge.SourceModule; for a struct, rename the fields"
+            )
+        placed.append(Parameter("", None if dtype is None else False, dtype, size, start))
+        end = start + size
+    table = Table(caller, placed)
+    if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # these have any dtype
+        if len(_tables) >= _MOST_TABLES:
+            _tables.clear()
+        _tables[caller, kinds] = table
+    return table
+
+
+def prepared(name: str, codes: Sequence[str], table: Table) -> Table:
+    """Return the table of prepared calls.
+
+    The kernel's types count.  A prepared type counts where the kernel's is not known, or has the
+    same bits.  Raise TypeError for another number of types than the kernel's.
+    """
+    if len(codes) != len(table.parameters):
+        raise TypeError(
+            f"{name}: {len(codes)} types prepared for {len(table.parameters)} parameters: {table}"
+        )
+    merged = []
+    for code, given in zip(codes, table.parameters, strict=True):
+        own = np.dtype(_dtype_of(code))
+        is_address = given.is_pointer or (given.is_pointer is None and code in _ADDRESSES)
+        fits = given.dtype is None or same_bits(own, given.dtype)
+        if not is_address and own.itemsize == given.size and fits:
+            given = given._replace(is_pointer=False, dtype=own)
+        merged.append(given)
+    return Table(name, merged, is_prepared=True)
+
+
+def _dtype_of(code: str) -> Any:
+    if code.endswith("s"):
+        return f"V{code[:-1] or 1}"
+    return {"P": "P", "n": np.intp, "N": np.uintp, "c": "b"}.get(code, code)
+
+
+def codes_of(arg_types: Any, caller: str) -> list[str]:
+    """Return the `struct` codes that PyCUDA reads from the types given to ``prepare``."""
+    if isinstance(arg_types, bytes) or not isinstance(arg_types, Iterable):
+        raise TypeError(
+            f"{caller}: arg_types is {named(arg_types)}; a str of struct codes, e.g. 'PPi', or a "
+            "sequence of struct codes and NumPy types is accepted"
+        )
+    codes = []
+    for kind in [arg_types] if isinstance(arg_types, str) else arg_types:
+        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
+            kind = np.dtype(kind)
+        if isinstance(kind, np.dtype):
+            codes.append(f"{kind.itemsize}s" if kind.char == "V" else kind.char)
+            continue
+        for count, code in re.findall(r"(\d*)\s*(\S)", kind if isinstance(kind, str) else "P"):
+            if code not in "?cbBhHiIlLqQnNPefdFDs":
+                raise TypeError(
+                    f"{caller}: {code!r} in {kind!r} is not a type code; struct codes are "
+                    "accepted: P for pointers, i for int, f for float, ..."
+                )
+            codes += [count + code] if code == "s" else [code] * int(count or 1)
+    return codes

@@ -1,0 +1,1 @@
+"""For old PyCUDA programs: run, check and migrate them; scikit-cuda and texture references."""

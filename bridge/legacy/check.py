@@ -1,0 +1,329 @@
+"""``python -m bridge check``: which sources of a folder of PyCUDA programs compile, and which not.
+
+Nothing of the programs (``*.py``) is run: sources are read from their syntax trees, as far as they
+are made of constants, of variables with one value, and of files.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import os.path
+import shutil
+import warnings
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pycuda.compiler
+import pycuda.driver as drv
+from pytools.prefork import ExecError
+
+from ..compiler.program import Request, compile
+from ..compiler.signature import expression, kernel_names, read_signature
+from .skcuda import SERVED
+
+# Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
+_NOT_SERVED = {
+    "launch_grid": "call f(*args, grid=..., block=...)",
+    "launch_grid_async": "call f(*args, grid=..., block=..., stream=...)",
+    "param_set": "call f(*args, grid=..., block=...)",
+    "set_block_shape": "call f(*args, block=...)",
+    "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
+}
+_OPERATORS: dict[type[ast.operator], Any] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
+    **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
+    ast.Pow: lambda one, other: one**other if other < 100 else _large(),
+}
+_FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict} | {
+    f"os.path.{name}": getattr(os.path, name)
+    for name in ("join", "split", "dirname", "abspath", "realpath", "normpath")
+}
+_METHODS = ("format", "join", "replace", "strip", "lstrip", "rstrip", "upper", "lower", "read_text")
+
+
+class Found(NamedTuple):
+    """A call of ``SourceModule``, and what came of it."""
+
+    line: int
+    source: str | None  # None: it is made when the program runs
+    problem: str = ""  # why it does not compile, or cannot be read
+    kernels: tuple[str, ...] = ()  # with their parameters
+    known: int = 0  # parameters whose types are known
+    parameters: int = 0
+    nvcc: bool | None = None  # whether nvcc compiles it, if it was asked
+
+
+class _Unknown(Exception):  # noqa: N818 (it says what it is)
+    """A value that only the running program knows."""
+
+
+def _large() -> NoReturn:
+    raise _Unknown("a large number")
+
+
+# What is assigned to each name, in a function and around it; None is known to the program only.
+_Scope = ChainMap[str, list[ast.expr | None]]
+
+
+class _Program(ast.NodeVisitor):
+    """Reads the calls of ``SourceModule`` in a program, and names that `run` does not serve."""
+
+    def __init__(self, path: Path, text: bytes) -> None:
+        self.path = path
+        self.calls: list[tuple[ast.Call, _Scope]] = []
+        self.names: dict[str, int] = {}  # not served, and the first line of each
+        self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path.resolve()))]})
+        self.modules = {"SourceModule"}
+        self.libraries: dict[str, str] = {}  # names of scikit-cuda's modules, without its own
+        self.visit(ast.parse(text, str(path)))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        of_function = [node.args.vararg, node.args.kwarg, *node.args.posonlyargs, *node.args.args]
+        names = [arg.arg for arg in (*of_function, *node.args.kwonlyargs) if arg]
+        self.values = self.values.new_child({name: [None] for name in names})
+        self.generic_visit(node)
+        self.values = self.values.parents
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):  # of `for` and the like; _assign has seen the others
+            self._assign(node, None)
+
+    def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name):
+            self.values.maps[0].setdefault(target.id, []).append(value)
+        elif target is not None:
+            self.visit(target)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._assign(target, node.value)
+        self.visit(node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign | ast.AugAssign) -> None:
+        self._assign(node.target, node.value)
+        if node.value is not None:
+            self.visit(node.value)
+
+    visit_AugAssign = visit_AnnAssign  # noqa: N815 (ast's name)
+
+    def visit_withitem(self, node: ast.withitem) -> None:
+        self._assign(node.optional_vars, node.context_expr)
+        self.visit(node.context_expr)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            if alias.name == "SourceModule":
+                self.modules.add(alias.asname or alias.name)
+            self._imported(f"{node.module}.{alias.name}", alias.asname or alias.name, node.lineno)
+            self._note(alias.name, node.lineno)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._imported(alias.name, alias.asname or alias.name, node.lineno)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._note(node.attr, node.lineno)
+        if library := self.libraries.get(ast.unparse(node.value)):
+            self._imported(f"skcuda.{library}.{node.attr}", "", node.lineno)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name in self.modules:
+            self.calls.append((node, self.values))
+        self.generic_visit(node)
+
+    def _note(self, name: str, line: int) -> None:
+        if name in _NOT_SERVED:
+            self.names.setdefault(name, line)
+
+    def _imported(self, name: str, called: str, line: int) -> None:
+        """Note a name of scikit-cuda: a module of its, or what that has."""
+        root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
+        if root != "skcuda" or not parts or parts[0] == "autoinit":
+            return
+        if parts[0] not in SERVED:
+            self.names.setdefault(f"skcuda.{parts[0]}", line)
+        elif len(parts) == 1:
+            self.libraries[called] = parts[0]
+        elif parts[1] != "*" and not _is_served(*parts[:2]):
+            self.names.setdefault(f"skcuda.{parts[0]}.{parts[1]}", line)
+
+    def value(self, node: ast.expr | None) -> Any:
+        """Return an expression's value; raise _Unknown if only the running program knows it."""
+        match node:
+            case ast.Constant(value):
+                return value
+            case ast.Name(name) if len(found := self.values.get(name, [])) == 1 and found[0]:
+                known, self.values = self.values, self.values.new_child({name: []})  # not itself
+                try:
+                    return self.value(found[0])
+                finally:
+                    self.values = known
+            case ast.BinOp(one, operation, other) if type(operation) in _OPERATORS:
+                return _OPERATORS[type(operation)](self.value(one), self.value(other))
+            case ast.JoinedStr(values):
+                return "".join(str(self.value(one)) for one in values)
+            case ast.FormattedValue(value, format_spec=None):
+                return self.value(value)
+            case ast.List(items) | ast.Tuple(items):
+                return tuple(map(self.value, items))
+            case ast.Dict(keys, values):
+                return dict(zip(map(self.value, keys), map(self.value, values), strict=True))
+            case ast.Subscript(value, index):
+                return self.value(value)[self.value(index)]
+            case ast.Attribute(value, "parent"):
+                return Path(self.value(value)).parent
+            case ast.Call():
+                return self._called(node)
+        raise _Unknown(ast.unparse(node) if node is not None else "**")
+
+    def _called(self, node: ast.Call) -> Any:
+        args = [self.value(arg) for arg in node.args]
+        keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+        name = ast.unparse(node.func)
+        if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*args, **keywords)
+        if name in ("open", "Path"):  # the program is started in its folder, or further up
+            files = [folder / args[0] for folder in self.path.parents]
+            return next(filter(Path.is_file, files), files[0])
+        if isinstance(node.func, ast.Attribute):
+            owner = self.value(node.func.value)
+            if node.func.attr == "read" and isinstance(owner, Path):
+                return owner.read_text(errors="replace")
+            if node.func.attr in _METHODS and isinstance(owner, str | Path):
+                return getattr(owner, node.func.attr)(*args, **keywords)
+        raise _Unknown(ast.unparse(node))
+
+
+def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool) -> Found:
+    line, program.values = call.lineno, values
+    try:
+        given = dict(zip(Request._fields, map(program.value, call.args), strict=False))
+        given |= {k.arg: program.value(k.value) for k in call.keywords if k.arg}
+        source = given["source"]
+        if not isinstance(source, str):
+            raise _Unknown(type(source).__name__)
+    except _Unknown as error:
+        return Found(line, None, str(error).split("\n")[0][:60])
+    except Exception as error:  # whatever the program's own code raises
+        return Found(line, None, f"{type(error).__name__}: {error}")
+    options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
+    folders.append(str(program.path.parent))
+    request = Request(
+        source, "nvcc", options, False, bool(given.get("no_extern_c")), arch, None, False, folders
+    )
+    names, by_nvcc = kernel_names(source), None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if with_nvcc:
+                by_nvcc = _nvcc_compiles(request)
+            mangled = compile(request, arch, names).mangled
+    except Exception as error:
+        log = getattr(error, "stderr", None) or str(error)
+        lines = [text for text in log.splitlines() if "error" in text] or [str(error)]
+        return Found(line, source, lines[0], nvcc=by_nvcc)
+    kernels, known, count = [], 0, 0
+    for name in names:
+        parameters = read_signature(mangled.get(expression(name), ""), source, name) or []
+        kernels.append(f"{name}({', '.join(one.text for one in parameters)})")
+        known += sum(one.dtype is not None for one in parameters)
+        count += len(parameters)
+    return Found(line, source, "", tuple(kernels), known, count, by_nvcc)
+
+
+def _python3(text: bytes, path: Path) -> bytes:
+    """Return a program's text, converted if it is Python 2."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings
+            ast.parse(text)
+    except (SyntaxError, ValueError):
+        from .migrate.python2 import to_python3  # its libraries may be missing
+
+        return to_python3(text, path.name)[0]
+    return text
+
+
+def _is_served(library: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(f"bridge.legacy.skcuda.{library}"), name)
+    except Exception:  # CUDA's library is not here, or no GPU: nothing can be told
+        return True
+
+
+def _nvcc_compiles(request: Request) -> bool:
+    try:
+        pycuda.compiler.compile(*request)
+    except (drv.CompileError, ExecError):
+        return False
+    return True
+
+
+def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> bool:
+    """Print a line for each source, and a summary; return whether all that was read compiles."""
+    root, count, not_served = Path(folder), Counter[str](), Counter[str]()
+    with_nvcc = shutil.which("nvcc") is not None
+    for path in sorted(filter(Path.is_file, root.rglob("*.py"))) if root.is_dir() else [root]:
+        try:
+            text = path.read_bytes()
+            if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
+                continue
+            program = _Program(path, _python3(text, path))
+        except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
+            print(f"{path}: cannot be read: {error}")
+            count["not read"] += 1
+            continue
+        for name, line in program.names.items():
+            not_served[name] += 1
+            if verbose:
+                print(f"{path}:{line}: {name}")
+        for found in [_found(program, *call, arch, with_nvcc) for call in program.calls]:
+            count.update(_said(path, found, verbose))
+    print("\n".join(_summary(count, not_served, with_nvcc, arch)))
+    return not count["fail"]
+
+
+def _said(path: Path, found: Found, verbose: bool) -> Iterator[str]:
+    """Print what is to be said of a source; yield what to count."""
+    place = f"{path}:{found.line}"
+    if found.source is None:
+        print(f"{place}: the source is made when the program runs: {found.problem}")
+        yield "made at run time"
+        return
+    yield "fail" if found.problem else "compile"
+    if found.problem:
+        print(f"{place}: does not compile: {found.problem}")
+    elif verbose:
+        print(f"{place}: compiles: {'; '.join(found.kernels)}")
+    yield from ["kernels"] * len(found.kernels) + ["known"] * found.known
+    yield from ["parameters"] * found.parameters
+    if found.nvcc is not None:
+        yield f"nvcc {found.nvcc}, ours {not found.problem}"
+
+
+def _summary(
+    count: Counter[str], not_served: Counter[str], with_nvcc: bool, arch: str
+) -> Sequence[str]:
+    yes, no = count["compile"], count["fail"]
+    lines = [f"{yes} of {yes + no} sources compile for {arch}"]
+    lines += [f"{what}: {count[what]}" for what in ("made at run time", "not read") if count[what]]
+    if count["kernels"]:
+        lines.append(
+            f"kernels: {count['kernels']}; the types of {count['known']} of {count['parameters']} "
+            "parameters are known, and arguments for these are checked"
+        )
+    if with_nvcc:
+        both = [count[f"nvcc {a}, ours {b}"] for a in (True, False) for b in (True, False)]
+        lines.append(
+            "nvcc and bridge / only nvcc / only bridge / neither: " + " / ".join(map(str, both))
+        )
+    for name, times in not_served.most_common():
+        advice = _NOT_SERVED.get(name, "not in bridge's skcuda; see CuPy")
+        lines.append(f"not served by bridge run: {name} (files: {times}): {advice}")
+    return lines

@@ -1,0 +1,344 @@
+"""What becomes what in a PyCUDA program, and what a person should decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..skcuda import SERVED, _not_served
+from .contexts import AUTOINIT, ContextEdits
+from .editing import cst
+
+_MODULES = ("pycuda.compiler.SourceModule", "pycuda.driver.SourceModule")
+_GENERATING = ("curandom", "cumath", "elementwise", "gpuarray", "reduction", "scan")
+_LIBRARIES = {"pycuda", "cupy", "skcuda", "scikits"}
+_STREAMS = ("cupy.cuda.Stream", "cupy.cuda.ExternalStream", "bridge.as_cupy_stream")
+_NAMES = {"gpu": "GPUArray", "cupy": "CuPy array"}
+_NEVER = 1 << 60  # behind the last line
+_BEFORE_CUDA_4 = (
+    *("launch_grid", "launch_grid_async", "set_block_shape", "set_shared_size"),
+    *("param_set", "param_set_size", "param_seti", "param_setf", "param_setv"),
+)
+
+_NONE_HERE = (
+    "no context is made in this file: the program that imports it needs `import bridge.autoinit`"
+)
+_GONE = "functions of bridge have no {}: call f(*args, block=..., grid=..., stream=...)"
+_PREPARE = "prepare takes no block: give it to each call, f.prepared_call(grid, block, *args)"
+_NVCC = "bridge compiles without nvcc: leave out nvcc=, or pass backend='nvcc', too"
+_COPY = "this copies through the host. If {0} is a {1}, write {2}"
+_MEMCPY = (
+    "this copies through the host. Use bridge.as_cupy or bridge.as_pycuda: a view in place of the "
+    "copy, or an assignment, view[...] = array"
+)
+_VIEW = "this copies on the device. If nothing writes to either array later, leave out the copy"
+_POINTER = "this address has no owner and no order: use {}"
+_VIEWS = "bridge.as_pycuda(x), with the CuPy array, or bridge.as_pycuda(memory, shape, dtype)"
+_ALLOCATOR = f"if this allocator gives memory in use, a + 1 overwrites it: use {_VIEWS}"
+_ADDRESS = "pass the array: an address is ordered with CuPy's current stream only"
+_TAKE = "take needs texture references, which CUDA 12 removed: write bridge.as_cupy(a)[indices]"
+
+
+class ProgramEdits(ContextEdits):
+    """Finds the edits of a PyCUDA program."""
+
+    def visit_Module(self, node: cst.Module) -> None:
+        """Decide first about what concerns the whole program."""
+        super().visit_Module(node)
+        self.bound: list[int] = []  # lines that import `bridge`
+        self._check_name()
+        calls, names = self.all(cst.Call), {one.attr.value for one in self.all(cst.Attribute)}
+        gone = sorted(names.intersection(_BEFORE_CUDA_4))
+        self.refusal = ""  # when SourceModule can be bridge's, if not now
+        if self.is_left:
+            self.refusal = "once each context is CuPy's"
+        elif gone:
+            self.refusal = f"once nothing calls {gone[0]}"
+        elif any(self.full(call.func) in _MODULES and _gives_nvcc(call) for call in calls):
+            self.refusal = "once no call gives nvcc="
+        # A copy through the host waits.  On streams that run beside the default one, others do not.
+        self.waits = any(self.full(call.func) in _STREAMS for call in calls) or any(
+            self.full(call.func) == "pycuda.driver.Stream" and call.args for call in calls
+        )
+        self.frees = "free" in names
+        for one in self.imports:
+            for name in self.names(one):
+                self._serve(one, name)
+
+    def _check_name(self) -> None:
+        for name in self.all(cst.Name):
+            for one in self.assignments(name) if name.value == "bridge" else ():
+                node = getattr(one, "node", None)
+                if node and not any(full.startswith("bridge") for full in self.names(node)):
+                    raise ValueError(
+                        f"the program has a `bridge` of its own, in line {self.line(node)}; rename "
+                        "it, because the copy imports the package of this name"
+                    )
+
+    def _serve(self, node: cst.CSTNode, name: str) -> None:
+        """Note a module of scikit-cuda that `bridge.legacy.skcuda` does not have."""
+        root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
+        if root == "skcuda" and parts and parts[0] not in ("*", "autoinit", *SERVED):
+            self.note(node, str(_not_served(parts[0])))
+
+    # Imports, and what they give.
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        """Import bridge.autoinit."""
+        if node in self.kept or not {*self.names(node)} & {*AUTOINIT}:
+            return False
+        names = [*node.names]
+        for number, one in enumerate(names):
+            if self.code(one.name) in AUTOINIT:
+                names[number] = one.with_changes(name=cst.parse_expression("bridge.autoinit"))
+                if not one.asname and self.parent(self.parent(node)) is self.module:
+                    self.bound.append(self.line(node))
+                if not one.asname and self._needs_pycuda():
+                    names.append(cst.ImportAlias(cst.Name("pycuda")))
+                    names[-2] = names[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        self.edit(node, node.with_changes(names=names))
+        return False
+
+    def _needs_pycuda(self) -> bool:
+        """Tell whether a `pycuda` that stays in use has no other import than autoinit's."""
+        others = [
+            self.line(alias)
+            for one in self.all(cst.Import)
+            for alias in one.names
+            if self.parent(self.parent(one)) is self.module and not alias.asname
+            if f"{self.code(alias.name)}.".startswith("pycuda.")
+            if self.code(alias.name) not in AUTOINIT
+        ]
+        edited = {*AUTOINIT, *(() if self.refusal else _MODULES)}
+        chains = [one for one in self.all(cst.Attribute) if self.full(one) in edited]
+        inside = {name for chain in chains for name in self.all(cst.Name, chain)}
+        names = [name for name in self.all(cst.Name) if name not in inside]
+        stays = [self.line(name) for name in names if self.full(name) == name.value == "pycuda"]
+        return min(stays, default=_NEVER) < min(others, default=_NEVER)
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        """Import from bridge what it has."""
+        names = self.names(node)
+        moved = [n for n in names if n in _MODULES or n.startswith(AUTOINIT)]
+        if not moved or isinstance(node.names, cst.ImportStar) or node in self.kept:
+            return False
+        if self.refusal and moved[0] in _MODULES:
+            self.note(node, f"{self.refusal}, write `from bridge import SourceModule`")
+            return False
+        aliases = dict(zip(names, node.names, strict=True))
+        is_inside = names[0].startswith(tuple(f"{name}." for name in AUTOINIT))
+        module: Any = cst.parse_expression("bridge.autoinit" if is_inside else "bridge")
+        new = [_renamed(aliases.pop(name), name) for name in moved]
+        if aliases:
+            stay = node.with_changes(names=_listed([*aliases.values()], node.lpar))
+            first = cst.ImportFrom(module, _listed(new, None))
+            text = f"{self.code(first)}; {self.code(stay)}"
+            self.edit(node, cst.FlattenSentinel([first, stay]), text)
+        else:
+            self.edit(node, node.with_changes(module=module, names=_listed(new, node.lpar)))
+        return False
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        """Take from bridge what the program takes from a module of PyCUDA."""
+        full, name = self.full(node), node.attr.value
+        if full in _MODULES and self.refusal:
+            self.note(node, f"{self.refusal}, write bridge.SourceModule")
+        elif full in _MODULES:
+            self._use(node, "bridge.SourceModule")
+        elif full in AUTOINIT and not self.kept:
+            self._use(node, "bridge.autoinit")
+        elif name in _BEFORE_CUDA_4:
+            self.note(node, _GONE.format(name))
+        else:
+            return True
+        return False
+
+    def _use(self, node: cst.BaseExpression, text: str) -> None:
+        self.uses.append(self.line(node))
+        self.rewrite(node, text)
+
+    # Arrays and kernels.
+
+    def visit_Call(self, node: cst.Call) -> bool:
+        """Convert arrays, and pass them to prepared calls."""
+        name, method = self.full(node.func), getattr(getattr(node.func, "attr", None), "value", "")
+        plain = [one.value for one in node.args if not one.keyword and not one.star]
+        is_one = len(node.args) == len(plain) == 1
+        if name == "cupy.asarray" and is_one and self.kind(plain[0]) == "gpu":
+            return self._convert(node, f"bridge.as_cupy({self.code(plain[0])})")
+        if name in ("cupy.asarray", "cupy.array") and is_one:
+            return self._copies(node, plain[0], "gpu", 'bridge.as_cupy({}).copy("K")')
+        if name == "pycuda.gpuarray.to_gpu" and is_one:
+            return self._copies(node, plain[0], "cupy", "bridge.as_pycuda({}.copy())")
+        if name == "pycuda.gpuarray.GPUArray":
+            return self._points(node)
+        if name == "pycuda.gpuarray.take":
+            self.note(node, _TAKE)
+        elif name == "cupy.cuda.UnownedMemory":
+            self.note(node, _POINTER.format("bridge.as_cupy(a), with the GPUArray"))
+        elif name.startswith("pycuda.driver.memcpy_") and any(map(self._host_copy, plain)):
+            self.note(node, _MEMCPY)
+        elif name in _MODULES and _gives_nvcc(node):
+            self.note(node, _NVCC)
+        elif method == "prepare" and (_gives(node, "block") or _is_tuple(plain[1:2])):
+            self.note(node, _PREPARE)
+        elif method == "prepared_async_call":
+            self._pass_arrays(node)
+        return True
+
+    def _convert(self, node: cst.Call, text: str) -> bool:
+        """Edit a conversion, unless a person must see to a context first."""
+        if self.is_left:
+            self.note(node, f"once each context is CuPy's, write {text}")
+        else:
+            self._use(node, text)
+        return self.is_left
+
+    def _host_copy(self, node: Any) -> Any:
+        """Return the array that ``array.get()`` or ``cupy.asnumpy(array)`` copies; or None."""
+        match node:
+            case cst.Call(func=cst.Attribute(value=value, attr=cst.Name("get")), args=()):
+                return value
+            case cst.Call(func=func, args=[cst.Arg(value=value)]):
+                return value if self.full(func) == "cupy.asnumpy" else None
+
+    def _copies(self, node: cst.Call, given: Any, wanted: str, template: str) -> bool:
+        """Edit a copy through the host to a copy on the device, which nobody can tell from it."""
+        array, line = self._host_copy(given), None
+        if array is None and isinstance(given, cst.Name):
+            array, line = self._line_before(node, given)
+        kind = self.kind(array)
+        if array is None or kind not in ("", wanted):
+            return True
+        text = template.format(self.code(array))
+        if not kind or self.is_left or self.waits or (self.frees and wanted == "cupy"):
+            self.note(node, _COPY.format(self.code(array), _NAMES[wanted], text))
+            return True
+        if line:
+            self.edit(line, cst.RemovalSentinel.REMOVE, "(removed)")
+        self.note(node, _VIEW)
+        return self._convert(node, text)
+
+    def _line_before(self, node: cst.Call, name: cst.Name) -> tuple[Any, Any]:
+        """Return the array that the line before copies to a name used only here, and the line."""
+        here, found = self.statement(node), self.assignments(name)
+        lines = getattr(self.parent(here), "body", ())
+        index = lines.index(here) if here in lines else 0
+        is_alone = self.step(here).endswith(f"= {self.code(node)}")  # nothing runs in between
+        if not index or not is_alone or len(found) != 1 or len(found[0].references) != 1:
+            return None, None
+        line = lines[index - 1]
+        is_plain = self.step(line) and "#" not in self.code(line)  # a comment must stay
+        assign = line.body[0] if is_plain else None
+        if assign is None or self.step(line) != f"{name.value} = {self.code(assign.value)}":
+            return None, None
+        return self._host_copy(assign.value), line
+
+    def _points(self, node: cst.Call) -> bool:
+        """Edit a GPUArray on the address of a CuPy array."""
+        names = [one.keyword.value if one.keyword else str(n) for n, one in enumerate(node.args)]
+        given = dict(zip(names, (one.value for one in node.args), strict=True))
+        allocator = given.pop("allocator", given.pop("2", None))
+        pointer = (
+            allocator.body if isinstance(allocator, cst.Lambda) else given.pop("gpudata", None)
+        )
+        if pointer is None:
+            if allocator is not None and not self._allocates(allocator):
+                self.note(node, _ALLOCATOR)
+            return True
+        address = self.code(pointer).removeprefix("int(").removesuffix(")")
+        array = address.removesuffix(".data.ptr")
+        values = {name: self.code(one) for name, one in given.items()}
+        is_plain = values.pop("base", array) == array and array.replace(".", "").isidentifier()
+        if (
+            is_plain
+            and values == {"0": f"{array}.shape", "1": f"{array}.dtype"}
+            and array != address
+        ):
+            return self._convert(node, f"bridge.as_pycuda({array})")
+        self.note(node, _POINTER.format(_VIEWS))
+        return True
+
+    def _allocates(self, allocator: Any) -> bool:
+        """Tell whether an allocator certainly gives memory of its own."""
+        of_a_pool = self.code(allocator).endswith((".allocate", "pycuda_allocator()"))
+        return of_a_pool or self.full(allocator).startswith("pycuda.driver.")
+
+    def _pass_arrays(self, node: Any) -> None:
+        """Pass arrays instead of their addresses to a prepared call on a stream."""
+        is_ours = self.kind(node.func.value) == "function" and not self.refusal
+        for one in node.args[3:]:
+            match one.value:
+                case cst.Attribute(value=array, attr=cst.Name("gpudata")) if (
+                    is_ours and self.kind(array) == "gpu"
+                ):
+                    self.rewrite(one.value, self.code(array))
+                case cst.Attribute(attr=cst.Name("gpudata" | "ptr")) if self.imports_any("cupy"):
+                    self.note(node, _ADDRESS)
+
+    # What the copy needs besides.
+
+    def leave_Module(self, original_node: cst.Module) -> None:
+        """Import bridge where nothing else does, and have NVRTC compile PyCUDA's own kernels."""
+        body = original_node.body
+        roots = [{name.partition(".")[0] for name in self._imports_only(one)} for one in body]
+        head = next((n for n, one in enumerate(body) if not _is_head(one)), 0)
+        first = next((n for n, found in enumerate(roots) if found & _LIBRARIES), head)
+        after = next((n for n in range(first, len(body)) if not roots[n]), 0)
+        generates = self.imports_any(*(f"pycuda.{name}" for name in _GENERATING))
+        if generates and self.has_context and not self.is_left and after:
+            self._insert(body[after], "\nbridge.use_nvrtc()  # for PyCUDA's own kernels")
+        if self.imports_any("skcuda", "scikits.cuda"):
+            self._insert(
+                body[first], "import bridge.legacy.skcuda  # so that the next import finds it"
+            )
+        elif self.uses and min(self.uses) < min(self.bound, default=_NEVER):
+            self._insert(body[first], "import bridge")
+        has_context = self.has_context or self.is_left or self.imports_any("bridge.autoinit")
+        if self.nodes and not has_context:
+            self.note(min(self.nodes, key=self.line), _NONE_HERE)
+
+    def _imports_only(self, statement: Any) -> list[str]:
+        """Return what a line imports, if it does nothing else."""
+        lines = statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]
+        is_import = all(isinstance(one, cst.Import | cst.ImportFrom) for one in lines)
+        return [name for one in lines for name in self.names(one) or [""]] if is_import else []
+
+    def _insert(self, statement: cst.BaseStatement, text: str) -> None:
+        self.before.setdefault(statement, []).append(cst.parse_statement(text))
+        self.uses.append(self.line(statement))
+        self.said.append((self.line(statement), f"(new) {text.strip()}"))
+
+
+def _is_head(statement: Any) -> bool:
+    """Tell whether a statement is a docstring, or imports from __future__."""
+    one = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if isinstance(one, cst.ImportFrom):
+        return isinstance(one.module, cst.Name) and one.module.value == "__future__"
+    return isinstance(one, cst.Expr) and isinstance(one.value, cst.SimpleString)
+
+
+def _renamed(alias: cst.ImportAlias, name: str) -> cst.ImportAlias:
+    """Return what to import in the place of a name of PyCUDA."""
+    if name != "pycuda.autoprimaryctx":
+        return alias
+    asname = alias.asname or cst.AsName(cst.Name("autoprimaryctx"))
+    return alias.with_changes(name=cst.Name("autoinit"), asname=asname)
+
+
+def _listed(aliases: list[cst.ImportAlias], parenthesis: Any) -> list[cst.ImportAlias]:
+    """Return imported names without a comma after the last, unless they are in a parenthesis."""
+    if not parenthesis:
+        aliases[-1] = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return aliases
+
+
+def _gives(call: cst.Call, name: str) -> bool:
+    return any(one.keyword is not None and one.keyword.value == name for one in call.args)
+
+
+def _gives_nvcc(call: cst.Call) -> bool:
+    return _gives(call, "nvcc") or any(not one.keyword for one in call.args[1:2])
+
+
+def _is_tuple(nodes: Any) -> bool:
+    return any(isinstance(one, cst.Tuple) for one in nodes)

@@ -1,0 +1,446 @@
+"""Texture and surface references, which CUDA 12 removed: over texture and surface objects.
+
+``include/textures.h`` makes a reference a variable of the module: the object, and what its
+declaration says.  CUDA bound references at the launch.  Here a kernel reads the variable while it
+runs: a new object is written after all kernels that may read the old one, and before those that are
+launched later.  Source: CUDA driver API, "Texture Object Management".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import cupy
+import pycuda.driver as drv
+from cupy.cuda import driver, runtime
+from cupy.cuda.texture import CUDAarray, TextureObject
+from pycuda.gpuarray import GPUArray
+
+from ..errors import named
+from ..interop.contexts import current_device
+from ..interop.importing import check_device
+from ..interop.streams import is_capturing
+from ..kernels.launch_limits import refusal
+from ..kernels.parameters import libcuda
+
+_ARRAY, _LINEAR, _PITCHED, _READY = 0, 2, 3, -1  # CUresourcetype; _READY: a TextureObject
+_NAMES = {"u": "UNSIGNED_INT", "i": "SIGNED_INT"}
+_FORMATS = {
+    (kind, size): getattr(drv.array_format, f"{_NAMES[kind]}{8 * size}")
+    for kind in _NAMES
+    for size in (1, 2, 4)
+} | {("f", 2): drv.array_format.HALF, ("f", 4): drv.array_format.FLOAT}
+_CHANNELS = {int(value): key for key, value in _FORMATS.items()}
+_OF_CUPY = cupy.ndarray, CUDAarray, TextureObject
+
+
+# What is bound, as in CUDA_RESOURCE_DESC.
+class _Memory(ctypes.Structure):  # linear, or rows
+    _fields_ = [("pointer", ctypes.c_uint64), ("format", ctypes.c_int), ("channels", ctypes.c_int)]
+    _fields_ += [(name, ctypes.c_size_t) for name in ("size", "height", "pitch")]
+
+
+class _Image(ctypes.Union):
+    _fields_ = [("array", ctypes.c_void_p), ("memory", _Memory), ("reserved", ctypes.c_int * 32)]
+
+
+class _Resource(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int), ("image", _Image), ("flags", ctypes.c_uint)]
+
+
+class _Sampling(ctypes.Structure):  # CUDA_TEXTURE_DESC
+    _fields_ = [("modes", ctypes.c_int * 3), ("filter", ctypes.c_int), ("flags", ctypes.c_uint)]
+    _fields_ += [("unused", ctypes.c_int * 21)]  # of mipmaps; the border is 0
+
+
+class _Declared(NamedTuple):
+    """A variable of textures.h, as it lies in memory."""
+
+    object: int
+    magic: int
+    dimensions: int
+    channels: int
+    bytes: int  # of a channel
+    kind: int  # of a channel: "f", "i" or "u"
+    is_fraction: int  # cudaReadModeNormalizedFloat
+
+
+_LAYOUT = struct.Struct("Q6i")
+
+
+class Reference:
+    """What the references of a module have in common."""
+
+    _what = _accepted = _advice = ""
+    _creator: Any
+    _destroyer: Any
+
+    def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
+        self._name, self._pointer, self._declared = f"{self._what} {name!r}", pointer, declared
+        self._resource: Any = None
+        self._bound: Any = None  # keeps its memory alive
+        self._is_new = False
+        self._object, self._in_use = 0, None  # what kernels read, and what that is bound to
+
+    def set_array(self, array: Any, flags: int = 0) -> None:
+        """Bind a ``pycuda.driver.Array`` or a `cupy.cuda.texture.CUDAarray`."""
+        if not isinstance(array, drv.Array | CUDAarray):
+            raise self._refused(array)
+        handle = array.handle if isinstance(array, drv.Array) else array.ptr
+        self._bind(_Resource(_ARRAY, _Image(array=int(handle))), array)
+
+    def get_array(self) -> Any:
+        """Return the array that is bound; raise LogicError if none is."""
+        if self._resource is None or self._resource.kind != _ARRAY:
+            raise drv.LogicError(f"{self._name}: no array is bound")
+        return self._bound
+
+    def _bind(self, resource: _Resource, bound: Any) -> None:
+        self._resource, self._bound, self._is_new = resource, bound, True
+
+    def _refused(self, array: Any, accepted: str = "") -> TypeError:
+        text = named(array)
+        if isinstance(array, GPUArray | cupy.ndarray):
+            text += f" of {array.dtype} and shape {array.shape}"
+        accepted = accepted or self._accepted
+        return TypeError(f"{self._name}: set_array: the argument is {text}; {accepted}")
+
+    def _create(self, *sampling: Any) -> int:
+        """Return a new object for what is bound; raise if CUDA refuses it."""
+        made = ctypes.c_uint64()
+        status = self._creator(ctypes.byref(made), ctypes.byref(self._resource), *sampling)
+        try:
+            driver.check_status(status)
+        except driver.CUDADriverError as error:
+            reason = f"CUDA refuses what is bound ({error}); {self._advice}"
+            if self._resource.kind == _PITCHED:
+                pitch = self._resource.image.memory.pitch
+                reason += f"; rows, here {pitch} bytes apart, need a multiple of the device's "
+                reason += "TEXTURE_PITCH_ALIGNMENT, as mem_alloc_pitch gives"
+            raise refusal(self._name, reason) from error
+        return made.value
+
+
+class SurfaceReference(Reference):
+    """A surface reference of a module: has the methods of ``pycuda.driver.SurfaceReference``.
+
+    What is set takes effect at the next launch of a kernel of the module.
+    *Ownership:* a reference keeps the array alive.
+    """
+
+    _what = "surface"
+    _creator, _destroyer = libcuda.cuSurfObjectCreate, libcuda.cuSurfObjectDestroy
+    _accepted = "a pycuda.driver.Array or a cupy.cuda.texture.CUDAarray is accepted"
+    _advice = "a surface needs an array made with array3d_flags.SURFACE_LDST"
+
+
+class TextureReference(Reference):
+    """A texture reference of a module: has the methods of ``pycuda.driver.TextureReference``.
+
+    What is set takes effect at the next launch of a kernel of the module.  Before anything is set,
+    the address mode is CLAMP, the filter POINT, coordinates count texels, and memory has the format
+    of the declaration.  Integers are read as such unless the declaration says
+    ``cudaReadModeNormalizedFloat``; ``TRSF_READ_AS_INTEGER`` is not needed.
+
+    Notes
+    -----
+    *Ownership:* a reference keeps arrays and allocations alive.  For a part of an array, PyCUDA's
+    ``bind_to_texref_ext`` gives it an address only: keep the array.
+    *Ordering:* what is bound is ordered as a kernel's arguments are.  A change raises while a
+    stream is captured, and from then on: a graph reads the textures whenever it runs.
+    *Cost:* some microseconds for each launch of the module's kernels.
+    """
+
+    _what = "texture"
+    _creator, _destroyer = libcuda.cuTexObjectCreate, libcuda.cuTexObjectDestroy
+    _accepted = (
+        "a pycuda.driver.Array, CUDAarray or TextureObject of cupy.cuda.texture, or an array in C "
+        "order of integers or floating-point numbers of 1, 2 or 4 bytes is accepted"
+    )
+    _advice = "a linear filter needs floating-point texels; was the memory freed?"
+
+    def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
+        super().__init__(name, pointer, declared)
+        key = chr(declared.kind), declared.bytes
+        self._format, self._channels = _FORMATS.get(key, drv.array_format.FLOAT), declared.channels
+        self._modes, self._filter = [drv.address_mode.CLAMP] * 3, drv.filter_mode.POINT
+        self._flags = 0
+
+    def set_array(self, array: Any, flags: int = 0) -> None:
+        """Bind an array or texture object, or memory: an array of PyCUDA or CuPy in C order.
+
+        Memory is linear for a texture of one dimension, and rows for one of two dimensions.  Its
+        format is that of the array's dtype.
+        """
+        if isinstance(array, TextureObject):
+            self._bind(_Resource(_READY), array)
+        elif isinstance(array, GPUArray | cupy.ndarray):
+            self._set_memory(array)
+        else:
+            super().set_array(array)
+            if isinstance(array, drv.Array):
+                found = array.get_descriptor_3d()
+                self._format, self._channels = found.format, found.num_channels
+            else:
+                found = array.desc.get_channel_format()
+                bits = [found[axis] for axis in "xyzw" if found[axis]]
+                self._format = _FORMATS["iuf"[found["f"]], bits[0] // 8]
+                self._channels = len(bits)
+
+    def _set_memory(self, array: Any) -> None:
+        key, dimensions = (array.dtype.kind, array.dtype.itemsize), self._declared.dimensions
+        if key not in _FORMATS or not array.flags.c_contiguous:
+            raise self._refused(array)
+        channels, shape = self._declared.channels, array.shape
+        fits = shape[-1] == channels if len(shape) == 3 else len(shape) == 2
+        if dimensions == 2 and (not fits or array.size % (shape[0] * channels)):
+            wanted = "rows" if channels == 1 else f"rows of texels of {channels} numbers"
+            raise self._refused(array, f"{wanted} are accepted: (height, width, {channels})")
+        if dimensions > 2:
+            raise self._refused(
+                array,
+                f"the texture has {dimensions & 15} dimensions, copy it into a pycuda.driver.Array "
+                "or a cupy.cuda.texture.CUDAarray",
+            )
+        pointer = int(array.gpudata if isinstance(array, GPUArray) else array.data.ptr)
+        if dimensions == 2:
+            pitch = array.nbytes // array.shape[0]
+            width = pitch // array.dtype.itemsize // channels
+            self._set_rows(pointer, array, width, array.shape[0], pitch)
+        else:
+            self.set_address(pointer, array.nbytes)
+            self._bound = array
+        self.set_format(_FORMATS[key], channels)
+
+    def set_address(self, devptr: Any, bytes: int, allow_offset: bool = False) -> int:
+        """Bind linear memory, for ``tex1Dfetch``; return the offset of `devptr` in bytes.
+
+        Linear memory starts at a multiple of the device's ``TEXTURE_ALIGNMENT``.  If `devptr` is
+        elsewhere, the kernel has to add the offset: without `allow_offset`, a LogicError is raised.
+        """
+        pointer = int(devptr)
+        check_device(pointer, f"{self._name}: set_address", current_device())
+        device = drv.Context.get_device()
+        alignment = device.get_attribute(drv.device_attribute.TEXTURE_ALIGNMENT)
+        offset: int = pointer % alignment
+        if offset and not allow_offset:
+            raise drv.LogicError(
+                f"{self._name}: set_address: the address is {offset} bytes behind a multiple of "
+                f"{alignment}; pass allow_offset=True, and add the returned offset in the kernel"
+            )
+        memory = _Memory(pointer - offset, size=int(bytes) + offset)
+        self._bind(_Resource(_LINEAR, _Image(memory=memory)), devptr)
+        return offset
+
+    def set_address_2d(self, devptr: Any, descr: Any, pitch: int) -> None:
+        """Bind rows of memory: `descr` is a ``pycuda.driver.ArrayDescriptor``, `pitch` in bytes."""
+        self._set_rows(int(devptr), devptr, descr.width, descr.height, pitch)
+        self.set_format(descr.format, descr.num_channels)
+
+    def _set_rows(self, pointer: int, bound: Any, width: int, height: int, pitch: int) -> None:
+        check_device(pointer, self._name, current_device())
+        memory = _Memory(pointer, size=width, height=height, pitch=pitch)
+        self._bind(_Resource(_PITCHED, _Image(memory=memory)), bound)
+
+    def get_address(self) -> int:
+        """Return the address of the memory that is bound; raise LogicError if none is."""
+        if self._resource is None or self._resource.kind not in (_LINEAR, _PITCHED):
+            raise drv.LogicError(f"{self._name}: no memory is bound")
+        return int(self._resource.image.memory.pointer)
+
+    def set_format(self, format: Any, num_components: int) -> None:
+        """Set the ``pycuda.driver.array_format`` and the number of channels of bound memory."""
+        self._format = _member(drv.array_format, format, self._name)
+        if num_components not in (1, 2, 4):
+            raise ValueError(f"{self._name}: a texel has 1, 2 or 4 channels, not {num_components}")
+        self._channels, self._is_new = int(num_components), True
+
+    def get_format(self) -> tuple[Any, int]:
+        """Return the ``pycuda.driver.array_format`` and the number of channels."""
+        return self._format, self._channels
+
+    def set_address_mode(self, dim: int, mode: Any) -> None:
+        """Set the ``pycuda.driver.address_mode`` of a dimension."""
+        if dim not in (0, 1, 2):
+            raise ValueError(f"{self._name}: set_address_mode: dim is {named(dim)}; 0, 1 or 2")
+        self._modes[dim] = _member(drv.address_mode, mode, self._name)
+        self._is_new = True
+
+    def get_address_mode(self, dim: int) -> Any:
+        """Return the ``pycuda.driver.address_mode`` of a dimension."""
+        return self._modes[dim]
+
+    def set_filter_mode(self, mode: Any) -> None:
+        """Set the ``pycuda.driver.filter_mode``."""
+        self._filter = _member(drv.filter_mode, mode, self._name)
+        self._is_new = True
+
+    def get_filter_mode(self) -> Any:
+        """Return the ``pycuda.driver.filter_mode``."""
+        return self._filter
+
+    def set_flags(self, flags: int) -> None:
+        """Set ``TRSF_READ_AS_INTEGER`` and ``TRSF_NORMALIZED_COORDINATES`` of pycuda.driver."""
+        self._flags, self._is_new = int(flags), True
+
+    def get_flags(self) -> int:
+        """Return the flags."""
+        return self._flags
+
+    def _create(self, *sampling: Any) -> int:
+        if isinstance(self._bound, TextureObject):
+            return int(self._bound.ptr)
+        kind, size = _CHANNELS[int(self._format)]
+        flags, wanted = self._flags, chr(self._declared.kind)
+        if self._declared.is_fraction:
+            wanted = "f"
+        elif wanted != "f":
+            flags |= drv.TRSF_READ_AS_INTEGER
+        fetched = "f" if size < 4 and not flags & drv.TRSF_READ_AS_INTEGER else kind
+        misread = (fetched == "f") != (wanted == "f") or self._channels < self._declared.channels
+        if misread or (wanted != "f" and size != self._declared.bytes):
+            raise TypeError(
+                f"{self._name}: a texel has {self._channels} x {kind}{size}, and the kernel reads "
+                f"{self._declared.channels} x {chr(self._declared.kind)}{self._declared.bytes}; "
+                "bind another array, or set_format for bound memory"
+            )
+        memory = self._resource.image.memory
+        if self._resource.kind != _ARRAY:
+            memory.format, memory.channels = int(self._format), self._channels
+        modes = _Sampling(tuple(map(int, self._modes)), int(self._filter), flags)
+        return super()._create(ctypes.byref(modes), None)
+
+
+def _member(kind: Any, value: Any, caller: str) -> Any:
+    if value not in kind.values:
+        names = ", ".join(kind.names)
+        raise TypeError(
+            f"{caller}: {named(value)} is no pycuda.driver.{kind.__name__}; {names} are accepted"
+        )
+    return kind.values[value]
+
+
+_CLASSES = {0x74786574: TextureReference, 0x66727573: SurfaceReference}  # `magic`
+
+# Objects that queued kernels may still read: the events after these kernels, how to destroy it, the
+# object, and what it is bound to.  Other threads take entries out as well.
+_retired: deque[tuple[list[Any], Any, int, Any]] = deque()
+
+
+def _destroy_unused() -> None:
+    """Destroy the objects that no queued kernel reads any more."""
+    for _ in range(len(_retired)):
+        with suppress(IndexError):  # another thread was here
+            events, destroy, made, bound = entry = _retired.popleft()
+            if not all(event.done for event in events):
+                _retired.append(entry)
+            elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
+                destroy(ctypes.c_uint64(made))
+
+
+class References:
+    """The references of one module on one device that the program has asked for."""
+
+    def __init__(self) -> None:
+        self._references: dict[str, Reference] = {}
+        self._lock = threading.RLock()  # from the write until the kernel is queued
+        self._written: Any = None  # an event
+        # Events after the last kernel on each stream; the per-thread one has one handle for all.
+        self._readers: dict[tuple[int, int], Any] = {}
+        self._is_captured = False
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._retire(self._references.values())
+
+    def _retire(self, references: Iterable[Reference]) -> None:
+        events = list(self._readers.values())
+        _retired.extend((events, r._destroyer, r._object, r._in_use) for r in references)
+        _destroy_unused()
+
+    def get(self, name: str, found: tuple[int, int], kind: str, caller: str) -> Reference:
+        """Return the reference at a variable; raise LogicError if it is none of that kind."""
+        pointer, size = found
+        if name not in self._references:
+            data = bytearray(_LAYOUT.size)
+            if size == len(data):
+                drv.memcpy_dtoh(data, pointer)
+            declared = _Declared(*_LAYOUT.unpack(data))
+            if declared.magic not in _CLASSES:
+                raise refusal(caller, f"the variable {name!r} is no texture or surface reference")
+            self._references[name] = _CLASSES[declared.magic](name, pointer, declared)
+        reference = self._references[name]
+        if reference._what != kind:
+            raise refusal(caller, f"{reference._name} is no {kind} reference")
+        return reference
+
+    def memory(self) -> tuple[bool, bool]:
+        """Tell whether references are bound to memory of PyCUDA, and to CuPy's."""
+        bound = [r._bound for r in self._references.values() if r._bound is not None]
+        of_cupy = {isinstance(one, _OF_CUPY) for one in bound}
+        return False in of_cupy, True in of_cupy
+
+    @contextmanager
+    def launching(self, stream: int, needed: Sequence[Reference]) -> Iterator[None]:
+        """Launch a kernel in the block, on this stream; it reads what is bound now."""
+        for reference in needed:
+            if reference not in self._references.values():
+                raise ValueError(f"texrefs: {reference._name} is of another module or device")
+            if reference._resource is None:
+                raise drv.LogicError(f"{reference._name} is not bound; call its set_array(...)")
+        with self._lock:
+            new = [r for r in self._references.values() if r._is_new and r._resource is not None]
+            captures = is_capturing(stream)
+            if new and (captures or self._is_captured):
+                raise ValueError(
+                    f"{new[0]._name} is changed, but a kernel of its module is being captured into "
+                    "a graph, or was: from then on the module's textures stay; bind and launch "
+                    "once before the capture, and use a second module for other textures"
+                )
+            if new:
+                self._write(new, stream)
+            elif self._written is not None and not captures:
+                runtime.streamWaitEvent(stream, self._written.ptr)
+            self._is_captured = self._is_captured or captures
+            yield
+            if not captures:
+                key = stream, threading.get_ident()
+                if key not in self._readers:
+                    self._readers[key] = cupy.cuda.Event(disable_timing=True)
+                runtime.eventRecord(self._readers[key].ptr, stream)
+
+    def _write(self, new: list[Reference], stream: int) -> None:
+        """Write new objects, after the kernels that may read the old ones."""
+        made: list[tuple[Reference, int, Any]] = []
+        try:
+            for r in new:
+                r._is_new, bound = False, r._bound  # it may be set again from here on
+                made.append((r, r._create(), bound))
+        except BaseException:
+            for r in new:
+                r._is_new = True
+            _retired.extend(([], r._destroyer, unused, bound) for r, unused, bound in made)
+            raise
+        for event in self._readers.values():
+            runtime.streamWaitEvent(stream, event.ptr)
+        for r, new_object, _ in made:
+            for place, word in (0, new_object & 0xFFFFFFFF), (4, new_object >> 32):
+                status = libcuda.cuMemsetD32Async(
+                    ctypes.c_uint64(r._pointer + place),
+                    ctypes.c_uint(word),
+                    ctypes.c_size_t(1),
+                    ctypes.c_void_p(stream),
+                )
+                driver.check_status(status)
+        self._retire(new)
+        self._written, self._readers = cupy.cuda.Event(disable_timing=True), {}
+        runtime.eventRecord(self._written.ptr, stream)
+        for r, new_object, bound in made:
+            r._object, r._in_use = new_object, bound

@@ -1,0 +1,113 @@
+"""The borders inside of the package: which floor may import which, and that no import is hidden."""
+
+import re
+from graphlib import TopologicalSorter
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / "bridge"
+FLOORS = "interop", "kernels", "compiler", "legacy"
+MAY_IMPORT = {
+    "errors": set(),
+    "compiler": {"errors"},
+    "interop": {"errors"},
+    "kernels": {"errors", "interop", "compiler"},
+    "legacy": {"errors", "interop", "kernels", "compiler", "face"},
+    "face": {"errors", "interop", "kernels", "compiler", "legacy", "face"},
+}
+# Imports against the order of the floors, each in a function, where it is needed.
+DOORS = {
+    ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
+    ("bridge.compiler.program", "bridge.interop.contexts"): "NVRTC's thread has a context",
+    ("bridge.interop.wrapping", "bridge.kernels.arguments"): "the check of dtypes",
+    ("bridge.kernels.function", "bridge.legacy.textures"): "few programs have textures",
+    ("bridge.kernels.module", "bridge.legacy.textures"): "few programs have textures",
+}
+
+
+def modules():
+    """Return the files of each module: a compiled one has types and a header, too."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.p*")):
+        if path.suffix in (".py", ".pyi", ".pyx", ".pxd"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found.setdefault(name.removesuffix(".__init__"), []).append(path)
+    return found
+
+
+MODULES = modules()
+
+
+def floor_of(module):
+    floor = module.split(".")[1] if "." in module else "face"
+    return floor if floor in (*FLOORS, "errors") else "face"
+
+
+def imported(text, module, is_package):
+    """Return what a file imports of the package, at any depth; ``ast`` does not read Cython."""
+    text = re.sub(r"import \(([^()]*)\)", lambda f: "import " + f[1].replace("\n", " "), text)
+    names = set(re.findall(r"(?m)^ *c?import (bridge[\w.]*)", text))
+    names |= set(re.findall(r"import_module\(f?\"(bridge[\w.]*)", text))
+    for dots, base, what in re.findall(r"(?m)^ *from (\.*)([\w.]*) c?import ([^#\n]+)", text):
+        if dots:
+            parts = module.split(".")
+            home = parts[: len(parts) - len(dots) + is_package]
+            base = ".".join([*home, *filter(None, [base])])
+        elif base.split(".")[0] != "bridge":
+            continue
+        each = [f"{base}.{one.split()[0]}" for one in what.split(",") if one.strip()]
+        names |= {one if one in MODULES else base for one in each}
+    return {name for name in names if name in MODULES} - {module}
+
+
+def arrows():
+    return {
+        module: set().union(
+            *(imported(path.read_text(), module, path.stem == "__init__") for path in paths)
+        )
+        for module, paths in MODULES.items()
+    }
+
+
+def wrong(graph):
+    """Return the imports that no floor allows and no door is for."""
+    return {
+        (one, other)
+        for one, others in graph.items()
+        for other in others
+        if floor_of(other) not in MAY_IMPORT[floor_of(one)] | {floor_of(one)}
+    } - set(DOORS)
+
+
+def test_imports_keep_to_the_floors():
+    graph = arrows()
+    assert wrong(graph) == set()
+    assert all(other in graph[one] for one, other in DOORS)  # none is left that nobody uses
+    assert sum(map(len, graph.values())) > 150
+
+
+def test_imports_within_the_package_make_no_circle():
+    graph = arrows()
+    del graph["bridge"]  # whose names are imported when they are first used
+    for one, other in DOORS:
+        graph[one].discard(other)
+    graph = {one: others - {"bridge"} for one, others in graph.items()}
+    TopologicalSorter(graph).prepare()  # CycleError
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("bridge.interop.views", "from ..kernels.module import SourceModule"),
+        ("bridge.interop.ordering", "from bridge.kernels.packing cimport Call"),
+        ("bridge.compiler.program", "    from ..legacy import run"),
+        ("bridge.kernels.function", "from ..legacy.skcuda import linalg"),
+        ("bridge.compiler.nvcc.alignment", "from ...interop.conversions import (\n    as_cupy,\n)"),
+        ("bridge.errors", 'import_module("bridge.legacy.run")'),
+    ],
+)
+def test_a_wrong_import_is_found(module, line):
+    graph = arrows()
+    graph[module] |= imported(line, module, is_package=False)
+    assert len(wrong(graph)) == 1
