@@ -21,7 +21,8 @@ _NAMES = {
     "interop.pool": ("pycuda_allocator", "show_memory"),
     "interop.primary": ("primary_context",),
     "report": ("show_config",),
-    "interop.ordering": ("as_cupy_stream", "wait_stream"),
+    "interop.ordering": ("ordered", "wait_stream"),
+    "interop.streams": ("as_cupy_stream",),
     "interop.wrapping": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from .errors import ContextError as ContextError
     from .interop.conversions import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .interop.exporting import offer_c_exchange as offer_c_exchange
-    from .interop.ordering import as_cupy_stream as as_cupy_stream, wait_stream as wait_stream
+    from .interop.ordering import ordered as ordered, wait_stream as wait_stream
     from .interop.pool import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .interop.primary import primary_context as primary_context
+    from .interop.streams import as_cupy_stream as as_cupy_stream
     from .interop.wrapping import wrap_pycuda as wrap_pycuda
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc

@@ -37,8 +37,10 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
-from .interop.contexts import explain_context, push, start_cuda
+from .interop import patches, wrapping  # noqa: F401  (the second patches ReductionKernel)
+from .interop.contexts import push
 from .interop.exporting import export_in_order, restore_gpuarray
+from .interop.failures import explain_context, start_cuda
 
 __all__ = ["context", "device", "restore_gpuarray"]
 
@@ -67,10 +69,15 @@ except drv.Error as error:
     ) from error
 device = context.get_device()
 export_in_order()
-# gpuarray.to_gpu and the like, on a thread without a context.
-drv.LogicError.__str__ = explain_context
-
+patches.apply(
+    "autoinit",
+    "on a thread without a context, gpuarray.to_gpu and the like say what to do",
+    drv.LogicError,
+    {"__str__": explain_context},
+)
 for _name in ("autoinit", "autoprimaryctx"):
     # Both are needed: `import pycuda.autoinit` reads the first, `pycuda.autoinit` the second.
-    sys.modules.setdefault(f"pycuda.{_name}", _this)
-    setattr(pycuda, _name, sys.modules[f"pycuda.{_name}"])
+    _module = sys.modules.get(f"pycuda.{_name}", _this)
+    _why = "an import of it shares the primary context"
+    patches.apply("autoinit", _why, sys.modules, {f"pycuda.{_name}": _module})
+    patches.apply("autoinit", _why, pycuda, {_name: _module})

@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,19 @@ class ContextError(RuntimeError):
     """The CUDA context is missing, not primary, on another device, or lost to a failed kernel."""
 
     __module__ = "bridge"  # where users find it
+
+
+class Caller(NamedTuple):
+    """How messages begin: of the whole call, of the array, and of the argument as given."""
+
+    name: str
+    array: str
+    argument: str
+
+
+def caller_of(function: str) -> Caller:
+    """Return how the messages of a function begin, e.g. "as_cupy: the array"."""
+    return Caller(function, f"{function}: the array", f"{function}: argument")
 
 
 def kind(value: Any) -> str:

@@ -50,7 +50,8 @@ def _rows() -> Iterator[tuple[str, str]]:
     from pycuda.gpuarray import GPUArray
 
     from .errors import ContextError
-    from .interop.contexts import current_device, start_cuda
+    from .interop.contexts import shared_device
+    from .interop.failures import start_cuda
 
     is_nvrtc = pycuda.compiler.compile.__module__.startswith("bridge.")
     yield "nvcc", "not used: bridge.use_nvrtc" if is_nvrtc else nvcc
@@ -69,7 +70,7 @@ def _rows() -> Iterator[tuple[str, str]]:
         size = f"{device.total_memory() / 2**30:.1f} GiB"
         yield f"device {device_id}", f"{device.name()}, compute capability {major}.{minor}, {size}"
     try:
-        device_id = current_device()
+        device_id = shared_device()
         yield "this thread", f"PyCUDA and CuPy share the primary context of device {device_id}"
     except ContextError as error:
         yield "this thread", str(error)

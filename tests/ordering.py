@@ -25,7 +25,7 @@ from pycuda.tools import DeviceMemoryPool
 
 import bridge
 import bridge.autoinit
-from bridge.interop import streams as handles
+from bridge.interop import ordering
 
 SOURCE = """
 static __device__ void wait(int us) { while (us-- > 0) __nanosleep(1000); }
@@ -786,7 +786,7 @@ def run(schedules, first=0, kind=Schedule):
                 pool, cupys = schedule.pool, schedule.cupys
                 del schedule
                 gc.collect()
-                handles.end_waiting()  # what was dropped in a capture
+                ordering.release_kept()  # what was dropped in a capture
                 assert (pool.active_bytes, cupys.used_bytes()) == (0, 0), "memory is left"
                 pool.free_held(), cupys.free_all_blocks()
                 assert not lost, f"a finalizer raised {lost[0].exc_value!r}"

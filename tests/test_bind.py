@@ -11,6 +11,7 @@ from conftest import ON_GPU
 from pycuda import gpuarray
 
 import bridge
+from bridge.legacy import run
 
 N = 1000
 SOURCE = """
@@ -122,23 +123,20 @@ def test_new_arguments_are_checked(add):
     assert set(x.get().tolist()) == {1}
 
 
-def test_under_run_a_capture_stays_on_its_stream(add):
+def test_under_run_a_capture_stays_on_its_stream():
     """There, launches without CuPy's arrays go to the default stream."""
+    add = run._SourceModule(SOURCE).get_function("add")
     bound = add.bind(block=256, grid=4)
     a, b = gpuarray.zeros(N, np.float32), gpuarray.zeros(N, np.float32)
-    add.overlaps = True
-    try:
-        with cupy.cuda.Stream(non_blocking=True) as stream:
-            stream.begin_capture()
-            node = bound.capture(a, a, 1, N)
-            graph = stream.end_capture()
-            drv.Context.synchronize()
-            assert set(a.get().tolist()) == {0}
-            node.update(graph, b, a, 2, N)
-            graph.launch()
-            stream.synchronize()
-    finally:
-        add.overlaps = False
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        node = bound.capture(a, a, 1, N)
+        graph = stream.end_capture()
+        drv.Context.synchronize()
+        assert set(a.get().tolist()) == {0}
+        node.update(graph, b, a, 2, N)
+        graph.launch()
+        stream.synchronize()
     assert set(b.get().tolist()) == {2}
 
 

@@ -7,7 +7,7 @@ from pycuda import gpuarray
 from test_foreign_arrays import BOTH, pointer_of
 
 import bridge
-from bridge.interop.importing import PLAIN_DTYPES
+from bridge.interop.layouts import PLAIN_DTYPES
 
 pytestmark = pytest.mark.usefixtures("gpu")
 DTYPES = sorted({dtype.name for dtype in PLAIN_DTYPES})

@@ -18,7 +18,7 @@ from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 
 import bridge
 import bridge.kernels.function
-from bridge.interop.importing import HOLDS_BFLOAT16
+from bridge.interop.layouts import HOLDS_BFLOAT16
 
 N = 1000
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)

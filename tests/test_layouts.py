@@ -15,7 +15,7 @@ from pycuda import gpuarray
 from test_foreign_arrays import pointer_of
 
 import bridge
-from bridge.interop.importing import PLAIN_DTYPES
+from bridge.interop.layouts import PLAIN_DTYPES
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "2000"))
 MOST_AXES = 6

@@ -26,7 +26,7 @@ from test_streams import (
 
 import bridge
 import bridge.autoinit
-from bridge.interop import exporting, ordering as streams
+from bridge.interop import exporting, pycuda_streams
 
 FIXTURES = copy_kernel, cupy_stream, pycuda_stream
 N = 1000
@@ -239,13 +239,13 @@ def test_a_subclass_with_an_end_of_its_own_is_followed_to_it(calls, latch, put):
                 super().__del__()
 
     ends, a = [], zeros()
-    before = streams.count_followed()
+    before = pycuda_streams.count_followed()
     made = [Timed(1) for _ in range(20)]
-    assert streams.count_followed() == before + 20
+    assert pycuda_streams.count_followed() == before + 20
     with latch.hold(made[0]):
         put(a.gpudata, N, 7, made[0])
         made.clear()
-        assert (len(ends), streams.count_followed()) == (20, before)
+        assert (len(ends), pycuda_streams.count_followed()) == (20, before)
         result = copy_of(bridge.as_cupy(a))
     assert values(result) == {7}
 
@@ -501,14 +501,14 @@ def test_a_new_stream_waits_for_the_default_one(when, latch, put):
 
 
 def test_thousands_of_streams_leave_nothing_behind():
-    before = streams.count_followed()
+    before = pycuda_streams.count_followed()
     kept = [drv.Stream(i % 2) for i in range(10)]
     for i in range(3000):
         drv.Stream(i % 2)
-    assert streams.count_followed() == before + 10
+    assert pycuda_streams.count_followed() == before + 10
     bridge.as_pycuda(full(0))  # orders those that are kept, and keeps none
     del kept
-    assert streams.count_followed() == before
+    assert pycuda_streams.count_followed() == before
 
 
 # ---- captures ------------------------------------------------------------------------------------

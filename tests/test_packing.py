@@ -128,8 +128,8 @@ def test_launch_refuses_what_may_be_a_vector_where_that_matters(compile_kernel):
 
 def test_tables_of_launch_are_bounded(compile_kernel):
     f, x = compile_kernel('extern "C" __global__ void f(int *x) { }', "f"), cupy.zeros(1, "i4")
-    parameter_layout._tables.clear()
-    for _ in range(parameter_layout._MOST_TABLES + 10):
+    parameter_layout._known.clear()
+    for _ in range(parameter_layout._MOST_KNOWN + 10):
         kind = type("Buffer", (), {"gpudata": x.data.ptr})
         bridge.launch(f, kind(), grid=1, block=1)
-    assert len(parameter_layout._tables) == 10
+    assert len(parameter_layout._known) == 10

@@ -121,7 +121,7 @@ def test_what_arrived_may_be_used_first_in_a_capture(module):
 
 def test_an_address_of_a_variable_stays_here(module):
     for duplicate in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="cannot pickle 'bridge.interop.contexts.LoadedModule'"):
+        with pytest.raises(TypeError, match="cannot pickle 'bridge.kernels.loaded.LoadedModule'"):
             duplicate(module.get_global("calls"))
 
 

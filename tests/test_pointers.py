@@ -10,6 +10,7 @@ from pycuda import gpuarray
 from test_foreign_arrays import Exporter
 
 import bridge
+from bridge.legacy import run
 
 BYTES = 96
 P12 = np.dtype([(axis, "f4") for axis in "xyz"])
@@ -259,13 +260,9 @@ def test_names_that_are_not_there():
 
 
 @pytest.fixture
-def lenient(kernel):
-    def get(name):
-        function = kernel(name)
-        function.lenient = True
-        return function
-
-    return get
+def lenient():
+    """Functions of a module under `bridge run`."""
+    return run._SourceModule(SOURCE, no_extern_c=True).get_function
 
 
 def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):

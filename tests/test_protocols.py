@@ -45,7 +45,7 @@ from pycuda import gpuarray
 from test_foreign_arrays import BOTH, Exporter, pointer_of
 
 import bridge
-from bridge.interop.importing import HOLDS_BFLOAT16
+from bridge.interop.layouts import HOLDS_BFLOAT16
 
 CUDA, ROCM = 2, 10
 READ_ONLY, IS_COPIED, IS_PADDED = 1, 2, 4

@@ -578,7 +578,7 @@ def test_an_unordered_view_keeps_no_streams(stream):
         views = bridge.as_pycuda(cupy.zeros(3), stream=stream).base
         views_of_cupy = bridge.as_cupy(gpuarray.GPUArray(3, float), stream=stream).data.mem._owner
     for view in (views, views_of_cupy):
-        assert ((view.owner, view.user) == (-1, -1)) == (stream == -1)
+        assert ((view.owner_stream, view.user_stream) == (-1, -1)) == (stream == -1)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])

@@ -163,7 +163,7 @@ def test_which_releases_order_streams(pair, kept):
     user, owner = (kept[name] for name in pair)
     with owner:
         view = bridge.as_pycuda(cupy.zeros(3), stream=user).base
-    assert ((view.owner, view.user) != (-1, -1)) == (pair in RELEASE_IS_ORDERED)
+    assert ((view.owner_stream, view.user_stream) != (-1, -1)) == (pair in RELEASE_IS_ORDERED)
 
 
 def test_wait_stream_orders_any_two_streams(latch, put, pycudas_export):

@@ -269,7 +269,7 @@ def test_without_a_wait_it_does_not(linear, latch, forgotten, monkeypatch):
     wait = runtime.streamWaitEvent
 
     def skip(stream, event):
-        references = next(iter(linear._textures.values()))
+        references = next(iter(linear._resources.values()))
         written = references._written and references._written.ptr
         if (event == written) != (forgotten == "written"):
             wait(stream, event)
@@ -456,7 +456,7 @@ def test_what_no_kernel_reads_is_let_go(linear):
         assert set(out.get()) == {value}
         assert [one() is None for one in seen] == [True] * value + [False]
     made = len(textures._retired)
-    linear._textures.clear()
+    linear._resources.clear()
     del copy, image
     gc.collect()
     assert [one() for one in seen] == [None] * 4

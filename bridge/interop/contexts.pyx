@@ -9,12 +9,11 @@ are the same primary context.
 
 PyCUDA frees memory only under the ``Context`` object that it was allocated under.  So the process
 has one ``Context`` object per device: `primary_contexts`.
-
-The driver's functions are looked up here, too.  The compiled modules pass CUDA's status codes on as
-numbers; `bridge.interop.ordering` turns them into errors that say what to do.
 """
 
 cimport cython
+
+from bridge.interop.driver cimport *
 
 import atexit
 import gc
@@ -29,54 +28,22 @@ import pycuda.driver as drv
 from cupy.cuda import driver
 from pycuda import tools
 
+from . import patches
+from .failures import start_cuda
 from ..errors import ContextError, named
 
 cdef extern from *:
     """
-    static __thread int known_device = -1, known_exactly;
+    static __thread int last_shared_device = -1, last_is_exact;
     """
-    int known_device  # this thread's last `current_device`
-    bint known_exactly  # PyCUDA's context was the object that the device's memory is freed under
-
-cdef extern from "<dlfcn.h>" nogil:
-    void *dlopen(const char *, int)
-    void *dlsym(void *, const char *)
-    int RTLD_NOW
-
-cdef void *libcuda = dlopen("libcuda.so.1", RTLD_NOW)  # PyCUDA has already loaded it
-
-
-cdef int find(const char *name, void *function) except -1:
-    """Look up a function of the driver."""
-    (<void **> function)[0] = NULL if libcuda is NULL else dlsym(libcuda, name)
-    if (<void **> function)[0] is NULL:
-        version = drv.get_driver_version()
-        raise ImportError(
-            f"bridge: libcuda.so.1 has no function {name.decode()}: this driver is for CUDA "
-            f"{version // 1000}.{version % 1000 // 10}; install a driver for CUDA 12.4 or later"
-        )
-    return 0
-
-
-find("cuCtxGetCurrent", &cuCtxGetCurrent)
-find("cuCtxSetCurrent", &cuCtxSetCurrent)
-find("cuCtxGetDevice", &cuCtxGetDevice)
-find("cuEventCreate", &cuEventCreate)
-find("cuEventDestroy_v2", &cuEventDestroy)
-find("cuEventRecord", &cuEventRecord)
-find("cuStreamWaitEvent", &cuStreamWaitEvent)
-find("cuStreamIsCapturing", &cuStreamIsCapturing)
-find("cuStreamGetCaptureInfo_v2", &cuStreamGetCaptureInfo)
-find("cuStreamGetFlags", &cuStreamGetFlags)
-find("cuStreamGetCtx", &cuStreamGetCtx)
-find("cuPointerGetAttributes", &cuPointerGetAttributes)
-find("cuModuleUnload", &cuModuleUnload)
+    int last_shared_device  # this thread's last `shared_device`
+    bint last_is_exact  # PyCUDA's context was the object that the device's memory is freed under
 
 # ---- contexts ------------------------------------------------------------------------------------
 
 primary_contexts = [None] * MOST_DEVICES  # PyCUDA's Context objects, by device
 pycuda_current = drv.Context.get_current
-cdef object pycuda_push = drv.Context.push  # `bridge run` replaces both
+cdef object pycuda_push = drv.Context.push  # PyCUDA's own, whatever takes their place
 cdef object pycuda_pop = drv.Context.pop
 cdef bint PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at exit
 cdef object lock = threading.RLock()
@@ -114,7 +81,7 @@ cdef int device_of(Handle context) noexcept:
     return -1
 
 
-cpdef int device_of_any(intptr_t context) except -2:
+cpdef int device_of_context(intptr_t context) except -2:
     """Return the id of the device that a context is on, primary or not."""
     cdef int device_id = device_of(<Handle> context)
     cdef Handle current = cuda_current()
@@ -163,14 +130,14 @@ cpdef int cuda_device() except -1:
     return device_id if device_id >= 0 else accept_cuda_context()
 
 
-cpdef int current_device() except -1:
+cpdef int shared_device() except -1:
     """Return the id of the device whose primary context is current for both libraries.
 
     Raise ContextError if they do not share one on this thread.
     """
-    global known_device, known_exactly
+    global last_shared_device, last_is_exact
     cdef int device_id = device_of(cuda_current())
-    if device_id >= 0 and device_id == known_device:
+    if device_id >= 0 and device_id == last_shared_device:
         return device_id  # do not ask PyCUDA again, which takes 0.1 us
     if device_id >= 0:
         top = pycuda_current()
@@ -178,16 +145,16 @@ cpdef int current_device() except -1:
         # PyCUDA may have two equal objects for one context, e.g. from pycuda.autoprimaryctx.
         if top is not home and (top is None or top != home):
             device_id = -1
-    known_device = -1
-    known_device = device_id if device_id >= 0 else accept_context()
-    known_exactly = pycuda_current() is primary_contexts[known_device]
-    return known_device
+    last_shared_device = -1
+    last_shared_device = device_id if device_id >= 0 else accept_context()
+    last_is_exact = pycuda_current() is primary_contexts[last_shared_device]
+    return last_shared_device
 
 
 cdef bint is_entered(int device_id) noexcept:
     """Tell whether memory of a device can be freed here; False also if nobody has asked yet."""
     return (
-        known_device == device_id and known_exactly and primaries[device_id] == cuda_current()
+        last_shared_device == device_id and last_is_exact and primaries[device_id] == cuda_current()
     )
 
 
@@ -195,72 +162,28 @@ def forgetting(function):
     """Return a function of PyCUDA's that changes a thread's stack of contexts, and say so."""
 
     def switch(*args, **keywords):
-        global known_device
-        known_device = -1
+        global last_shared_device
+        last_shared_device = -1
         return function(*args, **keywords)
 
     return switch
 
 
-drv.Context.push = forgetting(drv.Context.push)
-drv.Context.pop = staticmethod(forgetting(drv.Context.pop))
-drv.Context.detach = forgetting(drv.Context.detach)
-drv.Device.make_context = forgetting(drv.Device.make_context)
+WHY = "a thread's current context may be another one from here on"
+patches.apply("contexts", WHY, drv.Context, {
+    "push": forgetting(drv.Context.push),
+    "pop": staticmethod(forgetting(drv.Context.pop)),
+    "detach": forgetting(drv.Context.detach),
+})
+patches.apply("contexts", WHY, drv.Device, {"make_context": forgetting(drv.Device.make_context)})
 
 
 # ---- new contexts --------------------------------------------------------------------------------
-
-# CUDA's errors after a kernel has failed.  (CUDA Driver API, CUresult: "the process must be
-# terminated".)
-FATAL = frozenset((700, 702, 710, *range(714, 720)))
 
 ADVICE = (
     "on the main thread, `import bridge.autoinit` in place of pycuda.autoinit; on any thread, work "
     "under `with bridge.primary_context():`"
 )
-
-
-def failure():
-    """Return a message with advice if an earlier kernel has failed, and '' otherwise."""
-    try:
-        cupy.cuda.runtime.memGetInfo()  # allowed in a stream capture
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        if error.status in FATAL:
-            return (
-                f"an earlier kernel has failed ({error}), and this process cannot use the GPU any "
-                "more. Start a new one, with CUDA_LAUNCH_BLOCKING=1 in its environment to see "
-                "which call fails, or under compute-sanitizer, which names kernel and line"
-            )
-    return ""
-
-
-def explain_context(error):
-    """Return the text of PyCUDA's error; say what to do on a thread that has no context."""
-    text = Exception.__str__(error)
-    if "invalid device context" in text:
-        text += "; a thread needs a context: work under `with bridge.primary_context():`"
-    return text
-
-
-def start_cuda():
-    """Initialize CUDA; raise ContextError if there is no GPU, or in a forked child process."""
-    try:
-        drv.init()
-    except drv.Error as error:
-        if "no CUDA-capable device" in str(error):
-            hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-            raise ContextError(
-                f"CUDA finds no GPU ({error}): `nvidia-smi` lists the machine's GPUs; "
-                f"CUDA_VISIBLE_DEVICES hides some ({hidden!r} here), and a container has only "
-                "the GPUs that it was started with (`docker run --gpus all`)"
-            ) from error
-        if "initialization error" in str(error):
-            raise ContextError(
-                "CUDA does not survive fork(): this process was forked from one that had already "
-                "used the GPU. Start worker processes with the 'spawn' or 'forkserver' method, "
-                "e.g. multiprocessing.get_context('spawn')"
-            ) from error
-        raise
 
 
 def accept_cuda_context():
@@ -283,7 +206,7 @@ def accept_context():
     device_id = accept_cuda_context()
     if top == primary_contexts[device_id]:
         return device_id
-    of_pycuda = device_of_any(top.handle)
+    of_pycuda = device_of_context(top.handle)
     if of_pycuda == device_id:
         raise not_primary(top.handle)
     raise ContextError(
@@ -320,8 +243,8 @@ def push(device):
 
     `device` is an id, a ``pycuda.driver.Device``, or None for CuPy's current device.
     """
-    global known_device
-    known_device = -1
+    global last_shared_device
+    last_shared_device = -1
     start_cuda()
     scopes_here()  # pops it when the thread ends
     count = drv.Device.count()
@@ -349,8 +272,8 @@ def run_under(context, function, ended):
     To begin a thread, without a Python frame outside of the context: where there is one, the
     garbage collector may run, and PyCUDA would lose the memory that is freed.
     """
-    global known_device
-    known_device = -1
+    global last_shared_device
+    last_shared_device = -1
     try:
         if context is not None:
             pycuda_push(context)
@@ -369,8 +292,8 @@ cdef int enter(int device_id) except -1:
 
     In a Python frame, a signal handler could raise, and leave the context or leak the memory.
     """
-    global known_device
-    known_device = -1
+    global last_shared_device
+    last_shared_device = -1
     home = primary_contexts[device_id]
     if home is not None:
         pycuda_push(home)
@@ -438,7 +361,7 @@ cdef class Scope:
         if pushed:
             leave(current, top)
         else:
-            go_back(current, top)
+            restore_current(current, top)
 
 
 @cython.final
@@ -472,37 +395,18 @@ cdef list scopes_here():
 
 cdef int leave(intptr_t current, top) except -1:
     """Pop the context that was entered, and restore CUDA's current context."""
-    global known_device
+    global last_shared_device
     pycuda_pop()
-    known_device = -1
-    return go_back(current, top)
+    last_shared_device = -1
+    return restore_current(current, top)
 
 
-cdef int go_back(intptr_t current, top) except -1:
+cdef int restore_current(intptr_t current, top) except -1:
     """Restore CUDA's current context, unless the top of PyCUDA's stack has changed."""
     if <intptr_t> cuda_current() != current and pycuda_current() is top:
         cuCtxSetCurrent(<Handle> current)
     return 0
 
-
-@cython.final
-cdef class LoadedModule:
-    """A module loaded in the current context, and unloaded there on any thread."""
-
-    cdef readonly intptr_t ptr
-    cdef Handle context
-
-    def __cinit__(self, bytes image):
-        self.ptr = driver.moduleLoadData(image)
-        self.context = cuda_current()
-
-    def __dealloc__(self):
-        cdef Handle current = cuda_current()
-        if self.ptr and not abandoned:
-            with nogil:  # CUDA may wait for the device
-                cuCtxSetCurrent(self.context)
-                cuModuleUnload(self.ptr)  # its failure after a failed kernel does no harm
-                cuCtxSetCurrent(current)
 
 # ---- the end of the process ----------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ..errors import Caller
+
 def as_cupy(
     array: Any,
     /,
@@ -26,4 +28,5 @@ def as_pycuda(
     offset: int | None = None,
     owner: Any = None,
 ) -> Any: ...
+def device_array(value: Any, stream: Any, caller: Caller) -> Any: ...
 def call(func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any: ...

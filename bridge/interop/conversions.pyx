@@ -5,31 +5,35 @@ Compiled, like the core: in Python, each step would take a tenth of a conversion
 
 from libc.stdint cimport intptr_t
 
-from bridge.interop.views cimport AS_CUPY, AS_PYCUDA, View, learn_memory, new_array, new_view
 from bridge.interop.contexts cimport (
-    Handle, Stream, cuda_current, current_device, go_back, is_in_primary_context, pycuda_current,
+    cuda_current, is_in_primary_context, pycuda_current, restore_current, shared_device,
 )
-from bridge.interop.streams cimport PYCUDA, UNORDERED, current_stream, handle_of, is_capturing
+from bridge.interop.driver cimport Handle, Stream
+from bridge.interop.layouts cimport check_axes, has_cupys_strides
 from bridge.interop.ordering cimport needs_order, order
-
-from math import prod
+from bridge.interop.streams cimport (
+    ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
+)
+from bridge.interop.views cimport (
+    AS_CUPY, AS_PYCUDA, MemoryRecord, View, new_array, new_view, record_memory, recorded_memory,
+)
 
 import cupy
 import numpy as np
 from cupy.cuda import UnownedMemory
-from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 from pycuda.gpuarray import GPUArray
 
-from .raw_memory import array_on, array_on_host
+from .importing import check_array, check_device, elsewhere, import_array
+from .layouts import check_dtype, pycudas_strides, repeats_elements
+from .raw_memory import Description, array_on, array_on_host
 from .streams import PYCUDA_STREAM
-from .importing import (
-    check_array, check_device, check_dtype, contiguity, elsewhere, import_array,
-)
+from ..errors import caller_of
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray
 cdef type HOST_ARRAY = np.ndarray
 cdef object new = object.__new__  # GPUArray's
+cdef object FROM_AS_CUPY = caller_of("as_cupy"), FROM_AS_PYCUDA = caller_of("as_pycuda")
 
 
 def as_cupy(
@@ -93,8 +97,10 @@ def as_cupy(
     *Cost:* half the time of ``cupy.asarray(array)`` for an array's first view, a quarter for later
     ones.  The size does not matter.
     """
-    array = array_of(array, shape, dtype, strides, order, offset, owner, "as_cupy")
-    return in_cupy(array, stream)
+    array = array_or_description(
+        array, shape, dtype, strides, order, offset, owner, FROM_AS_CUPY, True
+    )
+    return in_cupy(array, stream, FROM_AS_CUPY)
 
 
 def as_pycuda(
@@ -148,54 +154,65 @@ def as_pycuda(
     or on `stream`, by then.  The host does not wait (rule: `bridge.interop.ordering`).
     *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
-    array = array_of(array, shape, dtype, strides, order, offset, owner, "as_pycuda")
+    array = array_or_description(
+        array, shape, dtype, strides, order, offset, owner, FROM_AS_PYCUDA, False
+    )
     if not isinstance(array, ndarray):
         return other_as_pycuda(array, stream)
-    cdef int device_id = current_device()
-    cdef Stream waiter = PYCUDA if stream is None else handle_of(stream, "as_pycuda")
+    cdef int device_id = shared_device()
+    cdef Stream waiter = ALL_PYCUDA_STREAMS if stream is None else handle_of(stream, "as_pycuda")
     cdef Stream awaited = current_stream(device_id)
     return view_in_pycuda(array, awaited, waiter, kept_streams(awaited, stream), device_id)
 
 
-cdef array_of(array, shape, dtype, strides, order, offset, owner, caller):
+def device_array(value, stream, caller):
+    """Return a CuPy array on the memory of a kernel's argument, as `as_cupy` does."""
+    value = array_or_description(value, None, None, None, None, None, None, caller, True)
+    return in_cupy(value, stream, caller)
+
+
+cdef array_or_description(
+    array, shape, dtype, strides, order, offset, owner, caller, bint may_repeat
+):
     """Return `array` as it is, or an array on bare memory if the other arguments describe one."""
     if (
         shape is None and dtype is None and strides is None and order is None and offset is None
         and owner is None
     ):
         return array_on_host(array, caller) if isinstance(array, HOST_ARRAY) else array
-    return array_on(array, shape, dtype, strides, order, offset, owner, caller)
+    given = Description(shape, dtype, strides, order, offset, owner)
+    return array_on(array, given, caller, may_repeat)
 
 
 cdef other_as_pycuda(array, stream):
-    cdef int device_id = current_device()
-    cdef View memory
+    cdef int device_id = shared_device()
+    cdef MemoryRecord memory
     cdef Stream waiter = handle_of(stream, "as_pycuda")
     cdef Stream here = current_stream(device_id)
     if not isinstance(array, GPUArray):
         # The exporter can order one stream.
-        array = import_array(array, None, waiter, device_id, "as_pycuda")
+        array = import_array(array, None, waiter, device_id, FROM_AS_PYCUDA)
         if stream is None:
-            order(PYCUDA, 0)
+            order(ALL_PYCUDA_STREAMS, 0)
         return view_in_pycuda(array, UNORDERED, UNORDERED, None, device_id)
-    memory = memory_of(array, array.__dict__, device_id, "as_pycuda")
+    memory = memory_of(array, array.__dict__, device_id, FROM_AS_PYCUDA)
     if stream is None:
-        waiter = PYCUDA
+        waiter = ALL_PYCUDA_STREAMS
     order(waiter, here)
     source, base = array, array.base
-    cdef bint is_for_one = type(base) is View and (<View> base).user > 0
+    cdef bint is_for_one = type(base) is View and (<View> base).user_stream > 0
     if waiter == UNORDERED or not array.size or (waiter <= 0 and not is_for_one):
         return array
     if waiter > 0:
         order(waiter, 0)
     # With this view, the memory returns to its pool only after the work on `stream`.
+    kept = memory
     if type(base) is View and type(array.gpudata) is int and isinstance(
         (<View> base).source, GPUArray
     ):
-        source, memory = (<View> base).source, (<View> base).memory  # not a chain of views
+        source, kept = (<View> base).source, (<View> base).memory  # not a chain of views
     owner = new_view(
-        AS_PYCUDA, source, memory, device_id, array.nbytes, here, waiter,
-        kept_streams(here, stream)
+        AS_PYCUDA, source, kept, device_id, array.nbytes, here, waiter, kept_streams(here, stream)
     )
     return GPUArray(
         array.shape, array.dtype, array.allocator, owner, int(array.gpudata), array.strides
@@ -209,60 +226,63 @@ cdef tuple kept_streams(Stream current, stream):
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
-cdef in_cupy(array, stream, bint is_ordered=False):
-    cdef int device_id = current_device()
+cdef in_cupy(array, stream, caller, bint is_ordered=False):
+    cdef int device_id = shared_device()
     cdef Stream waiter = current_stream(device_id), awaited
     if isinstance(array, GPUArray):
         source = source_in_cupy(array, array.__dict__["base"])
     elif isinstance(array, ndarray):
         source = array
     else:
-        return import_array(array, stream, waiter, device_id, "as_cupy")
-    awaited = PYCUDA if stream is None else handle_of(stream, "as_cupy")
+        return import_array(array, stream, waiter, device_id, caller)
+    awaited = ALL_PYCUDA_STREAMS if stream is None else handle_of(stream, caller.name)
     if source is not None:
-        check_array(source, "as_cupy: the array", device_id)
+        check_array(source, caller.array, device_id)
         if not is_ordered:
             order(waiter, awaited)
         return source
     kept = kept_streams(waiter, stream)
-    return view_in_cupy(array, awaited, waiter, kept, device_id, is_ordered)
+    return view_in_cupy(array, awaited, waiter, kept, device_id, is_ordered, caller)
 
 
 cdef view_in_cupy(
-    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered
+    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered,
+    caller=FROM_AS_CUPY
 ):
     """Return a new CuPy array on a GPUArray's memory; it keeps the array and the streams `kept`."""
     cdef dict attributes = array.__dict__
-    cdef View memory = memory_of(array, attributes, device_id, "as_cupy")
+    cdef MemoryRecord memory = memory_of(array, attributes, device_id, caller, True)
     if not is_ordered:
         order(waiter, awaited)
     shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
-    if is_usual(shape, strides, dtype.itemsize):
+    check_axes(shape, strides, caller.array)
+    if has_cupys_strides(shape, strides, dtype.itemsize):
         strides = None
     nbytes = attributes["nbytes"]
     view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
     return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 
 
-cdef View memory_of(array, dict attributes, int device_id, caller):
-    """Return the record of a GPUArray's memory; make one if the memory is new or has changed."""
-    cdef View memory = attributes.get("_bridge_memory")
+cdef MemoryRecord memory_of(
+    array, dict attributes, int device_id, caller, bint is_for_cupy=False
+):
+    """Return the record of a GPUArray's memory; make one if the memory is new or has changed.
+
+    For CuPy, the dtype must be one that CuPy supports.
+    """
+    cdef MemoryRecord memory = recorded_memory(attributes)
     dtype = attributes["dtype"]
-    if (
-        memory is None
-        or (caller == "as_cupy" and memory.dtype is not dtype)
-        or memory.gpudata is not attributes.get("gpudata")
-    ):
-        if caller == "as_cupy":
-            check_dtype(dtype, caller)
+    if memory is None or (is_for_cupy and memory.dtype is not dtype):
+        if is_for_cupy:
+            check_dtype(dtype, caller.name)
         pointer = address_of(array, caller)
         if not is_in_primary_context(pointer, device_id):
             if not array.size:  # an empty slice may begin where the memory ends
                 pointer = 0
-            check_device(pointer, f"{caller}: the array", device_id)  # raises, with the reason
-        memory = learn_memory(array, pointer, device_id, dtype if caller == "as_cupy" else None)
+            check_device(pointer, caller.array, device_id)  # raises, with the reason
+        memory = record_memory(array, pointer, device_id, dtype if is_for_cupy else None)
     elif memory.device_id != device_id:
-        raise elsewhere(f"{caller}: the array", memory.device_id, device_id)
+        raise elsewhere(caller.array, memory.device_id, device_id)
     return memory
 
 
@@ -271,11 +291,11 @@ def address_of(array, caller):
     if array.gpudata is not None:
         pointer = int(array.gpudata)
         if not 0 <= pointer < 1 << 64:
-            raise ValueError(f"{caller}: the array's gpudata is {pointer}, which is no address")
+            raise ValueError(f"{caller.array}'s gpudata is {pointer}, which is no address")
         return pointer
     if array.size:
         raise ValueError(
-            f"{caller}: the array has no memory: its gpudata is None, its shape {array.shape}; a "
+            f"{caller.array} has no memory: its gpudata is None, its shape {array.shape}; a "
             "GPUArray whose gpudata is its memory is accepted"
         )
     return 0
@@ -300,22 +320,6 @@ cdef bint is_same_view(array, gpuarray) except -1:
     steps = zip(array.shape, array.strides, gpuarray.strides)
     return all([n == 1 or one == other for n, one, other in steps])
 
-
-cdef bint is_usual(tuple shape, tuple strides, Py_ssize_t step) except -1:
-    """Tell whether CuPy gives the shape these strides; False if an axis is shorter than 2."""
-    cdef Py_ssize_t axis, n
-    if len(shape) != len(strides):
-        raise ValueError(
-            f"as_cupy: the array has shape {shape}, but strides {strides}: its shape was set "
-            "without its strides; use a.reshape(shape)"
-        )
-    for axis in range(len(shape) - 1, -1, -1):
-        n = shape[axis]
-        if n < 2 or strides[axis] != step:
-            return False
-        step *= n
-    return True
-
 # ---- from CuPy to PyCUDA -------------------------------------------------------------------------
 
 cdef dict layouts = {}  # the attributes that GPUArray's constructor sets, by layout and device
@@ -330,13 +334,13 @@ cdef view_in_pycuda(
     cdef dict attributes = None
     data, dtype = array.data, array.dtype
     if data.device_id != device_id:
-        check_array(array, "as_pycuda: the array", device_id)
+        check_array(array, FROM_AS_PYCUDA.array, device_id)
     source = None if needs_order(awaited, waiter) else source_in_pycuda(array, data.mem)
     if source is None:
         layout = array.shape, array.strides, dtype, device_id
         attributes = layouts.get(layout)
         if attributes is None:
-            attributes = learn_layout(layout)
+            attributes = gpuarray_attributes(layout)
     if not is_ordered:
         order(waiter, awaited)
     if source is not None:
@@ -361,22 +365,17 @@ cdef source_in_pycuda(array, memory):
     return source if isinstance(source, GPUArray) and is_same_view(array, source) else None
 
 
-cdef dict learn_layout(tuple layout):
+cdef dict gpuarray_attributes(tuple layout):
     """Return the attributes that GPUArray's constructor sets for a layout, or raise."""
     shape, strides, dtype, _ = layout
     check_dtype(dtype, "as_pycuda")
-    # A step of 0 bytes along an axis of length 1 repeats nothing.
-    if prod(shape) and any([n > 1 and not step for n, step in zip(shape, strides)]):
+    if repeats_elements(shape, strides):
         raise ValueError(
             f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
             "would read and write past them; pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy"
         )
-    # The strides of axes of length 1 have no meaning, but PyCUDA expects certain values.
-    of_c, of_fortran = contiguity(shape, strides, dtype.itemsize)
-    wanted = strides
-    if of_c or of_fortran:
-        wanted = (c_contiguous_strides if of_c else f_contiguous_strides)(dtype.itemsize, shape)
-    attributes = vars(GPUArray(shape, dtype, gpudata=0, strides=wanted))
+    strides = pycudas_strides(shape, strides, dtype.itemsize)
+    attributes = vars(GPUArray(shape, dtype, gpudata=0, strides=strides))
     attributes["gpudata"] = None
     if len(layouts) >= MOST_LAYOUTS:
         layouts.clear()
@@ -388,9 +387,9 @@ cdef dict learn_layout(tuple layout):
 
 def call(func, tuple args, dict keywords):
     """Call a function written for GPUArrays with CuPy arrays, as if on CuPy's current stream."""
-    cdef int device_id = current_device()
+    cdef int device_id = shared_device()
     cdef Handle context = cuda_current()
-    cdef Stream here = current_stream(device_id), named = PYCUDA
+    cdef Stream here = current_stream(device_id), named = ALL_PYCUDA_STREAMS
     if is_capturing(here):
         raise ValueError(
             f"{getattr(func, '__name__', 'wrap_pycuda')}: CuPy's current stream is being captured "
@@ -401,7 +400,8 @@ def call(func, tuple args, dict keywords):
         named = handle_of(keywords["stream"], "wrap_pycuda")
     top = pycuda_current()
     kept = kept_streams(here, None)
-    theirs = [<Stream> PYCUDA] if named == PYCUDA else [0, named]  # it may use the default one, too
+    # A function that is given a stream may use the default one, too.
+    theirs = [<Stream> ALL_PYCUDA_STREAMS] if named == ALL_PYCUDA_STREAMS else [0, named]
     for one in theirs:
         order(one, here)
     try:
@@ -410,7 +410,7 @@ def call(func, tuple args, dict keywords):
             keywords[key] = convert(value, True, here, kept, device_id)
         result = func(*converted, **keywords)
     finally:
-        go_back(<intptr_t> context, top)  # the function may have switched the device
+        restore_current(<intptr_t> context, top)  # the function may have switched the device
         for one in theirs:
             order(here, one)
     return convert(result, False, here, kept, device_id)
@@ -424,8 +424,8 @@ cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
     cdef type wanted = ndarray if to_pycuda else GPUArray
     if isinstance(value, wanted):
         if to_pycuda:
-            return view_in_pycuda(value, here, PYCUDA, kept, device_id, True)
-        return in_cupy(value, None, True)
+            return view_in_pycuda(value, here, ALL_PYCUDA_STREAMS, kept, device_id, True)
+        return in_cupy(value, None, FROM_AS_CUPY, True)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
     items = list(value.values() if type(value) is dict else value)

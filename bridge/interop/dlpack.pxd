@@ -1,18 +1,19 @@
-"""DLPack's structs, as in dlpack.h 1.3 (dmlc.github.io/dlpack)."""
+"""DLPack's structs and enumerators, under their names in dlpack.h 1.3 (dmlc.github.io/dlpack)."""
 
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:  # DLDeviceType, DLDataTypeCode, and the flags of a DLManagedTensorVersioned
-    HOST = 1
-    CUDA = 2
-    CUDA_HOST = 3
-    CUDA_MANAGED = 13
-    FLOAT = 2
-    COMPLEX = 5
-    READ_ONLY = 1
-    IS_COPIED = 2
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+    kDLCUDAManaged = 13
+    kDLFloat = 2
+    kDLBfloat = 4
+    kDLComplex = 5
+    DLPACK_FLAG_BITMASK_READ_ONLY = 1
+    DLPACK_FLAG_BITMASK_IS_COPIED = 2
 
-cdef struct Tensor:  # DLTensor
+cdef struct DLTensor:  # its device and dtype are structs in dlpack.h
     void *data
     int32_t device_type, device_id
     int32_t ndim
@@ -22,39 +23,37 @@ cdef struct Tensor:  # DLTensor
     int64_t *strides  # in items; NULL: in C order
     uint64_t byte_offset
 
-cdef struct Managed:  # DLManagedTensorVersioned
+cdef struct DLManagedTensorVersioned:
     uint32_t major, minor
-    void *context
-    void (*deleter)(Managed *) noexcept
+    void *manager_ctx
+    void (*deleter)(DLManagedTensorVersioned *) noexcept
     uint64_t flags
-    Tensor tensor
+    DLTensor dl_tensor
 
-# The functions of DLPackExchangeAPI raise, with the GIL held; the first is called without it.
-ctypedef int (*Allocate)(
-    Tensor *, Managed **, void *, void (*)(void *, const char *, const char *) noexcept
-) noexcept
-ctypedef int (*FromObject)(void *, Managed **) except -1
-ctypedef int (*ToObject)(Managed *, void **) except -1
-ctypedef int (*WorkStream)(int32_t, int32_t, void **) except -1
-
-cdef struct ExchangeApi:
+# The functions of DLPackExchangeAPI raise, with the GIL held; the allocator is called without it.
+cdef struct DLPackExchangeAPI:
     uint32_t major, minor
-    ExchangeApi *older
-    Allocate allocate
-    FromObject from_object
-    ToObject to_object
-    void *borrow_object
-    WorkStream work_stream
+    DLPackExchangeAPI *prev_api
+    int (*managed_tensor_allocator)(
+        DLTensor *, DLManagedTensorVersioned **, void *,
+        void (*)(void *, const char *, const char *) noexcept
+    ) noexcept
+    int (*managed_tensor_from_py_object_no_sync)(
+        void *, DLManagedTensorVersioned **
+    ) except -1
+    int (*managed_tensor_to_py_object_no_sync)(DLManagedTensorVersioned *, void **) except -1
+    void *dltensor_from_py_object_no_sync
+    int (*current_work_stream)(int32_t, int32_t, void **) except -1
 
 
-cdef class Taken:
-    cdef Managed *managed
+cdef class OwnedTensor:
+    cdef DLManagedTensorVersioned *managed
 
-cdef Taken take(Managed *managed)
-cdef array_of(Taken owner)
-cdef ExchangeApi *api_of(kind) except? NULL
-cdef Managed *lend(
+cdef OwnedTensor own_tensor(DLManagedTensorVersioned *managed)
+cdef array_on_tensor(OwnedTensor owner)
+cdef DLPackExchangeAPI *exchange_api_of(kind) except? NULL
+cdef DLManagedTensorVersioned *export_tensor(
     tuple shape, tuple strides, dtype, intptr_t pointer, owner, int device_id
 ) except NULL
 cdef tuple dlpack_device_of(intptr_t pointer, int device_id)
-cdef capsule_of(Managed *managed)
+cdef capsule_of(DLManagedTensorVersioned *managed)

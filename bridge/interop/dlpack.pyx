@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
 """DLPack's managed tensors in C: those of other libraries as arrays, and arrays as such tensors.
 
-Who waits for whom is not said here: `bridge.interop.importing` imports, `bridge.interop.exporting` exports.
+`bridge.interop.importing` and `bridge.interop.exporting` say who waits for whom.
 
 Source: dlpack.h 1.3, and "Python Specification for DLPack" (dmlc.github.io/dlpack).
 """
@@ -13,19 +13,20 @@ from cpython.pycapsule cimport (
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdlib cimport free, malloc
 
-from bridge.interop.contexts cimport POINTER_DEVICE, POINTER_IS_MANAGED, cuPointerGetAttributes
+from bridge.interop.driver cimport POINTER_DEVICE, POINTER_IS_MANAGED, cuPointerGetAttributes
+from bridge.interop.layouts cimport check_axes
 from bridge.interop.views cimport new_array
 
-import numpy as np
+from .layouts import PLAIN_DTYPES
 
 cdef extern from "Python.h":
     bint Py_IsInitialized() nogil
 
 # DLDataTypeCode and the bits of an item, by dtype: kDLInt is 0.
-cdef dict CODES = {"i": 0, "u": 1, "f": FLOAT, "c": COMPLEX, "b": 6}
+cdef dict CODES = {"i": 0, "u": 1, "f": kDLFloat, "c": kDLComplex, "b": 6}
 cdef dict types = {}
 cdef dict dtypes = {}
-for one in map(np.dtype, "?bhilBHILefdFD"):
+for one in sorted(PLAIN_DTYPES, key=lambda dtype: dtype.num):  # "q" after "l", of the same size
     types[one] = CODES[one.kind] << 8 | 8 * one.itemsize
     dtypes[types[one]] = one
 one = None
@@ -34,7 +35,7 @@ one = None
 
 
 @cython.final
-cdef class Taken:
+cdef class OwnedTensor:
     """Owns another library's managed tensor."""
 
     def __dealloc__(self):
@@ -42,15 +43,15 @@ cdef class Taken:
             self.managed.deleter(self.managed)
 
 
-cdef Taken take(Managed *managed):
-    cdef Taken taken = Taken.__new__(Taken)
-    taken.managed = managed
-    return taken
+cdef OwnedTensor own_tensor(DLManagedTensorVersioned *managed):
+    cdef OwnedTensor owned = OwnedTensor.__new__(OwnedTensor)
+    owned.managed = managed
+    return owned
 
 
-cdef array_of(Taken owner):
+cdef array_on_tensor(OwnedTensor owner):
     """Return a CuPy array on a managed tensor; None if CuPy's dtype for it is not sure."""
-    cdef Tensor *tensor = &owner.managed.tensor
+    cdef DLTensor *tensor = &owner.managed.dl_tensor
     cdef Py_ssize_t axis, step, itemsize = tensor.bits >> 3, n = 1
     cdef bint is_in_c_order = True
     dtype = dtypes.get(tensor.code << 8 | tensor.bits) if tensor.lanes == 1 else None
@@ -68,46 +69,44 @@ cdef array_of(Taken owner):
     return new_array(shape, dtype, strides, pointer, n * itemsize, owner, tensor.device_id)
 
 
-cdef ExchangeApi *api_of(kind) except? NULL:
+cdef DLPackExchangeAPI *exchange_api_of(kind) except? NULL:
     """Return a type's C exchange API of version 1; NULL if it has none."""
-    cdef ExchangeApi *api = NULL
+    cdef DLPackExchangeAPI *api = NULL
     found = getattr(kind, "__dlpack_c_exchange_api__", None)
     if found is not None and PyCapsule_IsValid(found, "dlpack_exchange_api"):
-        api = <ExchangeApi *> PyCapsule_GetPointer(found, "dlpack_exchange_api")
+        api = <DLPackExchangeAPI *> PyCapsule_GetPointer(found, "dlpack_exchange_api")
     while api is not NULL and api.major != 1:
-        api = api.older
+        api = api.prev_api
     return api
 
 # ---- arrays for other libraries ------------------------------------------------------------------
 
 
-cdef Managed *lend(
+cdef DLManagedTensorVersioned *export_tensor(
     tuple shape, tuple strides, dtype, intptr_t pointer, owner, int device_id
 ) except NULL:
     """Return a managed tensor on an array's memory, which `owner` keeps; strides are in bytes."""
     cdef Py_ssize_t axis, ndim = len(shape), itemsize = dtype.itemsize
-    cdef Managed *managed
-    cdef Tensor *tensor
+    cdef DLManagedTensorVersioned *managed
+    cdef DLTensor *tensor
     number = types.get(dtype)
     if number is None and dtype.name == "bfloat16":
-        number = 4 << 8 | 16  # kDLBfloat
-    if len(strides) != ndim:
-        raise ValueError(
-            f"the array has shape {shape}, but strides {strides}: its shape was set without its "
-            "strides; use a.reshape(shape)"
-        )
+        number = kDLBfloat << 8 | 16
+    check_axes(shape, strides, "GPUArray.__dlpack__: the array")
     if number is None or any([step % itemsize for step in strides]):
         raise BufferError(
             f"DLPack has no array of dtype {dtype} and strides {strides}; one of bool, integers, "
             "floating-point or complex numbers, in steps of whole items, is accepted"
         )
     device_type, device = dlpack_device_of(pointer, device_id)
-    managed = <Managed *> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t))
+    managed = <DLManagedTensorVersioned *> malloc(
+        sizeof(DLManagedTensorVersioned) + 2 * ndim * sizeof(int64_t)
+    )
     if managed is NULL:
         raise MemoryError
     managed.major, managed.minor, managed.flags = 1, 3, 0
-    managed.context, managed.deleter = <void *> owner, &free_lent
-    tensor = &managed.tensor
+    managed.manager_ctx, managed.deleter = <void *> owner, &free_exported
+    tensor = &managed.dl_tensor
     tensor.data, tensor.byte_offset = <void *> pointer, 0
     tensor.device_type, tensor.device_id = device_type, device
     tensor.ndim, tensor.lanes = ndim, 1
@@ -120,11 +119,11 @@ cdef Managed *lend(
     return managed
 
 
-cdef void free_lent(Managed *managed) noexcept nogil:
+cdef void free_exported(DLManagedTensorVersioned *managed) noexcept nogil:
     """Free a managed tensor of ours; at exit, leave its owner."""
     if Py_IsInitialized():
         with gil:
-            Py_DECREF(<object> <PyObject *> managed.context)
+            Py_DECREF(<object> <PyObject *> managed.manager_ctx)
     free(managed)
 
 
@@ -139,10 +138,10 @@ cdef tuple dlpack_device_of(intptr_t pointer, int device_id):
         device = -1
     if device < 0:
         device, is_managed = device_id, False
-    return CUDA_MANAGED if is_managed else CUDA, device
+    return kDLCUDAManaged if is_managed else kDLCUDA, device
 
 
-cdef capsule_of(Managed *managed):
+cdef capsule_of(DLManagedTensorVersioned *managed):
     """Return a capsule that owns a managed tensor of ours until a consumer takes it."""
     try:
         return PyCapsule_New(managed, "dltensor_versioned", &drop_capsule)
@@ -152,7 +151,7 @@ cdef capsule_of(Managed *managed):
 
 
 cdef void drop_capsule(object capsule) noexcept:
-    cdef Managed *managed
+    cdef DLManagedTensorVersioned *managed
     if PyCapsule_IsValid(capsule, "dltensor_versioned"):
-        managed = <Managed *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+        managed = <DLManagedTensorVersioned *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
         managed.deleter(managed)

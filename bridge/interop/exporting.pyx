@@ -10,32 +10,33 @@ Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack_
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
-from bridge.interop.views cimport AS_CUPY, View, new_view
-from bridge.interop.contexts cimport (
-    PER_THREAD, Stream, cuda_current, cuda_device, device_of, primaries,
-)
+from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, primaries
 from bridge.interop.conversions cimport kept_streams, memory_of, view_in_cupy, view_in_pycuda
 from bridge.interop.dlpack cimport *
-from bridge.interop.streams cimport (
-    LEGACY, PYCUDA, UNORDERED, capture_of, current_stream, is_capturing,
-)
+from bridge.interop.driver cimport PER_THREAD, Stream
 from bridge.interop.ordering cimport order
-
-from inspect import signature
+from bridge.interop.streams cimport (
+    ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, capture_of, current_stream, is_capturing,
+)
+from bridge.interop.views cimport AS_CUPY, MemoryRecord, new_view
 
 import cupy
 import pycuda.driver
 from pycuda.gpuarray import GPUArray
-from pycuda.reduction import ReductionKernel
 
+from . import patches
 from .conversions import address_of
 from .importing import check_flags, elsewhere
 from .primary import primary_context
-from ..errors import named
+from ..errors import caller_of, named
 
 cdef extern from "Python.h":
     PyObject *PyEval_GetGlobals()  # of the caller: compiled functions have none
 
+cdef object OF_INTERFACE = caller_of("GPUArray.__cuda_array_interface__")
+cdef object OF_DLPACK = caller_of("GPUArray.__dlpack__")
+cdef object OF_EXCHANGE = caller_of("GPUArray.__dlpack_c_exchange_api__")
+cdef object PYCUDAS_INTERFACE = GPUArray.__cuda_array_interface__
 cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
 cdef enum:
     MOST_USERS = 8  # of CuPy's streams, for each array; each is kept alive
@@ -49,23 +50,23 @@ def array_interface(self):
     stream waits for the other streams of its capture.
     """
     if PyEval_GetGlobals() == <PyObject *> PYCUDAS_GLOBALS:  # PyCUDA's launches read it
-        return replaced["__cuda_array_interface__"].fget(self)
+        return PYCUDAS_INTERFACE.fget(self)
     cdef int device_id = cuda_device()
     cdef dict attributes = self.__dict__
-    cdef View memory = memory_of(
-        self, attributes, device_id, "GPUArray.__cuda_array_interface__"
-    )
+    cdef MemoryRecord memory = memory_of(self, attributes, device_id, OF_INTERFACE)
     cdef Stream here = current_stream(device_id)
     cdef int status
     capture_of(0, &status)
     cdef bint can_wait = not status and not is_capturing(here)
-    order(0 if can_wait else here, PYCUDA)
+    order(0 if can_wait else here, ALL_PYCUDA_STREAMS)
     users = attributes.setdefault("_bridge_users", {})
     if here not in users:  # the memory is reused after CuPy's work on the array
         if len(users) == MOST_USERS:
             users.pop(next(iter(users)))  # its release orders what is queued on that stream
         kept, nbytes = kept_streams(here, None), attributes["nbytes"]
-        users[here] = new_view(AS_CUPY, None, memory, device_id, nbytes, PYCUDA, here, kept)
+        users[here] = new_view(
+            AS_CUPY, None, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, here, kept
+        )
     return {
         "shape": attributes["shape"],
         "strides": attributes["strides"],
@@ -112,15 +113,15 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
 cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
     cdef int device_id = where[1]
     cdef Stream here = current_stream(device_id)
-    cdef Managed *managed
+    cdef DLManagedTensorVersioned *managed
     cdef bint has_flags = max_version is not None and max_version[0] >= 1
     cdef bint is_here = dl_device is None or tuple(dl_device) == where
     if is_here and not copy:
-        order(consumer, PYCUDA)
+        order(consumer, ALL_PYCUDA_STREAMS)
         if has_flags:
-            return capsule_of(lend_gpuarray(array, consumer, here, device_id))
+            return capsule_of(export_gpuarray(array, consumer, here, device_id))
         return view_for(array, consumer, here, device_id).__dlpack__(stream=-1)
-    order(here, PYCUDA)  # CuPy copies on its current stream
+    order(here, ALL_PYCUDA_STREAMS)  # CuPy copies on its current stream
     array = view_for(array, here, here, device_id)
     if not is_here:
         keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
@@ -129,15 +130,15 @@ cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
     order(consumer, here)
     if not has_flags:
         return array.__dlpack__(stream=-1)
-    managed = lend_ndarray(array)
-    managed.flags = IS_COPIED
+    managed = export_ndarray(array)
+    managed.flags = DLPACK_FLAG_BITMASK_IS_COPIED
     return capsule_of(managed)
 
 
 def dlpack_device(self):
     """Return a GPUArray's device as DLPack's type and id: (2, id), or 13 for managed memory."""
     here = max(device_of(cuda_current()), 0)  # also where an array has no memory
-    return dlpack_device_of(address_of(self, "GPUArray.__dlpack__"), here)
+    return dlpack_device_of(address_of(self, OF_DLPACK), here)
 
 
 cdef Stream user_of(Stream consumer, Stream here) noexcept:
@@ -151,23 +152,25 @@ cdef Stream user_of(Stream consumer, Stream here) noexcept:
 cdef view_for(array, Stream consumer, Stream here, int device_id):
     cdef Stream user = user_of(consumer, here)
     kept = kept_streams(user, None) if user == here else None
-    return view_in_cupy(array, PYCUDA, user, kept, device_id, True)
+    return view_in_cupy(array, ALL_PYCUDA_STREAMS, user, kept, device_id, True)
 
 
-cdef Managed *lend_gpuarray(array, Stream consumer, Stream here, int device_id) except NULL:
+cdef DLManagedTensorVersioned *export_gpuarray(
+    array, Stream consumer, Stream here, int device_id
+) except NULL:
     cdef dict attributes = array.__dict__
-    cdef View memory = memory_of(array, attributes, device_id, "GPUArray.__dlpack__")
+    cdef MemoryRecord memory = memory_of(array, attributes, device_id, OF_DLPACK)
     cdef Stream user = user_of(consumer, here)
     kept = kept_streams(user, None) if user == here else None
     nbytes = attributes["nbytes"]
-    view = new_view(AS_CUPY, array, memory, device_id, nbytes, PYCUDA, user, kept)
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, user, kept)
     shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
-    return lend(shape, strides, dtype, memory.pointer, view, device_id)
+    return export_tensor(shape, strides, dtype, memory.pointer, view, device_id)
 
 
-cdef Managed *lend_ndarray(array) except NULL:
+cdef DLManagedTensorVersioned *export_ndarray(array) except NULL:
     data = array.data
-    return lend(array.shape, array.strides, array.dtype, data.ptr, array, data.device_id)
+    return export_tensor(array.shape, array.strides, array.dtype, data.ptr, array, data.device_id)
 
 
 cdef Stream consumer_stream(stream) except? -1:
@@ -182,28 +185,29 @@ cdef Stream consumer_stream(stream) except? -1:
 
 # ---- DLPack's C exchange API ---------------------------------------------------------------------
 
-cdef ExchangeApi of_cupy, of_pycuda  # as long as the process lives
+cdef DLPackExchangeAPI of_cupy, of_pycuda  # as long as the process lives
 
 
-cdef int ndarray_to_managed(void *array, Managed **out) except -1:
-    out[0] = lend_ndarray(<object> <PyObject *> array)
+cdef int ndarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
+    out[0] = export_ndarray(<object> <PyObject *> array)
     return 0
 
 
-cdef int gpuarray_to_managed(void *array, Managed **out) except -1:
+cdef int gpuarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
     cdef int device_id = cuda_device()
     cdef Stream here = current_stream(device_id)
-    order(here, PYCUDA)  # a consumer asks for the stream of its first tensor's library only
-    out[0] = lend_gpuarray(<object> <PyObject *> array, here, here, device_id)
+    # A consumer asks for the stream of its first tensor's library only.
+    order(here, ALL_PYCUDA_STREAMS)
+    out[0] = export_gpuarray(<object> <PyObject *> array, here, here, device_id)
     return 0
 
 
-cdef int managed_to_ndarray(Managed *managed, void **out) except -1:
-    owner = take(managed)
+cdef int managed_to_ndarray(DLManagedTensorVersioned *managed, void **out) except -1:
+    owner = own_tensor(managed)
     array = None
-    if managed.major == 1 and managed.tensor.device_type in (CUDA, CUDA_MANAGED):
-        check_flags(managed.flags, "__dlpack_c_exchange_api__")
-        array = array_of(owner)
+    if managed.major == 1 and managed.dl_tensor.device_type in (kDLCUDA, kDLCUDAManaged):
+        check_flags(managed.flags, caller_of("__dlpack_c_exchange_api__"))
+        array = array_on_tensor(owner)
     if array is None:
         raise BufferError("a CuPy array has CUDA's memory and a data type of NumPy's, in DLPack 1")
     Py_INCREF(array)
@@ -211,45 +215,46 @@ cdef int managed_to_ndarray(Managed *managed, void **out) except -1:
     return 0
 
 
-cdef int managed_to_gpuarray(Managed *managed, void **out) except -1:
+cdef int managed_to_gpuarray(DLManagedTensorVersioned *managed, void **out) except -1:
     managed_to_ndarray(managed, out)
     array = <object> <PyObject *> out[0]
     Py_DECREF(array)
-    array = view_in_pycuda(array, UNORDERED, UNORDERED, None, managed.tensor.device_id, True)
+    array = view_in_pycuda(array, UNORDERED, UNORDERED, None, managed.dl_tensor.device_id, True)
     Py_INCREF(array)
     out[0] = <void *> array
     return 0
 
 
 cdef int cupys_stream(int32_t device_type, int32_t device_id, void **out) except -1:
-    out[0] = <void *> current_stream(device_id) if device_type in (CUDA, CUDA_MANAGED) else NULL
+    is_of_cuda = device_type in (kDLCUDA, kDLCUDAManaged)
+    out[0] = <void *> current_stream(device_id) if is_of_cuda else NULL
     return 0
 
 
 cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) except -1:
     """Give CuPy's current stream, after the work that is queued on PyCUDA's."""
     cupys_stream(device_type, device_id, out)
-    if device_type in (CUDA, CUDA_MANAGED):
+    if device_type in (kDLCUDA, kDLCUDAManaged):
         if device_id != cuda_device():
-            raise elsewhere("GPUArray.__dlpack_c_exchange_api__: the array", device_id, cuda_device())
-        order(<Stream> out[0], PYCUDA)
+            raise elsewhere(OF_EXCHANGE.array, device_id, cuda_device())
+        order(<Stream> out[0], ALL_PYCUDA_STREAMS)
     return 0
 
 
 cdef int allocate(
-    Tensor *like, Managed **out, void *context,
+    DLTensor *like, DLManagedTensorVersioned **out, void *context,
     void (*set_error)(void *, const char *, const char *) noexcept
 ) noexcept with gil:
     """Allocate in CuPy's pool an array of the shape, type and device of another tensor."""
-    cdef Managed asked
+    cdef DLManagedTensorVersioned asked
     try:
-        asked.tensor, asked.deleter = like[0], NULL
-        asked.tensor.data, asked.tensor.strides, asked.tensor.byte_offset = NULL, NULL, 0
-        array = array_of(take(&asked))
-        if array is None or like.device_type not in (CUDA, CUDA_MANAGED):
+        asked.dl_tensor, asked.deleter = like[0], NULL
+        asked.dl_tensor.data, asked.dl_tensor.strides, asked.dl_tensor.byte_offset = NULL, NULL, 0
+        array = array_on_tensor(own_tensor(&asked))
+        if array is None or like.device_type not in (kDLCUDA, kDLCUDAManaged):
             raise BufferError("CuPy has no such data type or device")
         with cupy.cuda.Device(like.device_id):
-            out[0] = lend_ndarray(cupy.empty(array.shape, array.dtype))
+            out[0] = export_ndarray(cupy.empty(array.shape, array.dtype))
         return 0
     except BaseException as error:
         kind, text = type(error).__name__.encode(), str(error).encode()
@@ -257,12 +262,14 @@ cdef int allocate(
         return -1
 
 
-of_cupy.major, of_cupy.minor, of_cupy.allocate = 1, 3, &allocate
-of_cupy.from_object, of_cupy.to_object = &ndarray_to_managed, &managed_to_ndarray
-of_cupy.work_stream = &cupys_stream
+of_cupy.major, of_cupy.minor, of_cupy.managed_tensor_allocator = 1, 3, &allocate
+of_cupy.managed_tensor_from_py_object_no_sync = &ndarray_to_managed
+of_cupy.managed_tensor_to_py_object_no_sync = &managed_to_ndarray
+of_cupy.current_work_stream = &cupys_stream
 of_pycuda = of_cupy
-of_pycuda.from_object, of_pycuda.to_object = &gpuarray_to_managed, &managed_to_gpuarray
-of_pycuda.work_stream = &pycudas_stream
+of_pycuda.managed_tensor_from_py_object_no_sync = &gpuarray_to_managed
+of_pycuda.managed_tensor_to_py_object_no_sync = &managed_to_gpuarray
+of_pycuda.current_work_stream = &pycudas_stream
 
 
 def offer_c_exchange():
@@ -294,36 +301,14 @@ cdef dict OURS = {
     "__dlpack_device__": dlpack_device,
     "__dlpack_c_exchange_api__": PyCapsule_New(&of_pycuda, "dlpack_exchange_api", NULL),
 }
-cdef dict replaced = {}  # what PyCUDA's class had in their place
 
 
 def export_in_order():
     """Let all GPUArrays export their memory with the order of PyCUDA's streams."""
-    for name, ours in OURS.items():
-        if vars(GPUArray).get(name) is not ours:
-            replaced[name] = vars(GPUArray).get(name)
-            setattr(GPUArray, name, ours)
+    why = "consumers wait for the work queued on PyCUDA's streams"
+    patches.apply("exports", why, GPUArray, OURS)
 
 
 def restore_gpuarray():
     """Give ``GPUArray`` PyCUDA's array interface back, which names no stream, and no DLPack."""
-    for name in list(replaced):
-        pycudas = replaced.pop(name)
-        if pycudas is None:
-            delattr(GPUArray, name)
-        else:
-            setattr(GPUArray, name, pycudas)
-
-
-cdef object init_reduction = ReductionKernel.__init__
-
-
-def init_and_keep(self, *args, **keywords):
-    """Make a ReductionKernel that keeps its name and arguments, for the checks of `wrap_pycuda`."""
-    init_reduction(self, *args, **keywords)
-    given = signature(init_reduction).bind(self, *args, **keywords)
-    given.apply_defaults()
-    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
-
-
-ReductionKernel.__init__ = init_and_keep
+    patches.undo("exports")

@@ -7,33 +7,25 @@ Python specification (dmlc.github.io/dlpack), cited as *DLPack*.
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 
+from bridge.interop.contexts cimport cuda_current, is_in_primary_context
 from bridge.interop.dlpack cimport *
-from bridge.interop.views cimport new_array
-from bridge.interop.contexts cimport (
-    Handle, PER_THREAD, Stream, cuCtxSetCurrent, cuda_current, is_in_primary_context,
-)
-from bridge.interop.streams cimport LEGACY, UNORDERED, handle_of
+from bridge.interop.driver cimport Handle, PER_THREAD, Stream, cuCtxSetCurrent
 from bridge.interop.ordering cimport order
+from bridge.interop.streams cimport LEGACY, UNORDERED, handle_of
+from bridge.interop.views cimport new_array
 
 from collections.abc import Mapping
-from functools import lru_cache
 from math import prod
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer
-from numpy.lib.stride_tricks import as_strided
 
 from .contexts import find_pointer
+from .layouts import PLAIN_DTYPES, check_dtype
 from ..errors import ContextError, kind, named
 
-# The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.
-PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
-# CuPy 13 does not support it; CuPy 14 needs NumPy 2.1.2 for it (seen).
-HOLDS_BFLOAT16 = not cupy.__version__.startswith("13.") and (
-    np.lib.NumpyVersion(np.__version__) >= "2.1.2"
-)
 # Bare memory: `bridge.interop.raw_memory` makes an array on it.
 BARE_MEMORY = (
     drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
@@ -45,40 +37,6 @@ UNPROTECTED = (
 )
 
 # ---- checks --------------------------------------------------------------------------------------
-
-
-def check_dtype(dtype, caller):
-    """Raise TypeError unless both libraries support `dtype`."""
-    if dtype in PLAIN_DTYPES or is_common(dtype):
-        return
-    problem = "is not one that both PyCUDA and CuPy support"
-    if not dtype.isnative:
-        problem = "is not in native byte order; convert it on the host first, e.g. a.astype('<f4')"
-    raise TypeError(
-        f"{caller}: dtype {dtype} {problem} (accepted: bool, integers, float16/32/64, "
-        "bfloat16 with CuPy 14 and NumPy 2.1.2, complex64/128 and structured dtypes of these)"
-    )
-
-
-cdef is_common(dtype):
-    if dtype.subdtype is not None:
-        return is_common(dtype.subdtype[0])
-    if dtype.fields is not None:
-        return all([is_common(field[0]) for field in dtype.fields.values()])
-    if dtype.name == "bfloat16":  # from ml_dtypes
-        return HOLDS_BFLOAT16
-    # Plain bytes: other libraries export structured dtypes as bytes.
-    return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
-
-
-@lru_cache(maxsize=4096)
-def contiguity(shape, strides, itemsize):
-    """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous.
-
-    A GPUArray's own ``flags`` are cached, and do not change with its strides.
-    """
-    flags = as_strided(np.empty((), f"V{itemsize}"), shape, strides).flags  # no memory is read
-    return flags.c_contiguous, flags.f_contiguous
 
 
 def check_device(pointer, subject, int device_id):
@@ -134,9 +92,9 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
         raise no_array(array, caller) from None
     stay(current)
     pointer, shape, strides, dtype, nbytes, awaited = read_interface(found, caller)
-    check_device(pointer, f"{caller}: the array", device_id)
+    check_device(pointer, caller.array, device_id)
     if stream is not None:
-        awaited = handle_of(stream, caller)
+        awaited = handle_of(stream, caller.name)
     if awaited is not None:
         order(waiter, awaited)
     return new_array(shape, dtype, strides, pointer, nbytes, array, device_id)
@@ -168,7 +126,7 @@ cpdef no_array(array, caller, is_host=False):
             f"{named(array)}; a GPUArray, a cupy.ndarray or an object with "
             "__cuda_array_interface__ or __dlpack__ is accepted"
         )
-    return TypeError(f"{caller}: argument is {problem}")
+    return TypeError(f"{caller.argument} is {problem}")
 
 # ---- the CUDA Array Interface --------------------------------------------------------------------
 
@@ -200,7 +158,7 @@ def read_interface(found, caller):
         raised, problem = type(error), str(error)
         if raised is KeyError:
             raised, problem = ValueError, f"has no {problem} entry, which CAI requires"
-        raise raised(f"{caller}: the argument's __cuda_array_interface__ {problem}") from None
+        raise raised(f"{caller.name}: the argument's __cuda_array_interface__ {problem}") from None
 
 
 cdef tuple read_entries(found):
@@ -221,10 +179,10 @@ cdef tuple read_entries(found):
     if strides is not None:
         check_ints(found, "strides", strides, -ADDRESS_END)
         if len(strides) != len(shape):
-            raise refusal(ValueError, found, "strides")
+            raise interface_error(ValueError, found, "strides")
 
     if not isinstance(data, tuple) or len(data) != 2:
-        raise refusal(TypeError, found, "data")
+        raise interface_error(TypeError, found, "data")
     pointer, is_read_only = data
     if is_read_only:
         raise BufferError(f"is marked read-only; {UNPROTECTED}")
@@ -242,16 +200,16 @@ cdef tuple read_entries(found):
 cdef int check_ints(found, entry, values, low, high=ADDRESS_END) except -1:
     """Raise unless an entry's values are a tuple of ints in a range; bools are not accepted."""
     if not isinstance(values, tuple):
-        raise refusal(TypeError, found, entry)
+        raise interface_error(TypeError, found, entry)
     for value in values:
         if type(value) is not int and not isinstance(value, np.integer):
-            raise refusal(TypeError, found, entry)
+            raise interface_error(TypeError, found, entry)
         if not low <= value < high:
-            raise refusal(ValueError, found, entry)
+            raise interface_error(ValueError, found, entry)
     return 0
 
 
-cdef refusal(error, found, entry):
+cdef interface_error(error, found, entry):
     """Return the error for an entry: what came, and what is accepted."""
     return error(f"has {entry} {found[entry]!r}; {accepted[entry]} is accepted")
 
@@ -259,7 +217,7 @@ cdef refusal(error, found, entry):
 cdef read_dtype(found):
     typestr, descr = found["typestr"], found.get("descr")
     if not isinstance(typestr, str):
-        raise refusal(TypeError, found, "typestr")
+        raise interface_error(TypeError, found, "typestr")
     try:
         dtype = np.dtype(typestr)
         # CAI: descr refines a void typestr.  For plain arrays, it is [('', typestr)].
@@ -282,37 +240,37 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
 
     Return None if the array's type has none, or it does not help: then the other protocols tell.
     """
-    cdef ExchangeApi *api = api_of(type(array))
-    cdef Managed *managed = NULL
+    cdef DLPackExchangeAPI *api = exchange_api_of(type(array))
+    cdef DLManagedTensorVersioned *managed = NULL
     cdef void *awaited = NULL
     cdef Handle current = cuda_current()
     if api is NULL or getattr(array, "requires_grad", False):
         return None
     try:
-        api.from_object(<void *> array, &managed)
+        api.managed_tensor_from_py_object_no_sync(<void *> array, &managed)
         if managed is NULL:
             return None
-        owner = take(managed)
+        owner = own_tensor(managed)
         if stream is None:
-            api.work_stream(CUDA, device_id, &awaited)
+            api.current_work_stream(kDLCUDA, device_id, &awaited)
     except Exception:
         return None
     finally:
         stay(current)
-    if managed.major != 1 or managed.tensor.device_type not in (CUDA, CUDA_MANAGED):
+    if managed.major != 1 or managed.dl_tensor.device_type not in (kDLCUDA, kDLCUDAManaged):
         return None
-    if managed.tensor.device_type == CUDA and managed.tensor.device_id != device_id:
-        raise elsewhere(f"{caller}: the array", managed.tensor.device_id, device_id)
+    if managed.dl_tensor.device_type == kDLCUDA and managed.dl_tensor.device_id != device_id:
+        raise elsewhere(caller.array, managed.dl_tensor.device_id, device_id)
     check_flags(managed.flags, caller)
-    managed.tensor.device_id = device_id
+    managed.dl_tensor.device_id = device_id
     result = None
-    if not stands_for_other_values(array, managed.tensor.code):
-        result = array_of(owner)
+    if not stands_for_other_values(array, managed.dl_tensor.code):
+        result = array_on_tensor(owner)
     if result is not None:
-        if managed.tensor.device_type == CUDA_MANAGED:
-            check_device(result.data.ptr, f"{caller}: the array", device_id)
+        if managed.dl_tensor.device_type == kDLCUDAManaged:
+            check_device(result.data.ptr, caller.array, device_id)
         if stream is not None:
-            order(waiter, handle_of(stream, caller))
+            order(waiter, handle_of(stream, caller.name))
         else:
             order(waiter, 0 if <Stream> awaited == LEGACY else <Stream> awaited)
     return result
@@ -323,12 +281,12 @@ cdef bint stands_for_other_values(array, int code) except -1:
 
     PyTorch itself raises for the first only.
     """
-    is_negative = getattr(array, "is_neg", None) if code in (FLOAT, COMPLEX) else None
+    is_negative = getattr(array, "is_neg", None) if code in (kDLFloat, kDLComplex) else None
     if is_negative is not None and is_negative():
         raise BufferError(
             "the tensor is the negative of its memory (is_neg()); pass tensor.resolve_neg(), a copy"
         )
-    return code == COMPLEX and hasattr(array, "is_conj") and array.is_conj()
+    return code == kDLComplex and hasattr(array, "is_conj") and array.is_conj()
 
 
 cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
@@ -337,9 +295,9 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     holder = dlpack_device(array, caller)
     stay(current)
     if holder is not None and holder != device_id:
-        raise elsewhere(f"{caller}: the array", holder, device_id)
+        raise elsewhere(caller.array, holder, device_id)
     if stream is not None:
-        order(waiter, handle_of(stream, caller))
+        order(waiter, handle_of(stream, caller.name))
         waiter = UNORDERED
     # PyTorch does not accept the per-thread stream: use a stream in between.
     between = cupy.cuda.Stream(non_blocking=True) if waiter == PER_THREAD else None
@@ -358,7 +316,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     if between:
         order(waiter, told)
     if holder is None:
-        check_device(result.size and result.data.ptr, f"{caller}: the array", device_id)
+        check_device(result.size and result.data.ptr, caller.array, device_id)
     return result
 
 
@@ -367,41 +325,42 @@ cdef dlpack_device(array, caller):
     cdef int where, device_id
     found, device_id = array.__dlpack_device__()
     where = getattr(found, "value", found)  # the array API allows any Enum, not only IntEnum
-    if where == HOST or where == CUDA_HOST:
+    if where == kDLCPU or where == kDLCUDAHost:
         raise no_array(array, caller, is_host=True)
-    if where != CUDA and where != CUDA_MANAGED:
+    if where != kDLCUDA and where != kDLCUDAManaged:
         raise TypeError(
-            f"{caller}: argument is on DLPack device type {where}; CUDA (2) and CUDA managed "
+            f"{caller.argument} is on DLPack device type {where}; CUDA (2) and CUDA managed "
             "memory (13) are accepted"
         )
-    return device_id if where == CUDA else None
+    return device_id if where == kDLCUDA else None
 
 
 cdef int check_capsule(capsule, caller) except -1:
     """Raise BufferError for data that is read-only or a copy: CuPy ignores the flags."""
-    cdef Managed *tensor
+    cdef DLManagedTensorVersioned *managed
     if PyCapsule_IsValid(capsule, "dltensor"):
         return 0  # DLPack before 1.0 has neither version nor flags
     if not PyCapsule_IsValid(capsule, "dltensor_versioned"):
         raise BufferError(
-            f"{caller}: the argument's __dlpack__() returns {capsule!r}; a capsule named dltensor "
-            "or dltensor_versioned that has not been consumed is accepted"
+            f"{caller.name}: the argument's __dlpack__() returns {capsule!r}; a capsule named "
+            "dltensor or dltensor_versioned that has not been consumed is accepted"
         )
-    tensor = <Managed *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
-    if tensor.major != 1:  # other versions have another layout
+    managed = <DLManagedTensorVersioned *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+    if managed.major != 1:  # other versions have another layout
         raise BufferError(
-            f"{caller}: the argument is exported as DLPack {tensor.major}; version 1 is accepted"
+            f"{caller.name}: the argument is exported as DLPack {managed.major}; version 1 is "
+            "accepted"
         )
-    check_flags(tensor.flags, caller)
+    check_flags(managed.flags, caller)
     return 0
 
 
 def check_flags(uint64_t flags, caller):
     """Raise BufferError for data that is read-only or a copy."""
-    if flags & READ_ONLY:
-        raise BufferError(f"{caller}: the argument is exported as read-only; {UNPROTECTED}")
-    if flags & IS_COPIED:
+    if flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        raise BufferError(f"{caller.name}: the argument is exported as read-only; {UNPROTECTED}")
+    if flags & DLPACK_FLAG_BITMASK_IS_COPIED:
         raise BufferError(
-            f"{caller}: the argument's library exports a copy of it; hand over an array that it "
-            "can export in place"
+            f"{caller.name}: the argument's library exports a copy of it; hand over an array that "
+            "it can export in place"
         )

@@ -1,7 +1,9 @@
 """What other compiled modules use of the ordering rule."""
 
-from bridge.interop.contexts cimport Stream
+from bridge.interop.driver cimport Stream
 
+cdef list kept_for_capture  # what cannot be released before a capture ends
+cpdef Py_ssize_t release_kept() except -1
 cpdef int order(Stream waiter, Stream awaited) except -1
 cdef int order_reuse() except -1
 cdef bint needs_order(Stream owner, Stream user) noexcept

@@ -36,184 +36,52 @@ Source: CUDA Programming Guide, "Implicit Synchronization", "Default Stream" and
 Dependencies and Events"; CUDA Driver API, cuStreamIsCapturing.
 """
 
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc, realloc
 
 from bridge.interop.contexts cimport *
+from bridge.interop.driver cimport *
+from bridge.interop.pycuda_streams cimport *
 from bridge.interop.streams cimport *
 
-import gc
-from contextlib import suppress
-from functools import wraps
-from types import SimpleNamespace
+from contextlib import contextmanager
 
 import cupy
-import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
-from .contexts import Scope, failure
+from .contexts import Scope
+from .failures import failure
 from ..errors import ContextError
-from .streams import PYCUDA_STREAM
 
 cdef enum:
-    INVALID_HANDLE = 400  # CUDA_ERROR_INVALID_HANDLE
-    OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
     OUTSIDE_OF_CAPTURE = -1  # ours: a captured stream cannot wait for one that is not captured
 
-# ---- PyCUDA's streams ----------------------------------------------------------------------------
-
-cdef struct Followed:
-    PyObject *stream  # borrowed: `unfollow` removes it before it is freed
-    Stream handle
-    Handle context
-    bint is_blocking
-
-cdef Followed *followed = NULL  # those that are alive
-cdef Py_ssize_t followed_count = 0, followed_room = 0
-cdef Py_ssize_t non_blocking_count = 0
-cdef object stream_init = drv.Stream.__init__
-
-
-cdef Followed *follow(stream) except? NULL:
-    """Let the rule include a PyCUDA stream."""
-    global followed, followed_count, followed_room, non_blocking_count
-    cdef Followed *found
-    cdef Handle context = NULL
-    cdef Stream handle = stream.handle
-    cdef Py_ssize_t room = 2 * followed_room + 8
-    if followed_count == followed_room:
-        found = <Followed *> realloc(followed, room * sizeof(Followed))
-        if found is NULL:
-            raise MemoryError
-        followed, followed_room = found, room
-    follow_to_its_end(type(stream))
-    found = &followed[followed_count]
-    if cuStreamGetCtx(handle, &context):
-        return NULL
-    found.stream, found.handle, found.context = <PyObject *> stream, handle, context
-    found.is_blocking = not is_non_blocking(handle)
-    followed_count += 1
-    non_blocking_count += not found.is_blocking
-    return found
-
-
-cdef int follow_to_its_end(kind) except -1:
-    """Let a subclass that has a ``__del__`` of its own call `unfollow`, too."""
-    own = kind.__del__
-    if own is not unfollow and not hasattr(own, "bridge_unfollows"):
-
-        @wraps(own)
-        def end(self):
-            try:
-                own(self)
-            finally:
-                unfollow(self)
-
-        end.bridge_unfollows = True
-        kind.__del__ = end
-    return 0
-
-
-cdef bint forget(stream, Followed *found) noexcept:
-    """Remove a stream's record, and return it in `found`; False if there is none."""
-    global followed_count, non_blocking_count
-    cdef Py_ssize_t index
-    for index in range(followed_count - 1, -1, -1):  # the newest is likely
-        if followed[index].stream == <PyObject *> stream:
-            found[0] = followed[index]
-            followed_count -= 1
-            followed[index] = followed[followed_count]
-            non_blocking_count -= not found.is_blocking
-            return True
-    return False
-
-
-def count_followed():
-    """Return how many PyCUDA streams the rule includes beside the default stream."""
-    return followed_count
-
-
-cdef bint default_is_usable(Handle context) noexcept:
-    """Tell whether work may be queued on a context's default stream, if it is current."""
-    cdef int status
-    capture_of(0, &status)
-    return not status and cuda_current() == context
-
-
-def init_and_follow(self, *args, **keywords):
-    """Make a stream; a non-blocking one waits for the default stream, as blocking ones do.
-
-    The default stream may have waited for the last work on memory that is reused.
-    """
-    stream_init(self, *args, **keywords)
-    cdef Followed *found = follow(self)
-    if found is not NULL and not found.is_blocking and default_is_usable(found.context):
-        fence(found.handle, 0)
-
-
-def unfollow(self):
-    """Let the default stream wait for the work of a stream that ends."""
-    cdef Followed found
-    cdef Handle current = cuda_current()
-    if not forget(self, &found) or abandoned or device_of(found.context) < 0:
-        return
-    cuCtxSetCurrent(found.context)
-    if default_is_usable(found.context) and not is_capturing(found.handle):
-        fence(0, found.handle)
-    cuCtxSetCurrent(current)
-
-
-# A subclass would miss the streams of programs that have imported the name, or made some, earlier.
-drv.Stream.__init__, drv.Stream.__del__ = init_and_follow, unfollow
-for one in gc.get_objects():
-    if issubclass(type(one), drv.Stream):
-        with suppress(TypeError):  # its __init__ has not run
-            follow(one)
-one = None
-
-
-cdef Followed *take_followed(bint blocking, Py_ssize_t *count) noexcept:
-    """Return copies of the records of one kind, of the current context; NULL if memory is out.
-
-    The streams stay alive: CUDA crashes for destroyed ones.
-    """
-    cdef Handle context = cuda_current()
-    cdef Py_ssize_t index
-    cdef Followed *found = <Followed *> malloc((followed_count + 1) * sizeof(Followed))
-    count[0] = 0
-    for index in range(followed_count if found is not NULL else 0):
-        if followed[index].is_blocking == blocking and followed[index].context == context:
-            found[count[0]] = followed[index]
-            Py_INCREF(<object> followed[index].stream)
-            count[0] += 1
-    return found
-
-
-cdef void drop_followed(Followed *found, Py_ssize_t count) noexcept:
-    cdef Py_ssize_t index
-    for index in range(count):
-        Py_DECREF(<object> found[index].stream)
-    free(found)
-
 # ---- the rule ------------------------------------------------------------------------------------
+
+kept_for_capture = []
+
+
+cpdef Py_ssize_t release_kept() except -1:
+    """Release what was kept until the end of a capture; return how many are kept again."""
+    global kept_for_capture
+    kept_for_capture = []  # with the old list, its views are released
+    return len(kept_for_capture)
 
 
 cpdef int order(Stream waiter, Stream awaited) except -1:
     """Apply the rule: later work on `waiter` runs after the work queued on `awaited`.
 
-    Either may be PYCUDA, or UNORDERED.  Other streams must be on the current device.
+    Either may be ALL_PYCUDA_STREAMS, or UNORDERED.  Other streams must be on the current device.
     """
     cdef int status = 0
     if waiter == awaited or waiter == UNORDERED or awaited == UNORDERED:
         return 0
-    if waiting and not (waiter > 0 and is_capturing(waiter)) and not (
+    if kept_for_capture and not (waiter > 0 and is_capturing(waiter)) and not (
         awaited > 0 and is_capturing(awaited)
     ):
-        end_waiting()
-    if waiter == PYCUDA:
+        release_kept()
+    if waiter == ALL_PYCUDA_STREAMS:
         status = order_pycuda(awaited, True)
-    elif awaited == PYCUDA:
+    elif awaited == ALL_PYCUDA_STREAMS:
         status = order_pycuda(waiter, False)
     elif waiter and awaited:
         # CUDA would invalidate the graph.
@@ -289,8 +157,8 @@ cdef int order_reuse() except -1:
     stream does.
     """
     if status := default_waits_for_blocking():
-        raise not_ordered(status, 0, PYCUDA)
-    return order(PYCUDA, 0)
+        raise not_ordered(status, 0, ALL_PYCUDA_STREAMS)
+    return order(ALL_PYCUDA_STREAMS, 0)
 
 
 cdef int default_waits_for_blocking() noexcept:
@@ -314,7 +182,7 @@ cdef bint needs_order(Stream owner, Stream user) noexcept:
     """Tell whether the owner's pool must wait for `user` when a view is released."""
     if user == UNORDERED or owner == UNORDERED:
         return False
-    if user == PYCUDA or owner == PYCUDA:
+    if user == ALL_PYCUDA_STREAMS or owner == ALL_PYCUDA_STREAMS:
         return user > 0 or owner > 0 or non_blocking_count > 0
     # The block may belong to the default stream in the pool, whatever `owner` is.  While a stream
     # is being captured, CUDA does not report its flags.
@@ -335,9 +203,9 @@ cdef int order_release(Stream owner, Stream user) noexcept:
     if user > 0:
         of_user = capture_of(user)
     if of_owner or of_user:
-        if owner == PYCUDA:  # within the graph
+        if owner == ALL_PYCUDA_STREAMS:  # within the graph
             order_pycuda(user, True)
-        elif user == PYCUDA:
+        elif user == ALL_PYCUDA_STREAMS:
             order_pycuda(owner, False)
         elif owner != user and of_owner == of_user:
             fence(owner, user)
@@ -353,9 +221,9 @@ cdef int order_release(Stream owner, Stream user) noexcept:
         user = 0
     if owner == PER_THREAD or owner == user:
         owner = 0
-    if owner == PYCUDA:
+    if owner == ALL_PYCUDA_STREAMS:
         return order_pycuda(user, True, True)
-    if user == PYCUDA:
+    if user == ALL_PYCUDA_STREAMS:
         if of_thread:
             status = default_waits_for_blocking()
         if not status:
@@ -371,7 +239,7 @@ cdef int order_release(Stream owner, Stream user) noexcept:
 def not_ordered(int status, Stream waiter, Stream awaited):
     """Return the error for a status of `order`."""
     names = [
-        "PyCUDA's streams" if handle == PYCUDA else f"stream 0x{handle:x}"
+        "PyCUDA's streams" if handle == ALL_PYCUDA_STREAMS else f"stream 0x{handle:x}"
         for handle in (waiter, awaited)
     ]
     if status == OUTSIDE_OF_CAPTURE:
@@ -391,7 +259,7 @@ def not_ordered(int status, Stream waiter, Stream awaited):
     error = driver.CUDADriverError(status)
     if status != INVALID_HANDLE:
         return error
-    both = [handle for handle in (waiter, awaited) if handle != PYCUDA]
+    both = [handle for handle in (waiter, awaited) if handle != ALL_PYCUDA_STREAMS]
     unknown = [handle for handle in both if device_of_stream(handle)[0]] or both
     found = " or ".join([f"0x{handle:x}" for handle in unknown])
     return ValueError(
@@ -400,12 +268,6 @@ def not_ordered(int status, Stream waiter, Stream awaited):
     )
 
 # ---- public functions ----------------------------------------------------------------------------
-
-
-def seconds_between(begin, end):
-    """Wait for the second of two CuPy events; return the seconds between them."""
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3
 
 
 def wait_stream(waiter, awaited, /):
@@ -434,7 +296,7 @@ def wait_stream(waiter, awaited, /):
     for `waiter` before the capture ends.
     *Cost:* one event.
     """
-    device_id = current_device()
+    device_id = shared_device()
     first = handle_anywhere(waiter, "wait_stream: waiter")
     second = handle_anywhere(awaited, "wait_stream: awaited")
     # CUDA would invalidate the graph.  The default stream cannot take part in a capture.
@@ -455,53 +317,41 @@ def wait_stream(waiter, awaited, /):
         raise not_ordered(error.status, first, second) from error
 
 
-def as_cupy_stream(stream, /):
-    """Return a CuPy stream over a stream of PyCUDA or of any other library.
+@contextmanager
+def ordered():
+    """Run CuPy's work in a block between PyCUDA's earlier and later work.
 
-    To run CuPy on it, write ``with as_cupy_stream(s):``.  With a PyCUDA stream, CuPy's operations
-    and launches ``f(..., stream=s)`` then run in order without fences.  Both can be captured into
-    one CUDA graph.
-
-    Parameters
-    ----------
-    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
-        None means PyCUDA's default stream, which is CuPy's null stream.
-
-    Returns
-    -------
-    cupy.cuda.Stream
-        The same CUDA stream.  A CuPy stream is returned as it is.
+    For functions that pass addresses themselves: `as_cupy` and `as_pycuda` with ``stream=-1``, or
+    calls of a library on CuPy's current stream.
 
     Raises
     ------
     ContextError
-        If PyCUDA and CuPy do not share a primary context on this thread, or `stream` is not on the
-        current device.
-    TypeError
-        If `stream` is not a stream.
+        If PyCUDA and CuPy do not share a primary context on this thread.
+    ValueError
+        If CuPy's current stream cannot be ordered, because a stream is being captured.
+
+    Examples
+    --------
+    >>> import cupy, numpy, bridge, bridge.autoinit
+    >>> from pycuda import gpuarray
+    >>> a = gpuarray.to_gpu(numpy.arange(3.0))
+    >>> with bridge.ordered():
+    ...     bridge.as_cupy(a, stream=-1)[:] = 7
+    >>> float(a.get()[0])
+    7.0
 
     Notes
     -----
-    *Ownership:* the result keeps `stream` alive.
-    *Ordering:* none, also on entering and leaving a block.  For earlier work on another stream,
-    call `wait_stream`. *Cost:* one CuPy object.
+    *Ownership:* none.
+    *Ordering:* the work queued on PyCUDA's streams runs before the work that the block queues on
+    CuPy's current stream, and that before later work on PyCUDA's streams, also if the block raises
+    (rule: `bridge.interop.ordering`).  The host does not wait.
+    *Cost:* two fences.
     """
-    device_id = current_device()
-    handle = handle_of(stream, "as_cupy_stream", may_be_unordered=False)
-    if isinstance(stream, CUPY_STREAMS):
-        return stream
-    if handle == 0:
-        return cupy.cuda.Stream.null
-    if hasattr(cupy.cuda.Stream, "from_external"):
-        found = SimpleNamespace(__cuda_stream__=lambda: (0, handle))
-        result = cupy.cuda.Stream.from_external(found)
-    else:  # CuPy 13
-        result = cupy.cuda.ExternalStream(handle, device_id)
-    result.foreign = stream  # kept alive
-    return result
-
-
-def pycuda_stream_of(stream):
-    """Return the ``pycuda.driver.Stream`` that `stream` is or wraps; None if there is none."""
-    found = getattr(stream, "foreign", stream)
-    return found if isinstance(found, PYCUDA_STREAM) else None
+    cdef Stream here = current_stream(shared_device())
+    order(here, ALL_PYCUDA_STREAMS)
+    try:
+        yield
+    finally:
+        order(ALL_PYCUDA_STREAMS, here)

@@ -19,9 +19,10 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryAsyncPool, MemoryPool
 
 from ..errors import ContextError, named
-from .contexts import cuda_device, failure, start_cuda
+from .contexts import cuda_device
+from .failures import failure, start_cuda
 from .importing import ADDRESS_END
-from .streams import end_waiting
+from .ordering import release_kept
 from .views import allocate as take, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
@@ -119,7 +120,7 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
             return take(malloc, Allocation, size)
         except Exception as error:
             _raise_unless_out_of_memory(error)
-        end_waiting()
+        release_kept()
         for one in _pools():
             one.free_all_blocks()
         try:
@@ -191,7 +192,7 @@ def show_memory() -> None:
 
 
 def _report() -> str:
-    waiting = end_waiting()
+    kept = release_kept()
     device_id = cupy.cuda.runtime.getDevice()
     available, total = map(_text, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
@@ -203,8 +204,8 @@ def _report() -> str:
         ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
         ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),
     ]
-    if waiting:
-        rows.append(("dropped, but kept until a capture ends", waiting, "", ""))
+    if kept:
+        rows.append(("dropped, but kept until a capture ends", kept, "", ""))
     lines = ["{:<44}{:>12}{:>12}{:>12}".format(*row).rstrip() for row in rows]
     title = f"device {device_id}: {name}, {total}, of which {available} are free"
     return "\n".join([title, *lines])

@@ -11,7 +11,7 @@ from pycuda.gpuarray import GPUArray
 
 from ..errors import named
 from .contexts import Scope, find_pointer
-from .views import learn_memory
+from .views import record_memory
 
 
 class primary_context(Scope):  # noqa: N801  (used like a function)
@@ -90,4 +90,4 @@ def let_any_thread_free(result: Any) -> None:
             pointer = int(item.gpudata)
             device_id, is_foreign = find_pointer(pointer)
             if device_id >= 0 and not is_foreign:
-                learn_memory(item, pointer, device_id)
+                record_memory(item, pointer, device_id)

@@ -6,23 +6,17 @@ Also on the memory of NumPy arrays that the device can reach: managed, and pinne
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
 from pycuda.gpuarray import GPUArray
 
-from ..errors import named
-from .contexts import current_device
-from .importing import (
-    ADDRESS_END,
-    BARE_MEMORY,
-    UNPROTECTED,
-    check_device,
-    check_dtype,
-    no_array,
-)
+from ..errors import Caller, named
+from .contexts import shared_device
+from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, no_array
+from .layouts import check_dtype, repeats_elements
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 
@@ -36,14 +30,14 @@ def is_reachable(array: np.ndarray[Any, Any]) -> bool:
     return bool(_attributes(array).type != _UNREGISTERED)
 
 
-def array_on_host(array: np.ndarray[Any, Any], caller: str) -> GPUArray:
+def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
     """Return a GPUArray that keeps a NumPy array's memory alive; raise if the device lacks it."""
     memory = _attributes(array)
     if memory.type == _UNREGISTERED:
         raise no_array(array, caller)
     if not array.flags.writeable:
-        raise BufferError(f"{caller}: the array is marked read-only; {UNPROTECTED}")
-    check_dtype(array.dtype, caller)
+        raise BufferError(f"{caller.array} is marked read-only; {UNPROTECTED}")
+    check_dtype(array.dtype, caller.name)
     return GPUArray(
         array.shape, array.dtype, drv.mem_alloc, array, memory.devicePointer, array.strides
     )
@@ -65,46 +59,45 @@ class Global(tuple[int, int]):
         return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
-def array_on(
-    memory: Any,
-    shape: Any,
-    dtype: Any,
-    strides: Any,
-    order: Any,
-    offset: Any,
-    owner: Any,
-    caller: str,
-) -> GPUArray:
-    """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it.
+class Description(NamedTuple):
+    """The array to make on bare memory, with the arguments of `bridge.as_cupy`."""
 
-    The other arguments are as in `bridge.as_cupy`.
-    """
+    shape: Any
+    dtype: Any
+    strides: Any
+    order: Any
+    offset: Any
+    owner: Any
+
+
+def array_on(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
+    """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it."""
+    name, order = caller.name, given.order
     if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
         raise TypeError(
-            f"{caller}: argument is {named(memory)}; shape, dtype and the like are for bare "
+            f"{caller.argument} is {named(memory)}; shape, dtype and the like are for bare "
             "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
             "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
         )
-    if shape is None or dtype is None:
+    if given.shape is None or given.dtype is None:
         raise no_array(memory, caller)
     is_address = type(memory) is int or isinstance(memory, np.integer)
-    if owner is not None and not is_address:
-        raise TypeError(f"{caller}: owner is for an address; {named(memory)} is kept without it")
-    dtype = np.dtype(dtype)
-    check_dtype(dtype, caller)
+    if given.owner is not None and not is_address:
+        raise TypeError(f"{name}: owner is for an address; {named(memory)} is kept without it")
+    dtype = np.dtype(given.dtype)
+    check_dtype(dtype, name)
     if dtype.subdtype:
-        raise TypeError(f"{caller}: dtype is {dtype}; give its base dtype, and the longer shape")
-    shape = _ints(shape, "shape", caller)
-    if strides is not None:
-        strides = _ints(strides, "strides", caller)
-        if len(strides) != len(shape):
-            raise ValueError(f"{caller}: {len(strides)} strides for {len(shape)} axes are given")
+        raise TypeError(f"{name}: dtype is {dtype}; give its base dtype, and the longer shape")
+    shape = _ints(given.shape, "shape", name)
+    strides = None if given.strides is None else _ints(given.strides, "strides", name)
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError(f"{name}: {len(strides)} strides for {len(shape)} axes are given")
     if not all(0 <= n < ADDRESS_END for n in shape) or order not in (None, "C", "F"):
         raise ValueError(
-            f"{caller}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
+            f"{name}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
             "are accepted"
         )
-    (offset,) = _ints(offset or 0, "offset", caller)
+    (offset,) = _ints(given.offset or 0, "offset", name)
     held: Any = memory
     if isinstance(memory, drv.PagelockedHostAllocation):
         start = held.get_device_pointer()
@@ -114,16 +107,20 @@ def array_on(
         start = int(held.ptr if isinstance(memory, MemoryPointer | PinnedMemoryPointer) else held)
     if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
         raise ValueError(
-            f"{caller}: the memory is at {start:#x}, or has been freed; memory that is allocated "
+            f"{name}: the memory is at {start:#x}, or has been freed; memory that is allocated "
             "is accepted"
         )
-    check_device(start, f"{caller}: the memory", current_device())
-    kept = owner if is_address else memory  # an `Allocation` is an int, too
+    check_device(start, f"{name}: the memory", shared_device())
+    kept = given.owner if is_address else memory  # an `Allocation` is an int, too
     array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
-    if array.size:
-        _check_extent(array, offset, _size(memory, start), named(memory), caller)
-    else:
+    if not array.size:
         array.gpudata = None
+        return array
+    _check_extent(array, offset, _size(memory, start), named(memory), name)
+    if not may_repeat and repeats_elements(array.shape, array.strides):
+        raise ValueError(
+            f"{name}: strides are {array.strides}; PyCUDA cannot repeat elements, as_cupy can"
+        )
     return array
 
 
@@ -149,7 +146,7 @@ def _size(memory: Any, start: int) -> int:
 
 
 def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) -> None:
-    """Raise if elements are outside of the memory or misaligned, or repeated for PyCUDA."""
+    """Raise if elements are outside of the memory, or misaligned."""
     ends = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
     first = offset + sum(end for end in ends if end < 0)
     last = offset + sum(end for end in ends if end > 0) + array.itemsize
@@ -163,10 +160,4 @@ def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) 
         raise ValueError(
             f"{caller}: offset {offset} and strides {array.strides} give addresses that a "
             f"{array.dtype} cannot have; they must be multiples of {array.dtype.alignment}"
-        )
-    if caller == "as_pycuda" and any(
-        n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)
-    ):
-        raise ValueError(
-            f"as_pycuda: strides are {array.strides}; PyCUDA cannot repeat elements, as_cupy can"
         )

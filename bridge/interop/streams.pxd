@@ -1,12 +1,10 @@
-"""What other compiled modules use of handles, captures and fences."""
+"""What other compiled modules use of streams, captures and fences."""
 
-from libc.stdint cimport uint64_t
-
-from bridge.interop.contexts cimport Handle, Stream
+from bridge.interop.driver cimport Handle, Stream, uint64_t
 
 cpdef enum:  # in place of a handle
     UNORDERED = -1  # "do not order", as in DLPack
-    PYCUDA = -2  # all of PyCUDA's streams
+    ALL_PYCUDA_STREAMS = -2  # all of PyCUDA's streams
 
 cdef enum:
     LEGACY = 1  # cudaStreamLegacy, also in both protocols: another name of handle 0
@@ -20,8 +18,7 @@ cpdef tuple device_of_stream(Stream handle)
 cdef bint is_non_blocking(Stream handle) noexcept
 cpdef bint is_capturing(Stream handle) noexcept
 cdef uint64_t capture_of(Stream handle, int *status=*) noexcept nogil
-cdef list waiting  # what cannot be released before a capture ends
-cpdef Py_ssize_t end_waiting() except -1
+cdef bint default_is_usable(Handle context) noexcept
 cdef Handle take_event(int device_id) noexcept
 cdef int give_back(Handle event, int device_id, int status) noexcept
 cpdef int fence(Stream waiter, Stream awaited) noexcept

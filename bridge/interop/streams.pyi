@@ -1,6 +1,8 @@
-"""Types of ``handles.pyx``."""
+"""Types of ``streams.pyx``."""
 
-PYCUDA: int
+from typing import Any
+
+ALL_PYCUDA_STREAMS: int
 
 def is_capturing(handle: int) -> bool: ...
-def end_waiting() -> int: ...
+def as_cupy_stream(stream: Any, /) -> Any: ...

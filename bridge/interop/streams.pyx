@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Handles of any library's streams, captures, and fences between two streams.
+"""Streams: handles of any library's, captures, and fences between two of them.
 
 `bridge.interop.ordering` has the rule that says which streams are ordered.
 
@@ -10,8 +10,10 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport intptr_t, uint64_t
 
 from bridge.interop.contexts cimport *
+from bridge.interop.driver cimport *
 
 from operator import index
+from types import SimpleNamespace
 
 import cupy
 import pycuda.driver as drv
@@ -84,7 +86,7 @@ cpdef tuple device_of_stream(Stream handle):
     status = cuStreamIsCapturing(handle, &state)
     if not status:  # the next call crashes for a destroyed stream (H200, driver 580)
         status = cuStreamGetCtx(handle, &context)
-    return status, (-1 if status else device_of_any(<intptr_t> context))
+    return status, (-1 if status else device_of_context(<intptr_t> context))
 
 
 cdef bint is_non_blocking(Stream handle) noexcept:
@@ -92,12 +94,6 @@ cdef bint is_non_blocking(Stream handle) noexcept:
     return cuStreamGetFlags(handle, &flags) == 0 and flags & NON_BLOCKING != 0
 
 # ---- captures ------------------------------------------------------------------------------------
-
-cdef enum:
-    INVALIDATED = 2  # CU_STREAM_CAPTURE_STATUS_INVALIDATED
-
-waiting = []
-
 
 cpdef bint is_capturing(Stream handle) noexcept:
     """Tell whether a stream is being captured into a graph; the default stream cannot be.
@@ -121,16 +117,17 @@ cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
         status[0] = found
     if found or not state:
         return NO_CAPTURE
-    if state == INVALIDATED or cuStreamGetCaptureInfo(handle, &state, &number, NULL, NULL, NULL):
+    if state == CAPTURE_INVALIDATED or cuStreamGetCaptureInfo(
+        handle, &state, &number, NULL, NULL, NULL
+    ):
         return <uint64_t> -1
     return number
 
-
-cpdef Py_ssize_t end_waiting() except -1:
-    """Release what waited for the end of a capture; return how many objects have to wait again."""
-    global waiting
-    waiting = []  # with the old list, its views are released
-    return len(waiting)
+cdef bint default_is_usable(Handle context) noexcept:
+    """Tell whether work may be queued on a context's default stream, if it is current."""
+    cdef int status
+    capture_of(0, &status)
+    return not status and cuda_current() == context
 
 # ---- fences --------------------------------------------------------------------------------------
 
@@ -177,3 +174,63 @@ cpdef int fence(Stream waiter, Stream awaited) noexcept:
         if not status:
             status = cuStreamWaitEvent(waiter, event, 0)
     return give_back(event, device_id, status)
+
+# ---- CuPy's objects ------------------------------------------------------------------------------
+
+
+def as_cupy_stream(stream, /):
+    """Return a CuPy stream over a stream of PyCUDA or of any other library.
+
+    To run CuPy on it, write ``with as_cupy_stream(s):``.  With a PyCUDA stream, CuPy's operations
+    and launches ``f(..., stream=s)`` then run in order without fences.  Both can be captured into
+    one CUDA graph.
+
+    Parameters
+    ----------
+    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
+        None means PyCUDA's default stream, which is CuPy's null stream.
+
+    Returns
+    -------
+    cupy.cuda.Stream
+        The same CUDA stream.  A CuPy stream is returned as it is.
+
+    Raises
+    ------
+    ContextError
+        If PyCUDA and CuPy do not share a primary context on this thread, or `stream` is not on the
+        current device.
+    TypeError
+        If `stream` is not a stream.
+
+    Notes
+    -----
+    *Ownership:* the result keeps `stream` alive.
+    *Ordering:* none, also on entering and leaving a block.  For earlier work on another stream,
+    call `wait_stream`. *Cost:* one CuPy object.
+    """
+    device_id = shared_device()
+    handle = handle_of(stream, "as_cupy_stream", may_be_unordered=False)
+    if isinstance(stream, CUPY_STREAMS):
+        return stream
+    if handle == 0:
+        return cupy.cuda.Stream.null
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        found = SimpleNamespace(__cuda_stream__=lambda: (0, handle))
+        result = cupy.cuda.Stream.from_external(found)
+    else:  # CuPy 13
+        result = cupy.cuda.ExternalStream(handle, device_id)
+    result.foreign = stream  # kept alive
+    return result
+
+
+def pycuda_stream_of(stream):
+    """Return the ``pycuda.driver.Stream`` that `stream` is or wraps; None if there is none."""
+    found = getattr(stream, "foreign", stream)
+    return found if isinstance(found, PYCUDA_STREAM) else None
+
+
+def seconds_between(begin, end):
+    """Wait for the second of two CuPy events; return the seconds between them."""
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3

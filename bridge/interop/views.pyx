@@ -10,8 +10,9 @@ cimport cython
 from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.interop.contexts cimport *
-from bridge.interop.streams cimport PYCUDA, UNORDERED, current_stream, waiting
-from bridge.interop.ordering cimport needs_order, order_release, order_reuse
+from bridge.interop.driver cimport *
+from bridge.interop.ordering cimport kept_for_capture, needs_order, order_release, order_reuse
+from bridge.interop.streams cimport ALL_PYCUDA_STREAMS, UNORDERED, current_stream
 
 import cupy
 import numpy as np
@@ -34,12 +35,11 @@ cdef Py_ssize_t alive_bytes[3]
 
 
 @cython.final
-@cython.no_gc  # in a cycle, the collector would finalize a stream before the view's release
+@cython.no_gc  # hides them from the collector, which would finalize them before the view's release
 cdef class KeptStreams:
     """Keeps the streams whose handles a view's release needs."""
 
 
-@cython.final
 @cython.no_gc_clear  # the deallocator needs the attributes; clearing the arrays breaks a cycle
 @cython.freelist(64)
 cdef class View:
@@ -52,14 +52,13 @@ cdef class View:
     def __dealloc__(self):
         alive[self.kind] -= 1
         alive_bytes[self.kind] -= self.nbytes
-        self.gpudata = None  # `memory`, or an address
         if abandoned:
             Py_INCREF(self.source)
             Py_INCREF(self.memory)
             Py_INCREF(self.kept)
             return
         if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
-            not needs_order(self.owner, self.user)
+            not needs_order(self.owner_stream, self.user_stream)
         ):
             return  # nothing is freed now
         release(self)
@@ -86,15 +85,16 @@ cdef int release(View view) except -1:
         except (drv.Error, ContextError):
             return 0  # a kernel has failed: the context and its memory are lost
     try:
-        if needs_order(view.owner, view.user):
-            status = order_release(view.owner, view.user)
+        if needs_order(view.owner_stream, view.user_stream):
+            status = order_release(view.owner_stream, view.user_stream)
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
                 # A new view, since an object cannot outlive its deallocator.
                 heir = new_view(
-                    MEMORY, view.source, view.memory, device_id, 0, view.owner, view.user, None
+                    MEMORY, view.source, view.memory, device_id, 0, view.owner_stream,
+                    view.user_stream, None
                 )
                 heir.kept = view.kept
-                waiting.append(heir)
+                kept_for_capture.append(heir)
         view.kept = view.memory = view.source = None
     finally:
         if is_elsewhere:
@@ -108,17 +108,28 @@ cdef View new_view(
 ):
     """Return a view that keeps memory, and on release orders `owner` after `user` if needed."""
     cdef View view = View.__new__(View)
+    cdef bint is_ordered = set_up(view, kind, source, memory, device_id, nbytes, owner, user)
+    if kept is not None and is_ordered:
+        view.kept = KeptStreams.__new__(KeptStreams)
+        view.kept.streams = kept
+    return view
+
+
+cdef bint set_up(
+    View view, int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner,
+    Stream user,
+) noexcept:
+    """Fill in a view; tell whether its release must order streams."""
+    cdef bint is_ordered = owner == ALL_PYCUDA_STREAMS or user == ALL_PYCUDA_STREAMS or (
+        needs_order(owner, user)
+    )
     view.kind, view.source, view.memory = kind, source, memory
     view.device_id, view.nbytes = device_id, nbytes
     alive[kind] += 1
     alive_bytes[kind] += nbytes
-    view.owner = view.user = UNORDERED
-    if owner == PYCUDA or user == PYCUDA or needs_order(owner, user):
-        view.owner, view.user = owner, user
-        if kept is not None:
-            view.kept = KeptStreams.__new__(KeptStreams)
-            view.kept.streams = kept
-    return view
+    view.owner_stream = owner if is_ordered else UNORDERED
+    view.user_stream = user if is_ordered else UNORDERED
+    return is_ordered
 
 
 cdef bint views_are_alive() noexcept:
@@ -138,7 +149,21 @@ cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
 cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
 
-cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
+@cython.final
+@cython.no_gc_clear
+cdef class MemoryRecord(View):
+    """What is known of a GPUArray's memory.  The array has it, so that any thread can free it."""
+
+
+cdef MemoryRecord recorded_memory(dict attributes):
+    """Return the record of an array's memory; None if there is none, or the memory has changed."""
+    cdef MemoryRecord record = attributes.get("_bridge_memory")
+    if record is not None and record.gpudata is not attributes.get("gpudata"):
+        return None
+    return record
+
+
+cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=None):
     """Record a GPUArray's memory on the array, so that any thread can free it in its context.
 
     Also record `dtype`, if both libraries support it.
@@ -149,15 +174,16 @@ cpdef View learn_memory(array, intptr_t pointer, int device_id, dtype=None):
     kept = getattr(root, "gpudata", None)  # users may delete it
     if type(kept) is int or isinstance(kept, np.integer):  # an `Allocation` is an int, too
         kept = root.base
-    cdef View memory = new_view(MEMORY, None, kept, device_id, 0, UNORDERED, UNORDERED, None)
-    memory.gpudata = gpudata if isinstance(gpudata, FIXED) else False
-    memory.dtype, memory.pointer = dtype, pointer
-    array.__dict__["_bridge_memory"] = memory
-    if root is not array and isinstance(kept, ALLOCATIONS):
-        known = root.__dict__.get("_bridge_memory")
-        if known is None or (<View> known).gpudata is not kept:
-            learn_memory(root, int(kept), device_id)
-    return memory
+    cdef MemoryRecord record = MemoryRecord.__new__(MemoryRecord)
+    set_up(record, MEMORY, None, kept, device_id, 0, UNORDERED, UNORDERED)
+    record.gpudata = gpudata if isinstance(gpudata, FIXED) else False  # which no array has
+    record.dtype, record.pointer = dtype, pointer
+    array.__dict__["_bridge_memory"] = record
+    if root is not array and isinstance(kept, ALLOCATIONS) and (
+        recorded_memory(root.__dict__) is None
+    ):
+        record_memory(root, int(kept), device_id)
+    return record
 
 
 # cupy.ndarray(shape, dtype, memptr, strides) does these two steps (`_init` is the second).  Passing
@@ -176,7 +202,7 @@ cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int devic
 
 def allocate(malloc, holder, size):
     """Allocate from CuPy's pool for the default stream; return a `holder` that keeps it."""
-    cdef int device_id = current_device()
+    cdef int device_id = shared_device()
     cdef bint is_other = current_stream(device_id) != 0
     try:
         if is_other:
@@ -188,5 +214,5 @@ def allocate(malloc, holder, size):
             current.use()  # `with null:` would not restore a stream that was set by `use`
     order_reuse()
     found = holder(memory.ptr)
-    found.memory = new_view(MEMORY, None, memory, device_id, 0, 0, PYCUDA, None)
+    found.memory = new_view(MEMORY, None, memory, device_id, 0, 0, ALL_PYCUDA_STREAMS, None)
     return found

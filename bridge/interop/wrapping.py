@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,14 @@ import cupy
 import pycuda.driver as drv
 from pycuda.elementwise import ElementwiseKernel, VectorArg
 from pycuda.gpuarray import GPUArray
+from pycuda.reduction import ReductionKernel
 from pycuda.tools import parse_c_arg
 from pytools.prefork import ExecError
 
 from ..errors import kind, named
-from ..kernels.arguments import mismatch
+from . import patches
 from .conversions import call
+from .layouts import dtype_mismatch
 from .primary import primary_context, refuse_late_body
 
 
@@ -97,7 +100,7 @@ def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
     """
     if isinstance(func, ElementwiseKernel):
         name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
-    elif hasattr(func, "_bridge_arguments"):  # `bridge.interop.exporting` stores them
+    elif hasattr(func, "_bridge_arguments"):
         name, arguments = func._bridge_arguments
     elif any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
         places = 0, 1, "input_ary", "output_ary"
@@ -137,7 +140,7 @@ def _check(parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str
             continue
         if not is_array:
             raise TypeError(f"{caller} is {named(value)}; the kernel takes an array of {wanted}")
-        if problem := mismatch(value.dtype, wanted, caller):
+        if problem := dtype_mismatch(value.dtype, wanted, caller):
             raise problem
         if value.dtype.itemsize != wanted.itemsize:  # complex numbers for floats
             raise TypeError(
@@ -151,3 +154,20 @@ def _check(parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str
             f"{orders[False]} is in Fortran order, and others are in C order; the kernel would "
             "pair their elements as they lie in memory: pass a copy, e.g. cupy.ascontiguousarray(a)"
         )
+
+
+def _keep_arguments(self: Any, *args: Any, **keywords: Any) -> None:
+    """Make a ReductionKernel that keeps its name and arguments, which PyCUDA does not."""
+    init = patches.original(ReductionKernel, "__init__")
+    init(self, *args, **keywords)
+    given = inspect.signature(init).bind(self, *args, **keywords)
+    given.apply_defaults()
+    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
+
+
+patches.apply(
+    "reductions",
+    "wrap_pycuda checks the dtypes of arguments",
+    ReductionKernel,
+    {"__init__": _keep_arguments},
+)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -14,11 +14,14 @@ from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
 from ..compiler.signature import Parameter
-from ..errors import ContextError, kind, named, warn
-from ..interop.conversions import as_cupy
+from ..errors import Caller, kind, named
+from ..interop.conversions import device_array
 from ..interop.importing import check_array, check_device
+from ..interop.layouts import dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.pool import Allocation
 from ..interop.raw_memory import is_reachable
+
+Mismatch = Callable[[Exception], None] | None  # of a `LaunchPolicy`
 
 HOLDERS = (
     *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),
@@ -83,13 +86,11 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
     if isinstance(value, MemoryPointer):  # x.data
         check_device(int(value.ptr), caller, device_id)
         return int(value.ptr), None
-    try:
+    array = value
+    if type(value) is not cupy.ndarray:
         # PyCUDA's memory is ordered at the launch.
         stream = -1 if isinstance(value, GPUArray | np.ndarray) else None
-        array = value if type(value) is cupy.ndarray else as_cupy(value, stream=stream)
-    except (TypeError, ValueError, BufferError, ContextError) as error:
-        text = re.sub("^as_cupy: (the array|argument)?", f"{caller}: ", str(error))
-        raise type(error)(text.replace(":  ", " ")) from None
+        array = device_array(value, stream, Caller(caller, caller, caller))
     check_array(array, caller, device_id)
     return int(array.data.ptr), array
 
@@ -109,48 +110,47 @@ def pack_argument(
     device_id: int,
     strided: bool,
     is_prepared: bool,
-    lenient: bool,
+    mismatch: Mismatch,
 ) -> tuple[bytes, Any]:
     """Return the bytes of any argument that the parameter accepts, and the array of a pointer.
 
     `caller` begins error messages: "kernel: argument 0".  In prepared calls, an int may be
-    an address, and any number is converted.  Programs that were not written for `bridge` are
-    `lenient`: PyCUDA's arrays may have another dtype, and integers another size, with a warning.
+    an address, and any number is converted.  With `mismatch` of a `LaunchPolicy`, PyCUDA's arrays
+    may have another dtype, and integers another size.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value, wanted = by_value(value), parameter.dtype
     has_other_size = isinstance(value, np.integer) and value.nbytes != parameter.size
-    if lenient and has_other_size and wanted is not None and wanted.kind in "iu":
+    if mismatch and has_other_size and wanted is not None and wanted.kind in "iu":
         text = f"{caller} is {named(value)}, and the kernel takes {wanted}: it is converted"
-        _report(TypeError(text), True)
+        mismatch(TypeError(text))
         value = int(value)
     packed = None if parameter.is_pointer else _value(value, parameter, caller, is_prepared)
     if packed is not None:
         return packed, None
     pointer, array = _as_pointer(value, parameter, caller, device_id, is_prepared)
     if problem := _problem(pointer, array, parameter, caller, strided):
-        _report(problem, lenient and isinstance(value, _OF_PYCUDA))
+        _report(problem, mismatch if isinstance(value, _OF_PYCUDA) else None)
     return struct.pack("Q", pointer), array
 
 
-def check_order(table: Any, in_c: int, in_fortran: int, lenient: bool) -> None:
-    """Raise ValueError for two arrays in different orders, or warn if `lenient`."""
+def check_order(parameters: Any, in_c: int, in_fortran: int, mismatch: Mismatch) -> None:
+    """Raise ValueError for two arrays in different orders."""
     _report(
         ValueError(
-            f"{table.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in C "
-            "order; a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
+            f"{parameters.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in "
+            "C order; a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
             "cupy.ascontiguousarray(a), or strided=True if the kernel is written for both orders: "
-            f"{table}"
+            f"{parameters}"
         ),
-        lenient,
+        mismatch,
     )
 
 
-def _report(problem: Exception, lenient: bool) -> None:
-    """Raise, or warn at the line that calls the kernel."""
-    if not lenient:
+def _report(problem: Exception, mismatch: Mismatch) -> None:
+    if mismatch is None:
         raise problem
-    warn(f"{problem} (bridge run --strict raises)")
+    mismatch(problem)
 
 
 def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes | None:
@@ -163,7 +163,7 @@ def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> 
         if value.nbytes != size:
             raise TypeError(
                 f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
-                f"has {size}{_layout_advice(value.dtype)}"
+                f"has {size}{struct_advice(value.dtype)}"
             )
         return value.tobytes()
     if isinstance(value, bytes) and len(value) == size:
@@ -178,19 +178,6 @@ def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> 
     if is_value or size != 8:
         raise _no_bytes(value, size, caller)
     return None
-
-
-def _layout_advice(dtype: np.dtype[Any]) -> str:
-    """Return how to lay a struct out as the compiler does."""
-    if dtype.fields is None:
-        return ""
-    if dtype.isalignedstruct:  # but CUDA aligns vectors and `__align__` more than NumPy does
-        return (
-            "; numpy.dtype({'names': ..., 'formats': ..., 'offsets': ..., 'itemsize': ...}) "
-            "places each field where the compiler does: int4, float4, double2 and the like "
-            "begin at multiples of 16"
-        )
-    return "; numpy.dtype(..., align=True) lays structs out as C does"
 
 
 def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
@@ -237,7 +224,7 @@ def _problem(
             "contiguous copy, or strided=True if the kernel takes the strides into account"
         )
     if array is not None and wanted is not None:
-        if problem := mismatch(array.dtype, wanted, caller):
+        if problem := dtype_mismatch(array.dtype, wanted, caller):
             return problem
         if array.nbytes % wanted.itemsize:
             return ValueError(
@@ -256,62 +243,6 @@ def _problem(
             "multiple"
         )
     return None
-
-
-def mismatch(found: np.dtype[Any], wanted: np.dtype[Any], caller: str) -> TypeError | None:
-    """Return the error for an array of dtype `found` where a kernel takes one of `wanted`."""
-    if same_bits(found, wanted):
-        return None
-    numbers = wanted if wanted.fields is None else wanted[0]
-    if found.kind == "c" and numbers.kind == "f" and numbers.itemsize > 2:  # pairs of floats
-        numbers = np.dtype(f"c{2 * numbers.itemsize}")
-    takes, name = str(numbers), _name(numbers)
-    advice = (
-        f"pass a.astype({name}), a copy, if the kernel only reads it, or an array of {numbers} if "
-        f"it writes; a.view({name}) reinterprets the bytes"
-    )
-    if wanted.type is np.void and wanted.fields is None:
-        takes = f"items of {wanted.itemsize} bytes"
-        advice = "give a.view(numpy.uint8) for raw bytes, or a structured dtype of that size"
-        if found.fields is not None:
-            advice = f"yours have {found.itemsize}{_layout_advice(found)}"
-    elif wanted == np.uintp and found.itemsize != wanted.itemsize:
-        advice = (
-            "for pointers to pointers, pass an array of addresses, e.g. cupy.array([a.data.ptr, "
-            "b.data.ptr], dtype=numpy.uintp)"
-        )
-    return TypeError(f"{caller} is an array of {found}, but the kernel takes {takes}: {advice}")
-
-
-def _name(dtype: np.dtype[Any]) -> str:
-    return f"{'ml_dtypes' if dtype.name == 'bfloat16' else 'numpy'}.{dtype}"
-
-
-def same_bits(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Tell whether a kernel may read one dtype as the other.
-
-    Integers of one width are interchangeable.  16-bit integers also stand for float16 and bfloat16,
-    as older kernels declare them.  A complex number is a pair of floats.  Structs and bytes may
-    hold any type.
-    """
-    if not one.isnative:
-        return False
-    if one == other:
-        return True
-    if other.type is np.void and other.fields is None:  # a struct
-        if one.type is np.void and one.itemsize == other.itemsize:
-            return True
-        return one.str in ("|u1", "|V1", "|S1")
-    if other.fields is not None:  # a CUDA vector
-        fields = [field[0] for field in (one.fields or {}).values()]
-        return all(same_bits(field, other[0]) for field in fields or [one])
-    if one.char == "V" or (one.kind == "S" and other.itemsize == 1):
-        return True
-    if one.kind == "c":
-        return other.kind == "f" and one.itemsize == 2 * other.itemsize
-    floats = [dtype.kind for dtype in (one, other) if dtype.kind not in "iub"]
-    halves = len(floats) == 1 and floats[0] in "fV" and one.itemsize == 2
-    return one.itemsize == other.itemsize and (halves or not floats)
 
 
 def _as_number(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes:
@@ -343,7 +274,7 @@ def _as_number(value: Any, parameter: Parameter, caller: str, is_prepared: bool)
         )
     if number := _fitting(value, wanted, caller, is_prepared):
         return number[0]
-    advice = f"pass {_name(wanted)}(...)"
+    advice = f"pass {scalar_type(wanted)}(...)"
     if type(value) is float and wanted.kind in "biu":
         advice = "pass an int; or the arguments are in another order than the parameters"
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":

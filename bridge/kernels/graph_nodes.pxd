@@ -1,17 +1,20 @@
 """What functions use of graph nodes."""
 
-from bridge.interop.contexts cimport Handle
-from bridge.kernels.launching cimport How
-from bridge.kernels.packing cimport Table
+from bridge.interop.driver cimport Handle
+from bridge.kernels.launching cimport LaunchConfig
+from bridge.kernels.loaded cimport Kernel
+from bridge.kernels.packing cimport Parameters
 
 
 cdef class GraphNode:
-    cdef object function  # keeps the kernel's code loaded
-    cdef Table table
-    cdef Handle kernel, node
-    cdef How how
+    cdef Kernel kernel  # keeps the code loaded
+    cdef Parameters parameters
+    cdef Handle node
+    cdef LaunchConfig config
     cdef int device_id
     cdef list kept  # what was exported for the last update
 
 
-cdef GraphNode last_node(function, Table table, Handle kernel, How *how, int device_id)
+cdef GraphNode last_node(
+    Kernel kernel, Parameters parameters, LaunchConfig *config, int device_id
+)

@@ -12,7 +12,7 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from ..errors import named
-from ..interop import contexts
+from ..interop.failures import failure
 from ..interop.streams import is_capturing
 
 # OverflowError: too large for CUDA's types.
@@ -61,10 +61,10 @@ def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
         )
 
 
-def refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
+def cuda_refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
     """Return the error for a call that CUDA refused, or for an earlier kernel that failed."""
-    if failure := contexts.failure():
-        kind, reason = drv.LaunchError, failure
+    if failed := failure():
+        kind, reason = drv.LaunchError, failed
     return kind(f"{caller}: {reason}")
 
 
@@ -87,7 +87,7 @@ def explain(
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
     if "too many resources" in text:
         kind = drv.LaunchError
-    if not contexts.failure():
+    if not failure():
         extents = *extent(grid, "grid", caller), *extent(block, "block", caller)
         if cooperative and "too many blocks" in text:
             text = _too_many_blocks(text, function, extents, shared, device_id)
@@ -98,14 +98,14 @@ def explain(
             )
         else:
             text = _reason(text, function, extents, shared, device_id)
-    return refusal(caller, text, kind)
+    return cuda_refusal(caller, text, kind)
 
 
 def _too_many_blocks(
     text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int
 ) -> str:
     threads, count = math.prod(extents[3:]), math.prod(extents[:3])
-    with function._asking("occupancy") as handle:
+    with function.explained("occupancy") as handle:
         each = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared)
     most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
     return (

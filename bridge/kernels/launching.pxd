@@ -2,17 +2,14 @@
 
 from cpython.ref cimport PyObject
 
-from bridge.interop.contexts cimport Handle, Stream
-from bridge.kernels.packing cimport Call
+from bridge.interop.driver cimport Stream
+from bridge.kernels.loaded cimport Kernel
+from bridge.kernels.packing cimport PackedArguments, Parameters
 
 cdef extern from *:
     PyObject **PySequence_Fast_ITEMS(object)
 
-cdef enum:
-    BUFFER_POINTER = 1  # CU_LAUNCH_PARAM_BUFFER_POINTER
-    BUFFER_SIZE = 2
-
-cdef struct How:  # a kernel is launched
+cdef struct LaunchConfig:
     unsigned extents[6]  # of the grid, in blocks, and of a block, in threads
     unsigned cluster[3]  # in blocks; 0: no clusters
     bint is_cooperative
@@ -21,13 +18,26 @@ cdef struct How:  # a kernel is launched
     bint is_named
     bint strided
 
-cdef struct Order:
-    Stream here, there  # CuPy's current stream, and that of the launch
-    bint is_named  # only `there` uses PyCUDA's memory
-    bint are_pycudas  # the launch is ordered as PyCUDA's own
+cdef struct LaunchStreams:
+    Stream current, launch  # CuPy's current stream, and that of the launch
+    bint is_named  # only the stream of the launch uses PyCUDA's memory
+    bint follow_pycuda  # the launch is ordered as PyCUDA's own
 
+cdef int read_config(
+    LaunchConfig *config, Kernel kernel, grid, block, shared, stream, bint strided,
+    bint is_cooperative, cluster
+) except -1
+cdef launch(
+    Kernel kernel, Parameters parameters, PyObject **args, Py_ssize_t count, LaunchConfig *config,
+    int device_id, bint is_timed, tuple needed
+)
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1
 cdef tuple three(unsigned *extents)
-cdef begin(Call *call, Order *streams, PyObject **args, Py_ssize_t count, bint timed, name)
-cdef int end(Call *call, Order *streams, handlers) except -1
-cdef int launch_kernel(Handle function, How *how, Call *call, Stream stream) noexcept
+cdef order_before_launch(
+    PackedArguments *packed, LaunchStreams *streams, PyObject **args, Py_ssize_t count,
+    bint is_timed, name
+)
+cdef int order_after_launch(
+    PackedArguments *packed, LaunchStreams *streams, handlers
+) except -1
+cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept

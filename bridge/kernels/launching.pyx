@@ -1,39 +1,59 @@
-"""The steps of a launch: its grid and block, its order with other work, and the call of CUDA."""
+"""A launch, from its arguments to CUDA: configuration, packing, streams, order, the driver's call.
+
+`launch` is the way of each kernel of a `SourceModule`.  PyCUDA's own functions share its steps
+(`bridge.kernels.pycuda_functions`).
+"""
 
 from cpython.ref cimport PyObject
 
-from bridge.interop.contexts cimport Handle, Stream, find
-from bridge.interop.streams cimport PYCUDA
-from bridge.kernels.packing cimport Call
+from bridge.interop.contexts cimport cuda_device
+from bridge.interop.driver cimport *
 from bridge.interop.ordering cimport order
+from bridge.interop.streams cimport ALL_PYCUDA_STREAMS, current_stream, handle_of
+from bridge.interop.views cimport views_are_alive
+from bridge.kernels.packing cimport PackedArguments, Parameters
 
+import functools
+
+import cupy
 import pycuda.driver as drv
+from cupy.cuda import driver, runtime
 
-from .launch_limits import check_capture, extent
+from ..interop.failures import failure
+from ..interop.streams import seconds_between
+from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes
 
-cdef int (*cuLaunchKernel)(
-    Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
-    void **
-) noexcept nogil
-find("cuLaunchKernel", &cuLaunchKernel)
-cdef int (*cuLaunchKernelEx)(LaunchConfig *, Handle, void **, void **) noexcept nogil
-find("cuLaunchKernelEx", &cuLaunchKernelEx)
+# ---- the configuration ---------------------------------------------------------------------------
 
-cdef enum:
-    COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-    CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
-cdef struct LaunchAttribute:  # CUlaunchAttribute
-    int id
-    int padding
-    unsigned value[16]
-
-cdef struct LaunchConfig:  # CUlaunchConfig
-    unsigned extents[6]
-    unsigned shared
-    Stream stream
-    LaunchAttribute *attributes
-    unsigned attribute_count
+cdef int read_config(
+    LaunchConfig *config, Kernel kernel, grid, block, shared, stream, bint strided,
+    bint is_cooperative, cluster
+) except -1:
+    """Check how to launch on the current device; return its id."""
+    cdef int device_id = cuda_device()
+    name = kernel.name
+    if block is None:
+        raise ValueError(
+            f"{name}: block is missing; give it by name, after any arguments of the kernel: "
+            "block=(128, 1, 1), grid=(8, 1)"
+        )
+    config.is_named, config.strided = stream is not None, strided
+    config.is_cooperative = is_cooperative
+    config.shared = config.cluster[0] = 0
+    if stream is not None:
+        config.stream = handle_of(stream, name, may_be_unordered=False)
+    try:
+        read_extent(config.extents, grid, "grid", name)
+        read_extent(config.extents + 3, block, "block", name)
+        if cluster is not None:
+            config.cluster = extent(cluster, "cluster", name)
+        if type(shared) is not int or shared:
+            config.shared = shared_bytes(shared, name)
+            kernel.raise_shared_limit(config.shared, device_id)
+    except REFUSALS as error:
+        raise explain(error, name, kernel, grid, block, shared, device_id) from error
+    return device_id
 
 
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
@@ -51,69 +71,151 @@ cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
 cdef tuple three(unsigned *extents):
     return extents[0], extents[1], extents[2]
 
+# ---- the launch ----------------------------------------------------------------------------------
 
-cdef begin(
-    Call *call, Order *streams, PyObject **args, Py_ssize_t count, bint timed, name
+
+cdef launch(
+    Kernel kernel, Parameters parameters, PyObject **args, Py_ssize_t count, LaunchConfig *config,
+    int device_id, bint is_timed, tuple needed
+):
+    """Launch a kernel on the stream of `config`, or on CuPy's current one.
+
+    Earlier work on CuPy's current stream comes before it, later work after it, also where another
+    stream is named.  If timed, return a function that waits for the kernel and returns the seconds.
+    """
+    cdef PackedArguments packed
+    cdef LaunchStreams streams
+    packed.device_id, packed.strided = device_id, config.strided
+    kept = parameters.pack(args, count, &packed, kernel.mismatch)  # noqa: F841
+    resources = kernel.resources.get(device_id) if kernel.resources else None
+    if resources is not None:
+        of_pycuda, of_others = resources.memory()
+        packed.has_pycuda_memory = packed.has_pycuda_memory or of_pycuda
+        packed.has_other_arrays = packed.has_other_arrays or of_others
+    choose_streams(&streams, config, &packed, kernel.follows_pycuda)
+    handlers = order_before_launch(&packed, &streams, args, count, is_timed, kernel.name)
+    if is_timed:
+        if reason := failure():
+            raise drv.LaunchError(f"{kernel.name}: {reason}")
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
+        runtime.eventRecord(first.ptr, streams.launch)
+    if resources is None:
+        queue(kernel, config, &packed, streams.launch)
+    else:
+        with resources.launching(streams.launch, needed):
+            queue(kernel, config, &packed, streams.launch)
+    if is_timed:
+        runtime.eventRecord(last.ptr, streams.launch)
+    order_after_launch(&packed, &streams, handlers)
+    return functools.partial(seconds_between, first, last) if is_timed else None
+
+
+cdef int choose_streams(
+    LaunchStreams *streams, LaunchConfig *config, PackedArguments *packed, bint follows_pycuda
+) except -1:
+    """Choose the stream of a launch, and how it is ordered."""
+    streams.current = current_stream(packed.device_id)
+    streams.is_named = config.is_named
+    streams.launch = config.stream if config.is_named else streams.current
+    streams.follow_pycuda = follows_pycuda and not (
+        packed.has_other_arrays or packed.handlers or views_are_alive()
+    )
+    if streams.follow_pycuda and not config.is_named:
+        streams.launch = 0
+    elif follows_pycuda:
+        packed.has_pycuda_memory = True  # PyCUDA's own kernels get bare addresses
+    return 0
+
+
+cdef order_before_launch(
+    PackedArguments *packed, LaunchStreams *streams, PyObject **args, Py_ssize_t count,
+    bint is_timed, name
 ):
     """Order a launch after earlier work; return its arguments that copy, after they have."""
     cdef Py_ssize_t i
+    cdef Stream current = streams.current, launch = streams.launch
     handlers = ()
-    if call.handlers:
+    if packed.handlers:
         handlers = [<object> args[i] for i in range(count)]
         handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
-    cdef Stream here = streams.here, there = streams.there
-    if (here != there and not streams.are_pycudas) or handlers or timed:
-        check_capture(here, there, bool(handlers or timed), name)
+    if (current != launch and not streams.follow_pycuda) or handlers or is_timed:
+        check_capture(current, launch, bool(handlers or is_timed), name)
     for handler in handlers:
         handler.pre_call(None)
-    if not streams.are_pycudas:
-        order(there, here)
-        if call.has_pycuda_memory and not streams.is_named:
-            order(there, PYCUDA)
+    if not streams.follow_pycuda:
+        order(launch, current)
+        if packed.has_pycuda_memory and not streams.is_named:
+            order(launch, ALL_PYCUDA_STREAMS)
         elif handlers:  # which copy on the default stream
-            order(there, 0)
+            order(launch, 0)
     return handlers
 
 
-cdef int end(Call *call, Order *streams, handlers) except -1:
+cdef int order_after_launch(
+    PackedArguments *packed, LaunchStreams *streams, handlers
+) except -1:
     """Order later work after a launch, and let arguments copy back."""
-    if not streams.are_pycudas:
-        order(streams.here, streams.there)
-        if call.has_pycuda_memory and not streams.is_named:
-            order(PYCUDA, streams.there)
+    if not streams.follow_pycuda:
+        order(streams.current, streams.launch)
+        if packed.has_pycuda_memory and not streams.is_named:
+            order(ALL_PYCUDA_STREAMS, streams.launch)
         elif handlers:
-            order(0, streams.there)
+            order(0, streams.launch)
     for handler in handlers:
         if hasattr(handler, "post_call"):
             handler.post_call(None)
     return 0
 
+# ---- the driver ----------------------------------------------------------------------------------
 
-cdef int launch_kernel(Handle function, How *how, Call *call, Stream stream) noexcept:
-    """Queue a kernel on a stream; return CUDA's status."""
+
+cdef int queue(
+    Kernel kernel, LaunchConfig *config, PackedArguments *packed, Stream stream
+) except -1:
+    """Queue a kernel on a stream, or raise the error for CUDA's status."""
+    cdef Handle function = kernel.handle(packed.device_id)
     cdef int status
-    cdef unsigned *n = how.extents
-    cdef LaunchConfig config
-    cdef LaunchAttribute attributes[2]
+    cdef unsigned *n = config.extents
+    cdef CUlaunchConfig extended
+    cdef CUlaunchAttribute attributes[2]
     cdef void *extra[5]
-    extra[:] = [
-        <void *> BUFFER_POINTER, &call.packed[0], <void *> BUFFER_SIZE, &call.size, NULL
-    ]
-    if not how.is_cooperative and not how.cluster[0]:
+    parameter_buffer(extra, packed)
+    if not config.is_cooperative and not config.cluster[0]:
         with nogil:  # CUDA waits if the stream's queue is full
             status = cuLaunchKernel(
-                function, n[0], n[1], n[2], n[3], n[4], n[5], how.shared, stream, NULL, extra
+                function, n[0], n[1], n[2], n[3], n[4], n[5], config.shared, stream, NULL, extra
             )
     else:
-        config.extents, config.shared, config.stream = how.extents, how.shared, stream
-        config.attributes, config.attribute_count = attributes, 0
-        if how.is_cooperative:
+        extended.extents, extended.shared = config.extents, config.shared
+        extended.stream = stream
+        extended.attributes, extended.attribute_count = attributes, 0
+        if config.is_cooperative:
             attributes[0].id, attributes[0].value[0] = COOPERATIVE, 1
-            config.attribute_count = 1
-        if how.cluster[0]:
-            attributes[config.attribute_count].id = CLUSTER
-            attributes[config.attribute_count].value[:3] = how.cluster
-            config.attribute_count += 1
+            extended.attribute_count = 1
+        if config.cluster[0]:
+            attributes[extended.attribute_count].id = CLUSTER_DIMENSION
+            attributes[extended.attribute_count].value[:3] = config.cluster
+            extended.attribute_count += 1
         with nogil:
-            status = cuLaunchKernelEx(&config, function, NULL, extra)
-    return status
+            status = cuLaunchKernelEx(&extended, function, NULL, extra)
+    if status:
+        raise_refusal(status, kernel, config, packed.device_id)
+    return 0
+
+
+cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
+    """Write what the driver reads of packed arguments: five pointers."""
+    extra[0], extra[1] = <void *> BUFFER_POINTER, &packed.buffer[0]
+    extra[2], extra[3], extra[4] = <void *> BUFFER_SIZE, &packed.size, NULL
+
+
+cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_id):
+    grid, block = three(config.extents), three(config.extents + 3)
+    cluster = three(config.cluster) if config.cluster[0] else None
+    try:
+        driver.check_status(status)
+    except REFUSALS as error:
+        raise explain(
+            error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
+            config.is_cooperative
+        ) from error

@@ -13,14 +13,21 @@ from cupy.cuda import driver
 from pytools.prefork import ExecError
 
 from ..compiler.program import Compiled, Request, architecture, compile
-from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
+from ..compiler.signature import (
+    Parameter,
+    expression,
+    kernel_names,
+    read_signature,
+    variable_names,
+)
 from ..errors import named
 from ..interop import contexts
-from ..interop.contexts import LoadedModule
+from ..interop.driver import libcuda
 from ..interop.raw_memory import Global
 from .function import Function
-from .launch_limits import refusal
-from .parameters import libcuda
+from .hooks import LaunchPolicy, LaunchResource
+from .launch_limits import cuda_refusal
+from .loaded import LoadedModule
 
 
 class SourceModule:
@@ -83,6 +90,8 @@ class SourceModule:
     *Cost:* tens of milliseconds for a small new kernel, and a few for a cached kernel.
     """
 
+    policy = LaunchPolicy()  # of its kernels; a subclass may have another
+
     def __init__(
         self,
         source: str,
@@ -133,12 +142,12 @@ class SourceModule:
                 "NVRTC and a source with no_extern_c=True"
             )
         self._loaded: dict[int, tuple[LoadedModule, dict[str, str]]] = {}
-        self._textures: dict[int, Any] = {}  # the references on each device
+        self._resources: dict[int, LaunchResource] = {}  # on each device
         self._load(contexts.cuda_device())
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything except the loaded code."""
-        return {**vars(self), "_loaded": {}, "_textures": {}}
+        return {**vars(self), "_loaded": {}, "_resources": {}}
 
     def _load(self, device_id: int) -> tuple[LoadedModule, dict[str, str]]:
         """Return the module on the current device, and mangled names; compile at the first use."""
@@ -147,7 +156,7 @@ class SourceModule:
         arch = architecture(int(cupy.cuda.Device(device_id).compute_capability))
         compiled = self._compile(arch, [*kernel_names(self._request.source), *self._names])
         if missing := [name for name in self._names if name not in compiled.mangled]:
-            raise refusal(
+            raise cuda_refusal(
                 "SourceModule",
                 f"name_expressions has {missing[0]!r}, but the source has no such kernel",
                 ValueError,
@@ -155,7 +164,7 @@ class SourceModule:
         try:
             module = LoadedModule(compiled.code)
         except driver.CUDADriverError as error:
-            raise refusal(
+            raise cuda_refusal(
                 "SourceModule",
                 f"the code cannot be loaded on device {device_id}, whose own architecture "
                 f"is {arch}: {error}",
@@ -175,23 +184,27 @@ class SourceModule:
                 "compiler's path, or leave out backend='nvcc' for NVRTC"
             ) from error
 
-    def _kernel(self, name: str, device_id: int) -> tuple[int, list[Parameter] | None]:
-        """Return a kernel's CUfunction on the current device, and its parameters, if known."""
+    def _handle(self, name: str, device_id: int) -> int:
+        """Return a kernel's CUfunction on the current device."""
         source, (module, mangled) = self._request.source, self._load(device_id)
-        signature = name if name.startswith("_Z") else mangled.get(expression(name))
         try:
-            handle = int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
+            return int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
         except driver.CUDADriverError as error:
             names, known = kernel_names(source), kernel_names(source, templates=True)
             listed = ", ".join(f"{n}{' (a template)' * (n not in names)}" for n in known)
-            raise refusal(
+            raise cuda_refusal(
                 "SourceModule.get_function",
                 f"there is no kernel {name!r} in the module ({error}); its source has "
                 f"{listed or 'no function with __global__'}; list instances of templates and "
                 "kernels in namespaces when you compile: SourceModule(..., no_extern_c=True, "
                 'name_expressions=["scale<float>"])',
             ) from error
-        return handle, read_signature(signature, source, name) if signature else None
+
+    def _signature(self, name: str, device_id: int) -> list[Parameter] | None:
+        """Return a kernel's parameters, as the compiler reports them, if it does."""
+        _, mangled = self._load(device_id)
+        signature = name if name.startswith("_Z") else mangled.get(expression(name))
+        return read_signature(signature, self._request.source, name) if signature else None
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name, or by one of `name_expressions`.
@@ -203,7 +216,7 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, str(name))  # a numpy.str_ is a str, too
-        function.declared()  # now, so that a wrong name raises here
+        function.parameters()  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:
@@ -221,7 +234,7 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            raise refusal(
+            raise cuda_refusal(
                 caller,
                 f"there is no variable {name!r} in the module; its source has "
                 f"{', '.join(variable_names(self._request.source)) or 'none that can be read'}; "
@@ -246,7 +259,8 @@ class SourceModule:
         from ..legacy.textures import References  # few programs have textures
 
         found = self._global(name, caller)
-        references = self._textures.setdefault(contexts.cuda_device(), References())
+        device_id = contexts.cuda_device()
+        references: Any = self._resources.setdefault(device_id, References())
         return references.get(name, found, kind, caller)
 
 

@@ -19,24 +19,25 @@ cdef struct Slot:  # one parameter
     PyObject *python  # the Python type that is packed here
     uint64_t remainder  # the bits that are 0 in every address that the kernel can read
 
-cdef struct Call:
+cdef struct PackedArguments:
     int device_id
     bint strided
-    bint has_pycuda_memory  # the arguments include PyCUDA's memory
-    bint has_other_arrays  # and other libraries' arrays
-    bint handlers  # and pycuda.driver.In, Out or InOut
-    bint lenient  # a mismatch of PyCUDA's own arrays is a warning
-    Py_ssize_t index  # of the argument, from 1
+    bint has_pycuda_memory  # PyCUDA's streams may use what an argument points to
+    bint has_other_arrays  # an argument is CuPy's, or another library's
+    bint handlers  # an argument is a pycuda.driver.In, Out or InOut
+    Py_ssize_t index  # of the argument that is packed, from 1
     Py_ssize_t in_c_order, in_fortran_order  # the first such argument; 0: none
     size_t size  # of the parameters, bytes
-    char packed[MOST_BYTES]
+    char buffer[MOST_BYTES]
 
 
-cdef class Table:
+cdef class Parameters:
     cdef readonly str name
-    cdef readonly tuple parameters
+    cdef readonly tuple each
     cdef bint is_prepared
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    cdef list pack(self, PyObject **args, Py_ssize_t count, Call *call)
+    cdef list pack(
+        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch
+    )

@@ -6,9 +6,9 @@ from ..compiler.signature import Parameter
 
 def parameter_slots(function: int, count: int | None) -> list[tuple[int, int]]: ...
 
-class Table:
+class Parameters:
     name: str
-    parameters: tuple[Parameter, ...]
+    each: tuple[Parameter, ...]
     def __init__(
         self, name: str, parameters: Sequence[Parameter], is_prepared: bool = False
     ) -> None: ...

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False
-"""Tables of a kernel's parameters, and the packing of arguments into them.
+"""A kernel's parameters, and the packing of arguments for them.
 
 Packing is a loop over the parameters.  It packs the usual argument of each type.  Other arguments
 are converted in Python (`bridge.kernels.arguments`), and packed by `struct`.
@@ -12,8 +12,9 @@ from libc.string cimport memcpy
 
 from cpython.ref cimport Py_TYPE, PyObject
 
-from bridge.interop.views cimport View
-from bridge.interop.contexts cimport Handle, current_device, find, is_in_primary_context
+from bridge.interop.contexts cimport is_in_primary_context, shared_device
+from bridge.interop.driver cimport Handle, cuFuncGetParamInfo
+from bridge.interop.views cimport MemoryRecord, View, recorded_memory
 
 from types import GetSetDescriptorType
 
@@ -23,8 +24,8 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer
 from pycuda.gpuarray import GPUArray
 
+from ..interop.layouts import PLAIN_DTYPES, contiguity
 from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
-from ..interop.importing import contiguity
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -33,9 +34,6 @@ cdef extern from "Python.h":
         void *closure
     ctypedef struct PyGetSetDescrObject:
         PyGetSetDef *d_getset
-
-cdef int (*cuFuncGetParamInfo)(Handle, size_t, size_t *, size_t *) noexcept nogil
-find("cuFuncGetParamInfo", &cuFuncGetParamInfo)
 
 cdef type ndarray = cupy.ndarray
 
@@ -66,19 +64,17 @@ cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHan
 cdef enum:
     EXACT = 1 << 24  # every int up to here is exact as a float
 
-# For numbers, by the code of the dtype: the kind, and the Python type.
+# How a number of each dtype is packed, and the Python type that is packed there.
 cdef dict NUMBERS = {
-    **dict.fromkeys("bhilq", (SIGNED, int)),
-    **dict.fromkeys("BHILQ", (UNSIGNED, int)),
-    **dict.fromkeys("fd", (FLOAT, float)),
-    "?": (BOOL, bool),
+    dtype: {"i": (SIGNED, int), "u": (UNSIGNED, int), "f": (FLOAT, float), "b": (BOOL, bool)}[
+        dtype.kind
+    ]
+    for dtype in PLAIN_DTYPES if dtype.kind in "iub" or dtype.char in "fd"
 }
-
 
 # NumPy's scalars whose value stands behind the object's head (arrayscalars.h): memcpy is a tenth of
 # the time that a conversion takes.
-cdef frozenset SCALARS = frozenset("?bhilqBHILQefdFD")
-for one in map(np.dtype, SCALARS):
+for one in PLAIN_DTYPES:
     value = one.type(1)
     if (<char *> <PyObject *> value + sizeof(PyObject))[:one.itemsize] != value.tobytes():
         raise ImportError(f"bridge: NumPy {np.__version__} has another layout of {one.name}")
@@ -98,15 +94,15 @@ def parameter_slots(intptr_t function, count):
     return slots
 
 
-cdef class Table:
+cdef class Parameters:
     """The types and offsets of a kernel's parameters.
 
-    `parameters` come from `bridge.compiler.signature`.  In prepared calls, an int may be an address.
+    Each is a `bridge.compiler.signature.Parameter`.  In prepared calls, an int may be an address.
     """
 
     def __cinit__(self, name, parameters, bint is_prepared=False):
         cdef Slot *slot
-        self.name, self.parameters, self.is_prepared = name, tuple(parameters), is_prepared
+        self.name, self.each, self.is_prepared = name, tuple(parameters), is_prepared
         self.slots = <Slot *> calloc(len(parameters) + 1, sizeof(Slot))
         if self.slots is NULL:
             raise MemoryError
@@ -114,8 +110,8 @@ cdef class Table:
             slot = &self.slots[index]
             dtype, python = parameter.dtype, int
             slot.kind = POINTER if parameter.is_pointer and not parameter.is_function else BYTES
-            if not parameter.is_pointer and dtype is not None and dtype.char in NUMBERS:
-                slot.kind, python = NUMBERS[dtype.char]
+            if not parameter.is_pointer and dtype in NUMBERS:
+                slot.kind, python = NUMBERS[dtype]
             slot.offset, slot.size = parameter.offset, parameter.size
             slot.remainder = parameter.alignment - 1
             slot.dtype = <PyObject *> dtype
@@ -125,7 +121,7 @@ cdef class Table:
             ):
                 number = getattr(dtype, "type", None)
                 slot.type = <PyObject *> number
-                if dtype is not None and dtype.char in SCALARS:
+                if dtype in PLAIN_DTYPES:
                     slot.scalar = slot.type
             if is_prepared or slot.kind != POINTER:
                 slot.python = <PyObject *> python
@@ -136,40 +132,42 @@ cdef class Table:
     def __dealloc__(self):
         free(self.slots)
 
-    cdef list pack(self, PyObject **args, Py_ssize_t count, Call *call):
+    cdef list pack(
+        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch
+    ):
         """Pack the arguments; return what must be kept until the kernel is queued, or None."""
         cdef list kept = None
         cdef Py_ssize_t index
         cdef Slot *slot
-        cdef bytes packed
-        if count != len(self.parameters):
+        cdef bytes data
+        if count != len(self.each):
             given = "1 argument" if count == 1 else f"{count} arguments"
-            raise TypeError(f"{self.name}: {given} for {len(self.parameters)} parameters: {self}")
-        call.size = self.size
-        call.has_pycuda_memory = call.has_other_arrays = call.handlers = False
-        call.in_c_order = call.in_fortran_order = 0
+            raise TypeError(f"{self.name}: {given} for {len(self.each)} parameters: {self}")
+        packed.size = self.size
+        packed.has_pycuda_memory = packed.has_other_arrays = packed.handlers = False
+        packed.in_c_order = packed.in_fortran_order = 0
         for index in range(count):
             slot = &self.slots[index]
             value = <object> args[index]
-            call.index = index + 1
-            if pack_usual(slot, value, call):
+            packed.index = index + 1
+            if pack_usual(slot, value, packed):
                 continue
             if is_of_pycuda(value):
-                note_pycuda(call)
-                call.handlers = call.handlers or isinstance(value, drv.ArgumentHandler)
-            call.has_other_arrays = call.has_other_arrays or not isinstance(value, PLAIN)
-            packed, array = pack_argument(
-                value, self.parameters[index], f"{self.name}: argument {index}", call.device_id,
-                call.strided, self.is_prepared, call.lenient
+                note_pycuda(packed)
+                packed.handlers = packed.handlers or isinstance(value, drv.ArgumentHandler)
+            packed.has_other_arrays = packed.has_other_arrays or not isinstance(value, PLAIN)
+            data, array = pack_argument(
+                value, self.each[index], f"{self.name}: argument {index}", packed.device_id,
+                packed.strided, self.is_prepared, mismatch
             )
             if array is not None:
                 kept = [array] if kept is None else kept + [array]  # an exporter's may be new
-                note_order(array.flags.c_contiguous, array.flags.f_contiguous, call)
-            memcpy(call.packed + slot.offset, <char *> packed, slot.size)
-        if call.in_c_order and call.in_fortran_order and not call.strided:
+                note_order(array.flags.c_contiguous, array.flags.f_contiguous, packed)
+            memcpy(packed.buffer + slot.offset, <char *> data, slot.size)
+        if packed.in_c_order and packed.in_fortran_order and not packed.strided:
             check_order(
-                self, call.in_c_order - 1, call.in_fortran_order - 1,
-                call.lenient and not call.has_other_arrays
+                self, packed.in_c_order - 1, packed.in_fortran_order - 1,
+                None if packed.has_other_arrays else mismatch
             )
         return kept
 
@@ -178,32 +176,32 @@ cdef class Table:
         shown = [
             one.text if one.is_pointer or one.dtype is not None
             else f"{one.text} ({one.size} bytes)" if one.text else f"{one.size} bytes"
-            for one in self.parameters
+            for one in self.each
         ]
         return f"{self.name}({', '.join(shown)})"
 
 
-cdef int note_pycuda(Call *call) except -1:
-    if not call.has_pycuda_memory:
-        current_device()  # raises if PyCUDA works in another context
-        call.has_pycuda_memory = True
+cdef int note_pycuda(PackedArguments *packed) except -1:
+    if not packed.has_pycuda_memory:
+        shared_device()  # raises if PyCUDA works in another context
+        packed.has_pycuda_memory = True
     return 0
 
 
-cdef bint note_order(bint is_c, bint is_fortran, Call *call) noexcept:
+cdef bint note_order(bint is_c, bint is_fortran, PackedArguments *packed) noexcept:
     """Record in which order an array is contiguous; return False if it is in neither."""
     if is_c != is_fortran:  # otherwise it has one axis, and no order
-        if is_c and not call.in_c_order:
-            call.in_c_order = call.index
-        elif is_fortran and not call.in_fortran_order:
-            call.in_fortran_order = call.index
+        if is_c and not packed.in_c_order:
+            packed.in_c_order = packed.index
+        elif is_fortran and not packed.in_fortran_order:
+            packed.in_fortran_order = packed.index
     return is_c or is_fortran
 
 
-cdef bint pack_usual(Slot *slot, value, Call *call) except -1:
+cdef bint pack_usual(Slot *slot, value, PackedArguments *packed) except -1:
     """Pack a usual argument; return False for any other."""
     cdef PyObject *kind = <PyObject *> Py_TYPE(value)
-    cdef char *at = call.packed + slot.offset
+    cdef char *at = packed.buffer + slot.offset
     cdef int64_t number, limit
     cdef double real
     cdef float narrow
@@ -213,7 +211,7 @@ cdef bint pack_usual(Slot *slot, value, Call *call) except -1:
         memcpy(at, <char *> <PyObject *> value + sizeof(PyObject), slot.size)
         return True
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
-        return slot.type is NULL and put_pointer(slot, value, at, call)
+        return slot.type is NULL and put_pointer(slot, value, at, packed)
     if slot.kind == FLOAT and kind is <PyObject *> int:
         if not -EXACT <= value <= EXACT:
             return False
@@ -234,12 +232,12 @@ cdef bint pack_usual(Slot *slot, value, Call *call) except -1:
     if overflow or (number < 0 and slot.kind != SIGNED):
         return False
     if slot.kind == POINTER:  # a GPUArray's ``gpudata``, in a prepared call
-        call.has_pycuda_memory = True
+        packed.has_pycuda_memory = True
     memcpy(at, &number, slot.size)  # its low bytes: NVIDIA's hosts are little-endian
     return True
 
 
-cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
+cdef bint put_pointer(Slot *slot, value, char *at, PackedArguments *packed) except -1:
     """Pack a contiguous array of the parameter's dtype, or PyCUDA's memory."""
     cdef type kind = type(value)
     cdef uint64_t pointer = 0
@@ -248,29 +246,29 @@ cdef bint put_pointer(Slot *slot, value, char *at, Call *call) except -1:
     if kind is ndarray:
         if not is_of_dtype(slot.dtype, read(array_dtype, value)):
             return False
-        if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), call):
+        if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), packed):
             return False
         data = read(array_data, value)
         device_id = read(data_device, data)  # to compare the object would take three times as long
-        if device_id != call.device_id:
+        if device_id != packed.device_id:
             return False
         pointer = read(data_pointer, data)
-        call.has_other_arrays = True
+        packed.has_other_arrays = True
     elif kind is GPUArray:
         attributes = value.__dict__
         if not is_of_dtype(slot.dtype, attributes["dtype"]):
             return False
-        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"], call):
+        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"], packed):
             return False
         value = attributes.get("gpudata")
-        pointer = known_address(attributes, value, call.device_id)
-        if not pointer and not read_address(value, &pointer, call):
+        pointer = known_address(attributes, value, packed.device_id)
+        if not pointer and not read_address(value, &pointer, packed):
             return False
-        note_pycuda(call)
+        note_pycuda(packed)
     elif kind is np.uintp:
         pointer = int(value)
-    elif kind in holders and read_address(value, &pointer, call):
-        note_pycuda(call)
+    elif kind in holders and read_address(value, &pointer, packed):
+        note_pycuda(packed)
     else:
         return False
     if pointer & slot.remainder:
@@ -290,28 +288,27 @@ cdef bint is_of_dtype(PyObject *wanted, found) except -1:
     )
 
 
-cdef bint read_address(memory, uint64_t *pointer, Call *call) except -1:
+cdef bint read_address(memory, uint64_t *pointer, PackedArguments *packed) except -1:
     """Read the address of PyCUDA's memory; return False unless it is on the device."""
     if memory is None or not 0 <= (address := int(memory)) < 1 << 64:
         return False
     pointer[0] = address
-    return is_in_primary_context(<intptr_t> pointer[0], call.device_id)
+    return is_in_primary_context(<intptr_t> pointer[0], packed.device_id)
 
 
-cdef bint is_contiguous(tuple shape, tuple strides, dtype, Call *call) except -1:
+cdef bint is_contiguous(tuple shape, tuple strides, dtype, PackedArguments *packed) except -1:
     cdef Py_ssize_t step = dtype.itemsize
     if len(strides) == 1 and strides[0] == step:
         return True
     is_c, is_fortran = contiguity(shape, strides, step)
-    return note_order(is_c, is_fortran, call)
+    return note_order(is_c, is_fortran, packed)
 
 
 cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
     """Return the address of a GPUArray on a device, if `as_cupy` or `as_pycuda` has stored it."""
-    cdef View memory = attributes.get("_bridge_memory")
+    cdef MemoryRecord memory = recorded_memory(attributes)
     if memory is not None:
-        is_known = memory.device_id == device_id and memory.gpudata is gpudata
-        return memory.pointer if is_known else 0
+        return memory.pointer if memory.device_id == device_id else 0
     base = attributes["base"]
     source = (<View> base).source if type(base) is View else None
     if type(source) is not ndarray or (<View> base).device_id != device_id:

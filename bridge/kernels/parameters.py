@@ -1,8 +1,7 @@
-"""Tables of parameters: of a kernel, of prepared calls, and of the arguments' own types."""
+"""Parameters of a kernel, of prepared calls, and of the arguments' own types."""
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,24 +12,22 @@ from pycuda.gpuarray import vec
 from ..compiler.parameter_types import ADDRESS
 from ..compiler.signature import Parameter
 from ..errors import named
-from ..interop.importing import PLAIN_DTYPES
-from .arguments import by_value, same_bits
-from .packing import Table, parameter_slots
-
-libcuda = ctypes.CDLL("libcuda.so.1")  # for functions that neither library offers
+from ..interop.layouts import PLAIN_DTYPES, same_bits
+from .arguments import by_value
+from .packing import Parameters, parameter_slots
 
 _ADDRESSES = "PnNlLqQ"  # codes that may prepare a pointer
 
-_tables: dict[Any, Table] = {}  # results of `table_of`, by the caller and the arguments' types
-_MOST_TABLES = 1024
+_known: dict[Any, Parameters] = {}  # results of `parameters_of_values`, by the arguments' types
+_MOST_KNOWN = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
-def declared(name: str, types: list[Parameter] | None, function: int) -> Table:
-    """Return a kernel's table: the driver tells the sizes, the compiler the types, if known."""
+def parameters_of_kernel(name: str, types: list[Parameter] | None, function: int) -> Parameters:
+    """Return a kernel's parameters: sizes from the driver, types from the compiler, if known."""
     slots = parameter_slots(function, None if types is None else len(types))
     types = types or [Parameter("", None, None)] * len(slots)
-    return Table(
+    return Parameters(
         name,
         [
             one._replace(size=size, offset=offset)
@@ -45,10 +42,10 @@ def _alignment(dtype: np.dtype[Any]) -> int:
     return max((_alignment(member[0]) for member in members), default=dtype.base.alignment)
 
 
-def table_of(args: Sequence[Any], caller: str) -> Table:
-    """Return a table of the arguments' own types, for a kernel with unknown parameters."""
+def parameters_of_values(args: Sequence[Any], caller: str) -> Parameters:
+    """Return the arguments' own types, for a kernel with unknown parameters."""
     kinds = tuple(map(type, args))
-    if known := _tables.get((caller, kinds)):
+    if known := _known.get((caller, kinds)):
         return known
     placed: list[Parameter] = []
     end = 0
@@ -70,33 +67,33 @@ def table_of(args: Sequence[Any], caller: str) -> Table:
             )
         placed.append(Parameter("", None if dtype is None else False, dtype, size, start))
         end = start + size
-    table = Table(caller, placed)
+    found = Parameters(caller, placed)
     if not any(issubclass(kind, np.ndarray | np.void) for kind in kinds):  # these have any dtype
-        if len(_tables) >= _MOST_TABLES:
-            _tables.clear()
-        _tables[caller, kinds] = table
-    return table
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[caller, kinds] = found
+    return found
 
 
-def prepared(name: str, codes: Sequence[str], table: Table) -> Table:
-    """Return the table of prepared calls.
+def parameters_of_prepare(name: str, codes: Sequence[str], known: Parameters) -> Parameters:
+    """Return the parameters of prepared calls.
 
     The kernel's types count.  A prepared type counts where the kernel's is not known, or has the
     same bits.  Raise TypeError for another number of types than the kernel's.
     """
-    if len(codes) != len(table.parameters):
+    if len(codes) != len(known.each):
         raise TypeError(
-            f"{name}: {len(codes)} types prepared for {len(table.parameters)} parameters: {table}"
+            f"{name}: {len(codes)} types prepared for {len(known.each)} parameters: {known}"
         )
     merged = []
-    for code, given in zip(codes, table.parameters, strict=True):
+    for code, given in zip(codes, known.each, strict=True):
         own = np.dtype(_dtype_of(code))
         is_address = given.is_pointer or (given.is_pointer is None and code in _ADDRESSES)
         fits = given.dtype is None or same_bits(own, given.dtype)
         if not is_address and own.itemsize == given.size and fits:
             given = given._replace(is_pointer=False, dtype=own)
         merged.append(given)
-    return Table(name, merged, is_prepared=True)
+    return Parameters(name, merged, is_prepared=True)
 
 
 def _dtype_of(code: str) -> Any:

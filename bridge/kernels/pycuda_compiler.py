@@ -9,17 +9,27 @@ import pycuda.compiler
 import pycuda.driver as drv
 
 from ..compiler.program import Request, architecture, compile, vendor_folders
+from ..interop import patches
+from .module import SourceModule
 
-_of_nvcc = pycuda.compiler.compile
-_of_toolkit = pycuda.compiler.DynamicModule.add_stdlib
+_WHY = "NVRTC compiles, without nvcc and a toolkit"
 
 
-def use_nvrtc(enable: bool = True, /) -> None:
+def use_nvrtc(enable: bool = True, /, *, modules: bool = False) -> None:
     """Make PyCUDA compile all of its code with NVRTC instead of nvcc.
 
     This includes arithmetic of GPUArrays, ``pycuda.cumath``, ``pycuda.curandom``,
-    ``ElementwiseKernel``, ``ReductionKernel``, scans, and ``pycuda.compiler`` itself.  Call
-    ``use_nvrtc(False)`` to return to nvcc.  Compiled code is not compiled again.
+    ``ElementwiseKernel``, ``ReductionKernel``, scans, and ``pycuda.compiler`` itself.  Compiled
+    code is not compiled again.
+
+    Parameters
+    ----------
+    enable : bool
+        False returns to nvcc, and to PyCUDA's modules.
+    modules : bool
+        Also let ``pycuda.compiler.SourceModule`` be `bridge.SourceModule`, for new modules of the
+        program and of PyCUDA, whose functions take CuPy arrays then.  ``gpuarray.take`` needs it on
+        CUDA 12 and later.
 
     Examples
     --------
@@ -36,8 +46,13 @@ def use_nvrtc(enable: bool = True, /) -> None:
     kernels that launch kernels need it.
     *Ownership:* none. *Ordering:* none. *Cost:* none; NVRTC takes a tenth of nvcc's time.
     """
-    pycuda.compiler.compile = _compile if enable else _of_nvcc
-    pycuda.compiler.DynamicModule.add_stdlib = _add_stdlib if enable else _of_toolkit
+    if not enable:
+        patches.undo("nvrtc")
+        return
+    patches.apply("nvrtc", _WHY, pycuda.compiler, {"compile": _compile})
+    patches.apply("nvrtc", _WHY, pycuda.compiler.DynamicModule, {"add_stdlib": _add_stdlib})
+    if modules:
+        patches.apply("nvrtc", _WHY, pycuda.compiler, {"SourceModule": SourceModule})
 
 
 def _compile(
@@ -70,7 +85,8 @@ def _compile(
 
 def _add_stdlib(module: Any, libname: str) -> Any:
     try:
-        return _of_toolkit(module, libname)
+        of_toolkit = patches.original(pycuda.compiler.DynamicModule, "add_stdlib")
+        return of_toolkit(module, libname)
     except (OSError, RuntimeError):  # there is no toolkit
         for folder in vendor_folders():
             path = Path(folder).with_name("lib") / f"lib{libname}.a"

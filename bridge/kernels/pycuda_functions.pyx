@@ -2,20 +2,21 @@
 
 from cpython.ref cimport PyObject
 
-from bridge.interop.contexts cimport cuda_device, current_device
+from bridge.interop.contexts cimport cuda_device, shared_device
 from bridge.interop.streams cimport handle_of
 from bridge.kernels.launching cimport (
-    Order, PySequence_Fast_ITEMS, begin, end, read_extent, three,
+    LaunchStreams, PySequence_Fast_ITEMS, order_after_launch, order_before_launch, read_extent,
+    three,
 )
-from bridge.kernels.packing cimport Call, Table
+from bridge.kernels.packing cimport PackedArguments, Parameters
 
 import cupy
 import pycuda.driver as drv
 
 from ..errors import named
-from ..interop.ordering import pycuda_stream_of
+from ..interop.streams import pycuda_stream_of
 from .function import Function
-from .parameters import table_of
+from .parameters import parameters_of_values
 from .launch_limits import REFUSALS, explain, shared_bytes
 
 
@@ -56,8 +57,8 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
     *Ownership:* and *Ordering:* as in `bridge.kernels.function.Function`.
     *Cost:* that of a PyCUDA launch, a little per argument, and a fence if the streams differ.
     """
-    cdef Call call
-    cdef Order streams
+    cdef PackedArguments packed
+    cdef LaunchStreams streams
     cdef unsigned extents[6]
     if isinstance(function, Function):
         function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
@@ -67,7 +68,7 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
             f"launch: function is {named(function)}; a pycuda.driver.Function is accepted, e.g. "
             "from SourceModule(...).get_function(name)"
         )
-    current = cupy.cuda.get_current_stream(current_device())
+    current = cupy.cuda.get_current_stream(shared_device())
     target = None
     if stream is not None or current.ptr:
         target = pycuda_stream_of(current if stream is None else stream)
@@ -76,23 +77,24 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
             f"launch: stream is {named(stream)}, but PyCUDA can launch on its own streams only: "
             "give a pycuda.driver.Stream, or none"
         )
-    streams.here, streams.there = current.ptr, 0
+    streams.current, streams.launch = current.ptr, 0
     if target is not None:
-        streams.there = handle_of(target, "launch", may_be_unordered=False)
-    streams.is_named, streams.are_pycudas = stream is not None, False
-    call.device_id, call.strided, call.lenient = cuda_device(), strided, False
+        streams.launch = handle_of(target, "launch", may_be_unordered=False)
+    streams.is_named, streams.follow_pycuda = stream is not None, False
+    packed.device_id, packed.strided = cuda_device(), strided
     cdef PyObject **values = PySequence_Fast_ITEMS(args)
-    kept = (<Table> table_of(args, "launch")).pack(values, len(args), &call)  # noqa: F841
-    handlers = begin(&call, &streams, values, len(args), False, "launch")
-    packed = call.packed[:call.size]
+    cdef Parameters parameters = parameters_of_values(args, "launch")
+    kept = parameters.pack(values, len(args), &packed, None)  # noqa: F841
+    handlers = order_before_launch(&packed, &streams, values, len(args), False, "launch")
+    data = packed.buffer[:packed.size]
     try:
         read_extent(extents, grid, "grid", "launch")
         read_extent(extents + 3, block, "block", "launch")
         if type(shared) is not int or shared:
             shared = shared_bytes(shared, "launch")
         function._launch_kernel(
-            three(extents), three(extents + 3), packed, shared, target
+            three(extents), three(extents + 3), data, shared, target
         )
     except REFUSALS as error:
-        raise explain(error, "launch", function, grid, block, shared, call.device_id) from error
-    end(&call, &streams, handlers)
+        raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
+    order_after_launch(&packed, &streams, handlers)

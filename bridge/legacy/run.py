@@ -30,10 +30,11 @@ from pycuda.tools import make_default_context
 
 import bridge
 
+from ..errors import warn
 from ..interop.contexts import push
 from ..interop.exporting import export_in_order
 from ..interop.pool import pycuda_allocator
-from ..kernels.function import Function
+from ..kernels.hooks import LaunchPolicy
 from ..kernels.module import SourceModule
 from ..kernels.pycuda_compiler import use_nvrtc
 
@@ -74,7 +75,8 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     use_nvrtc()
     export_in_order()
     pycuda.compiler.SourceModule = _SourceModule
-    _SourceModule._lenient = not strict
+    if strict:
+        _SourceModule.policy = LaunchPolicy(follows_pycuda=True)
     if pool:
         _use_pool()
     # Spawned processes unpickle this first.
@@ -148,21 +150,19 @@ def _detach_counted(context: Any) -> None:
 # ---- compiling and memory ------------------------------------------------------------------------
 
 
+def _warn(problem: Exception) -> None:
+    warn(f"{problem} (bridge run --strict raises)")
+
+
 class _SourceModule(SourceModule):
     __doc__ = SourceModule.__doc__
-    _lenient = True
+    policy = LaunchPolicy(follows_pycuda=True, mismatch=_warn)
 
     def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
         # Not in __init__, where warnings would name this file instead of the program's.
         of_pycuda = sys._getframe(1).f_code.co_filename.startswith(_FOLDERS)
         _note("PyCUDA's kernels" if of_pycuda else "SourceModule")
         return super().__new__(cls)
-
-    def get_function(self, name: str) -> Function:
-        """Return a function whose launches on several streams overlap, as PyCUDA's do."""
-        function = super().get_function(name)
-        function.overlaps, function.lenient = True, self._lenient
-        return function
 
 
 def _use_pool() -> None:

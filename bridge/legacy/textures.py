@@ -24,11 +24,12 @@ from cupy.cuda.texture import CUDAarray, TextureObject
 from pycuda.gpuarray import GPUArray
 
 from ..errors import named
-from ..interop.contexts import current_device
+from ..interop.contexts import shared_device
+from ..interop.driver import libcuda
 from ..interop.importing import check_device
 from ..interop.streams import is_capturing
-from ..kernels.launch_limits import refusal
-from ..kernels.parameters import libcuda
+from ..kernels.hooks import LaunchReference
+from ..kernels.launch_limits import cuda_refusal as refusal
 
 _ARRAY, _LINEAR, _PITCHED, _READY = 0, 2, 3, -1  # CUresourcetype; _READY: a TextureObject
 _NAMES = {"u": "UNSIGNED_INT", "i": "SIGNED_INT"}
@@ -75,7 +76,7 @@ class _Declared(NamedTuple):
 _LAYOUT = struct.Struct("Q6i")
 
 
-class Reference:
+class Reference(LaunchReference):
     """What the references of a module have in common."""
 
     _what = _accepted = _advice = ""
@@ -226,7 +227,7 @@ class TextureReference(Reference):
         elsewhere, the kernel has to add the offset: without `allow_offset`, a LogicError is raised.
         """
         pointer = int(devptr)
-        check_device(pointer, f"{self._name}: set_address", current_device())
+        check_device(pointer, f"{self._name}: set_address", shared_device())
         device = drv.Context.get_device()
         alignment = device.get_attribute(drv.device_attribute.TEXTURE_ALIGNMENT)
         offset: int = pointer % alignment
@@ -245,7 +246,7 @@ class TextureReference(Reference):
         self.set_format(descr.format, descr.num_channels)
 
     def _set_rows(self, pointer: int, bound: Any, width: int, height: int, pitch: int) -> None:
-        check_device(pointer, self._name, current_device())
+        check_device(pointer, self._name, shared_device())
         memory = _Memory(pointer, size=width, height=height, pitch=pitch)
         self._bind(_Resource(_PITCHED, _Image(memory=memory)), bound)
 

@@ -86,14 +86,14 @@ def ordered() -> Iterator[None]:
     import cupy  # importing this package touches neither library
 
     from ...interop.ordering import order
-    from ...interop.streams import PYCUDA
+    from ...interop.streams import ALL_PYCUDA_STREAMS
 
     here = cupy.cuda.get_current_stream().ptr
-    order(here, PYCUDA)  # what is given
+    order(here, ALL_PYCUDA_STREAMS)  # what is given
     try:
         yield
     finally:
-        order(PYCUDA, here)  # what is returned
+        order(ALL_PYCUDA_STREAMS, here)  # what is returned
 
 
 def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from cupy.cuda import cufft
 
-from ...interop.ordering import as_cupy_stream
+from ...interop.streams import as_cupy_stream
 from . import missing, on_cupy
 
 _TYPES = {"fF": "R2C", "Ff": "C2R", "FF": "C2C", "dD": "D2Z", "Dd": "Z2D", "DD": "Z2Z"}

@@ -1,0 +1,5 @@
+"""Types of ``driver.pyx``."""
+
+import ctypes
+
+libcuda: ctypes.CDLL

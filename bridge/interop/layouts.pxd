@@ -1,0 +1,4 @@
+"""What other compiled modules use of layouts."""
+
+cdef int check_axes(tuple shape, tuple strides, subject) except -1
+cdef bint has_cupys_strides(tuple shape, tuple strides, Py_ssize_t step) except -1

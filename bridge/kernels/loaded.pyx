@@ -1,0 +1,116 @@
+# cython: auto_pickle=False
+"""Compiled code on the devices: a loaded module, and a kernel of it."""
+
+cimport cython
+from libc.stdint cimport intptr_t
+
+from bridge.interop.contexts cimport abandoned, cuda_current, cuda_device
+from bridge.interop.driver cimport Handle, cuCtxSetCurrent, cuModuleUnload
+
+import ctypes
+import operator
+import threading
+from contextlib import contextmanager
+
+import pycuda.driver as drv
+from cupy.cuda import driver
+
+from ..errors import named
+from ..interop.driver import libcuda
+from .launch_limits import REFUSALS, cuda_refusal
+
+cdef enum:
+    USUAL_SHARED = 48 << 10  # bytes that need no higher limit
+
+cdef int SHARED_LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
+cdef object limit_lock = threading.RLock()  # several of our functions may share one CUfunction
+
+
+@cython.final
+cdef class LoadedModule:
+    """A module loaded in the current context, and unloaded there on any thread."""
+
+    cdef readonly intptr_t ptr
+    cdef Handle context
+
+    def __cinit__(self, bytes image):
+        self.ptr = driver.moduleLoadData(image)
+        self.context = cuda_current()
+
+    def __dealloc__(self):
+        cdef Handle current = cuda_current()
+        if self.ptr and not abandoned:
+            with nogil:  # CUDA may wait for the device
+                cuCtxSetCurrent(self.context)
+                cuModuleUnload(self.ptr)  # its failure after a failed kernel does no harm
+                cuCtxSetCurrent(current)
+
+
+cdef class Kernel:
+    """A kernel of a `SourceModule`, which is loaded on each device at its first use there."""
+
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+        self.follows_pycuda, self.mismatch = module.policy
+        self.resources = module._resources
+        self.free_shared = -1
+
+    cdef Handle handle(self, int device_id) except NULL:
+        """Return the CUfunction on the current device."""
+        if self.handles[device_id] is NULL:
+            self.handles[device_id] = <Handle> <intptr_t> self.module._handle(self.name, device_id)
+        return self.handles[device_id]
+
+    cdef int raise_shared_limit(self, Py_ssize_t shared, int device_id) except -1:
+        """Let the kernel have so many bytes of dynamic shared memory per block."""
+        if self.free_shared < 0:
+            self.free_shared = USUAL_SHARED - self.shared_size_bytes
+        if shared > self.free_shared:
+            handle = <intptr_t> self.handle(device_id)
+            with limit_lock:
+                if driver.funcGetAttribute(SHARED_LIMIT, handle) < shared:
+                    driver.funcSetAttribute(handle, SHARED_LIMIT, shared)
+        return 0
+
+    def get_attribute(self, attribute):
+        """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
+        with self.explained(f"attribute {named(attribute)}") as handle:
+            return int(driver.funcGetAttribute(operator.index(attribute), handle))
+
+    def set_attribute(self, attribute, value):
+        """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
+        with self.explained(
+            f"attribute {named(attribute)} cannot be set to {named(value)}"
+        ) as handle:
+            driver.funcSetAttribute(handle, operator.index(attribute), operator.index(value))
+
+    def set_cache_config(self, config):
+        """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
+        with self.explained(f"config {named(config)}") as handle:
+            status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(handle), operator.index(config))
+            driver.check_status(status)
+
+    @contextmanager
+    def explained(self, what):
+        """Yield the CUfunction on the current device; errors say what was asked."""
+        handle = <intptr_t> self.handle(cuda_device())
+        try:
+            yield handle
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name}: {what}: an int is accepted, or a member of pycuda.driver's "
+                f"function_attribute and func_cache ({error})"
+            ) from None
+        except REFUSALS as error:
+            what += f": CUDA refuses it on this device ({error})"
+            raise cuda_refusal(self.name, what) from error
+
+    def __getattr__(self, name):
+        """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
+        attribute = getattr(drv.function_attribute, name.upper(), None)
+        if attribute is None:
+            from ..legacy.names import BEFORE_CUDA_4  # few programs have such a name
+
+            advice = f"; {BEFORE_CUDA_4[name]}" if name in BEFORE_CUDA_4 else ""
+            raise AttributeError(f"'Function' object has no attribute {name!r}{advice}")
+        return self.get_attribute(attribute)
