@@ -1,8 +1,7 @@
-"""Several GPUs, without NCCL: waves in slabs, tasks, tables."""
+"""Several GPUs, without NCCL: waves in slabs, tasks, the page."""
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -13,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import cupy
 import numpy as np
 import pytest
-from conftest import GPUS, install, surroundings
+from conftest import GPUS, ON_GPU, install, run_python, surroundings
 
 import bridge
-from benchmarks import batches, model, scaling, scaling_tables as tables, waves
+from benchmarks.scale import all_reduce, cluster, exchange, frames, page, waves
+from benchmarks.scale.__main__ import FULL
 
 ROWS, COLUMNS = 64, 96
 
@@ -86,14 +86,14 @@ class Board:
         self.barrier.wait()
 
 
-def on(size, way, exchange):
+def on(size, way, neighbours):
     """Return the energies on each rank, and the whole field, after some steps."""
     board = Board(size)
     rows = ROWS // size
 
     def slab(rank):
         with bridge.primary_context():
-            ends = exchange(size, rank, board) if size > 1 else waves.Alone()
+            ends = neighbours(size, rank, board) if size > 1 else exchange.Alone()
             fields = waves.WAYS[way]((rows + 2, COLUMNS))
             found = waves.Waves(fields, ends, rank * rows, ROWS)
             return found.run(40).get(), found.rows().get()
@@ -145,25 +145,22 @@ def test_the_waves_are_those_of_numpy():
     np.testing.assert_allclose(found, energies, rtol=1e-4)
 
 
-def test_a_task_says_what_its_cases_gave():
-    cases = [waves.Case(64, 32, 2, 5), waves.Case(128, 32, 0, 0)]
-    timed, other = waves.work(0, 1, None, cases)
-    assert {name: len(taken) for name, taken in timed["seconds"].items()} == {
-        "both libraries": 2,
-        "CuPy alone": 2,
-    }
-    ours, theirs = timed["points"].values()
-    np.testing.assert_array_equal(ours, theirs)
-    assert ours.shape == (8, 4)
-    assert list(other["energies"]) == ["CuPy alone"]
+def test_a_task_returns_what_each_membrane_gave():
+    membranes = waves.work(0, 1, None, [(64, 32), (128, 32)], list(waves.WAYS), 2, 5)
+    for found, shape in zip(membranes, [(8, 4), (16, 4)], strict=True):
+        ours, theirs = found.values()
+        np.testing.assert_array_equal(ours.points, theirs.points)
+        np.testing.assert_array_equal(ours.energies, theirs.energies)
+        assert ours.points.shape == shape
+        assert len(ours.seconds) == len(theirs.seconds) == 2
     with pytest.raises(ValueError, match="60 rows cannot be cut into 1 slabs of a multiple of 8"):
-        waves.work(0, 1, None, [waves.Case(60, 32, 0, 0)])
+        waves.work(0, 1, None, [(60, 32)], ["CuPy alone"], 0, 0)
 
 
 def test_a_batch_is_the_same_with_both_libraries():
     start = time.perf_counter()
     (ours, first), (theirs, second) = (
-        batches.batch([1, 2, 3], way, (24, 32)) for way in batches.WAYS
+        frames.batch([1, 2, 3], way, (24, 32)) for way in frames.WAYS
     )
     assert 0 < first + second < time.perf_counter() - start
     assert ours == theirs
@@ -171,106 +168,110 @@ def test_a_batch_is_the_same_with_both_libraries():
     assert all(0 < spot < 1 for spot in ours)
 
 
-def test_the_tables_show_what_was_measured(tmp_path):
-
-    def row(ours, theirs, **what):
-        ways = {"both libraries": ours, "CuPy alone": theirs}
-        seconds = {n: {"median": s, "spread": s / 100, "samples": [s]} for n, s in ways.items()}
-        return {**what, "ratio": ours / theirs, "seconds": seconds}
-
-    found = {
-        "machine": {"GPU": "2 x Some GPU", "CuPy": "14.2.0", "date": "2026-11-22"},
-        "plan": {
-            "sides": [64, 128], "weak": [64, 64], "thin": [16], "steps": 5, "rounds": 3,
-            "turns": 3, "frames": 40, "shape": [24, 32], "every": 5, "batch": 20,
-        },
-        "waves": [
-            row(8e-3, 4e-3, gpus=1, rows=64, columns=64),
-            row(32e-3, 32e-3, gpus=1, rows=128, columns=128),
-            row(5e-3, 5e-3, gpus=2, rows=64, columns=64),
-            row(16e-3, 16e-3, gpus=2, rows=128, columns=128),
-            row(10e-3, 10e-3, gpus=2, rows=128, columns=64),
-            row(1e-3, 1e-3, gpus=1, rows=16, columns=128),
-            row(2e-3, 2e-3, gpus=2, rows=32, columns=128),
-        ],
-        "frames": [
-            row(1.0, 1.0, gpus=1, frames=40),
-            row(0.625, 0.625, gpus=2, frames=40),
-            row(1.25, 1.25, gpus=2, frames=80),
-        ],
-    }  # fmt: skip
-    for wave in found["waves"]:
-        theirs = wave["seconds"]["CuPy alone"]
-        wave["seconds"]["without halos"] = {**theirs, "median": 0.75 * theirs["median"]}
-    for frames in found["frames"]:
-        frames["tasks"] = row(0.909 * frames["gpus"], 0.9)
-    (tmp_path / "scaling.json").write_text(json.dumps(found))
-    tables.write(tmp_path)
-    page = (tmp_path / "scaling.md").read_text()
-    assert "| 2 | 5.000 | 0.050 | 1.60 | 0.80 | 5.000 | 1.000 |" in page  # strong
-    assert "| 2 | 10.000 | 0.100 | 1.60 | 0.80 | 10.000 | 1.000 |" in page  # weak: twice the work
-    assert "| 2 | 0.625 | 0.006 | 1.60 | 0.80 | 0.625 | 1.000 | 1.818 | 2.020 |" in page
-    assert "| 2 | 2.000 | 0.020 | 1.00 | 0.50 | 2.000 | 1.000 | 1.500 |" in page  # thin slabs
-
-
 def parts_of(rank, **changes):
-    """What one of two ranks says of a case."""
-    ways = ("both libraries", "CuPy alone")
-    return {
-        "energies": {way: np.full(4, 3.0, np.float32) for way in ways},
-        "points": {way: np.full((1, 4), rank, np.float32) for way in ways},
-        "seconds": {way: [1.0 + rank, 4.0 - rank] for way in (*ways, "without halos")},
-        **changes,
-    }
+    """What one of two ranks says of a membrane."""
+    found = waves.Found(
+        np.full(4, 3.0, np.float32), np.full((1, 4), rank, np.float32), [1.0 + rank, 4.0 - rank]
+    )
+    return {"both libraries": found._replace(**changes), "CuPy alone": found}
 
 
 def test_the_slowest_gpu_counts_and_other_waves_are_refused():
-    case = waves.Case(128, 4, 2, 5)
-    found = scaling._together(case, [parts_of(0), parts_of(1)])
-    assert found["seconds"]["both libraries"].tolist() == [2, 4]
-    assert found["seconds"]["without halos"].tolist() == [2, 4]
-    expected = {"CuPy alone": np.array([[0.0] * 4, [1.0] * 4])}
-    expected = {"energies": {"CuPy alone": [np.full(4, 3.0)]}, "points": expected}
-    scaling.compare(found, expected)
+    found = waves.together((parts_of(0), parts_of(1)))
+    assert found["both libraries"].seconds.tolist() == [2, 4]
+    expected = waves.Found([np.full(4, 3.0)], np.array([[0.0] * 4, [1.0] * 4]), [])
+    waves.compare(found, expected, "a membrane")
     for name in ("energies", "points"):
-        spoilt = {way: value.copy() for way, value in parts_of(1)[name].items()}
-        spoilt["both libraries"][..., 2] *= 1.001
-        other = scaling._together(case, [parts_of(0), parts_of(1, **{name: spoilt})])
-        with pytest.raises(AssertionError, match="128 x 4 on 2 GPUs, both libraries"):
-            scaling.compare(other, expected)
+        spoilt = getattr(parts_of(1)["CuPy alone"], name).copy()
+        spoilt[..., 2] *= 1.001
+        other = waves.together((parts_of(0), parts_of(1, **{name: spoilt})))
+        with pytest.raises(AssertionError, match="of a membrane, both libraries"):
+            waves.compare(other, expected, "a membrane")
 
 
-def test_the_thin_slabs_are_those_of_the_models_gpus():
-    side = max(scaling.FULL.sides)
-    assert [side // rows for rows in scaling.FULL.thin] == list(model.GPUS)
+def test_the_page_shows_what_was_measured():
+    def row(gpus, ours, theirs, tasks=None):
+        seconds = {"both libraries": [ours] * 3, "CuPy alone": [theirs] * 3}
+        return page.Row(gpus, page.timings(seconds), tasks and row(gpus, *tasks).timings)
+
+    strong = page.Curve("128 x 128 in all", False, [row(1, 8e-3, 4e-3), row(2, 5e-3, 5e-3)])
+    weak = page.Curve("64 x 64 a GPU", True, [row(1, 8e-3, 8e-3), row(2, 10e-3, 8e-3)])
+    tasks = page.Curve("40 frames", False, [row(1, 1, 1, (2, 2)), row(2, 0.625, 0.5, (1.8, 2))])
+    kilo = {
+        all_reduce.CUPY: 1 << 20,
+        all_reduce.KEPT: 1 << 21,
+        all_reduce.EACH: 1 << 19,
+    }  # as many microseconds for 1 GiB
+    bandwidths = page.all_reduce_table(
+        {1 << 30: page.timings({n: [t] for n, t in kilo.items()})}, 4
+    )
+    text = page.page({"GPU": "2 x Some GPU"}, FULL, [strong, weak], [tasks], bandwidths)
+    for line in (
+        "| GPU | 2 x Some GPU |",
+        "### Strong scaling: 128 x 128 in all",
+        "| 1 | 8.000 | 0.000 | 1.00 | 1.00 | 4.000 | 2.000 |",
+        "| 2 | 5.000 | 0.000 | 1.60 | 0.80 | 5.000 | 1.000 |",
+        "### Weak scaling: 64 x 64 a GPU",
+        "| 2 | 10.000 | 0.000 | 1.60 | 0.80 | 8.000 | 1.250 |",  # twice the work
+        "| 2 | 0.625 | 0.000 | 1.60 | 0.80 | 0.500 | 1.250 | 1.800 | 0.900 |",
+        "| 1024 MiB | 1.5 | 0.8 | 0.500 | 3.1 | 2.000 |",  # twice 3/4 of 1.024 GB/s
+        "100 steps, in 9 rounds",
+        "Frames of 3840 x 2160 float32",
+    ):
+        assert line in text
+
+
+def test_one_gpu_is_measured_with_dask(package):
+    package("distributed")
+    done = run_python(
+        """
+        from benchmarks.scale import __main__ as main
+        if __name__ == "__main__":
+            plan = main.Plan((64, 128), (64, 64), 50, 2, 2, 30, (24, 32))
+            print(main.measure([1], plan))
+        """,
+        DASK_DISTRIBUTED__WORKER__PRELOAD=repr([] if ON_GPU else [install()]),
+        DASK_LOGGING__DISTRIBUTED="critical",  # on a busy machine, heartbeats fail at the end
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [
+        "waves on 1: the energies and heights are those of one GPU",
+        "frames on 1: the brightest spots are those of one GPU",
+    ]
+    rows = [line for line in lines if line.startswith("| 1 | ")]
+    assert len(rows) == 5
+    assert rows[0] == rows[2] != rows[1]  # a membrane of 64 x 64 is in two tables
+    assert rows[3] == rows[4]
 
 
 def test_the_results_of_tasks_or_the_first_error_come_back(package):
     distributed = package("distributed")
     options = {"processes": False, "dashboard_address": None, "n_workers": 1}
     with (
-        distributed.LocalCluster(threads_per_worker=2, **options) as cluster,
-        distributed.Client(cluster) as client,
+        distributed.LocalCluster(threads_per_worker=2, **options) as local,
+        distributed.Client(local) as client,
     ):
         tasks = [client.submit(pow, 2, k) for k in (3, 4)]
-        assert scaling.results(client, tasks, 20, "powers") == [8, 16]
+        assert cluster.results(client, tasks, 20, "powers") == [8, 16]
         failing = [client.submit(int, "x"), client.submit(time.sleep, 2)]
         with pytest.raises(ValueError, match="invalid literal"):
-            scaling.results(client, failing, 10, "a task that fails while another works")
+            cluster.results(client, failing, 10, "a task that fails while another works")
         assert not failing[1].done()
         with pytest.raises(TimeoutError, match=r"long: no end within 0.2 s; .* are pending"):
-            scaling.results(client, failing[1:], 0.2, "long")
+            cluster.results(client, failing[1:], 0.2, "long")
 
 
 def test_workers_end_when_the_benchmark_is_told_to_stop(package):
     package("distributed")
     script = f"""if __name__ == "__main__":
     {install().strip()}
-    from benchmarks import scaling
-    scaling.end_workers_when_told_to_stop()
-    with scaling.cluster({2 if GPUS != 1 else 1}):
+    import time
+    from benchmarks.scale.cluster import cluster, end_workers_when_told_to_stop
+    end_workers_when_told_to_stop()
+    with cluster({2 if GPUS != 1 else 1}):
         print("ready", flush=True)
-        scaling.time.sleep(60)
+        time.sleep(60)
 """
     command = [sys.executable, "-c", script]
     with subprocess.Popen(

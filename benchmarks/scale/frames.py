@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -14,8 +14,8 @@ from pycuda import gpuarray
 
 import bridge
 
-FRAME = (2160, 3840)
 BATCH = 20
+LIMIT = 60  # seconds after which the tasks of a round count as stuck
 SOURCE = """
 __global__ void noise(float *out, unsigned int seed, int n)
 {
@@ -79,7 +79,7 @@ def _sizes(shape: Shape) -> tuple[Any, tuple[int, int, int]]:
 WAYS = {"both libraries": both_libraries, "CuPy alone": cupy_alone}
 
 
-def batch(seeds: Sequence[int], way: str, shape: Shape = FRAME) -> tuple[list[float], float]:
+def batch(seeds: Sequence[int], way: str, shape: Shape) -> tuple[list[float], float]:
     """Return the brightest spot of the frame of each seed, and the seconds it took: one task."""
     start = time.perf_counter()
     with bridge.primary_context():
@@ -89,3 +89,39 @@ def batch(seeds: Sequence[int], way: str, shape: Shape = FRAME) -> tuple[list[fl
             found[number] = brightest(seed)
         spots = found.get().tolist()
     return spots, time.perf_counter() - start
+
+
+class Found(NamedTuple):
+    """By way: seconds of each round, those within the tasks by GPU; and the brightest spots."""
+
+    seconds: dict[str, list[float]]
+    within: dict[str, list[float]]
+    spots: list[float]
+
+
+def measure(client: Any, addresses: list[str], frames: int, turns: int, shape: Shape) -> Found:
+    """Let the workers do all frames, each way in turn; the spots of both ways must be the same."""
+    from distributed import wait
+
+    seeds = [list(range(k, min(k + BATCH, frames))) for k in range(0, frames, BATCH)]
+    found = Found({name: [] for name in WAYS}, {name: [] for name in WAYS}, [])
+    spots: dict[str, list[float]] = {}
+    ways = list(WAYS)
+    for turn in range(turns + 1):
+        ways.reverse()  # neither is always the one after the other
+        for way in ways:
+            start = time.perf_counter()
+            futures = client.map(
+                batch, seeds, way=way, shape=shape,
+                workers=addresses, allow_other_workers=False, pure=False,
+            )  # fmt: skip
+            wait(futures, timeout=LIMIT)
+            parts = client.gather(futures)
+            took = time.perf_counter() - start
+            del futures
+            spots[way] = [spot for some, _ in parts for spot in some]
+            if turn:  # the first one is the warm-up
+                found.seconds[way].append(took)
+                found.within[way].append(sum(task for _, task in parts) / len(addresses))
+    np.testing.assert_allclose(spots["both libraries"], spots["CuPy alone"], rtol=1e-6)
+    return found._replace(spots=spots["CuPy alone"])
