@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.report import machine
 from benchmarks.scale import all_reduce, frames, waves
-from benchmarks.scale.cluster import START, cluster, end_workers_when_told_to_stop, results
+from benchmarks.scale.cluster import START, cluster, results
 from benchmarks.scale.exchange import version
 from benchmarks.scale.page import Curve, Row, all_reduce_table, page, timings
 
@@ -79,22 +79,22 @@ def measure_waves(client: Any, addresses: list[str], gpus: list[int], plan: Plan
 
 def measure_frames(client: Any, addresses: list[str], gpus: list[int], plan: Plan) -> list[Curve]:
     """Measure the frames; their brightest spots must be those of one GPU."""
-    curves = [
-        Curve(f"{plan.frames} frames in all", False, []),
-        Curve(f"{plan.frames} frames a GPU", True, []),
-    ]
+    strong = Curve(f"{plan.frames} frames in all", False, [])
+    weak = Curve(f"{plan.frames} frames a GPU", True, [])
     spots: list[float] = []
     for n in gpus:
         rows = {}
         for number in dict.fromkeys((plan.frames, plan.frames * n)):
-            found = frames.measure(client, addresses[:n], number, plan.turns, plan.shape)
-            spots = spots or found.spots
-            np.testing.assert_allclose(found.spots[: len(spots)], spots, rtol=1e-6)
-            rows[number] = Row(n, timings(found.seconds), timings(found.within))
-        curves[0].rows.append(rows[plan.frames])
-        curves[1].rows.append(rows[plan.frames * n])
+            seconds, within, found = frames.measure(
+                client, addresses[:n], number, plan.turns, plan.shape
+            )
+            spots = spots or found
+            np.testing.assert_allclose(found[: len(spots)], spots, rtol=1e-6)
+            rows[number] = Row(n, timings(seconds), timings(within))
+        strong.rows.append(rows[plan.frames])
+        weak.rows.append(rows[plan.frames * n])
         print(f"frames on {n}: the brightest spots are those of one GPU", flush=True)
-    return curves
+    return [strong, weak]
 
 
 def _more(gpus: int) -> dict[str, str]:
@@ -125,7 +125,6 @@ def main() -> None:
     gpus = sorted({1, *(options.gpus or [n for n in (2, 4, 8) if n <= there])})
     if gpus[0] < 1 or gpus[-1] > there:
         parser.error(f"--gpus: {gpus[-1]}; CUDA sees {there}")
-    end_workers_when_told_to_stop()
     text = measure(gpus, QUICK if options.quick else FULL)
     print(f"\n{text}", flush=True)
     options.output.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,4 @@
-"""All-reduce by NCCL over all GPUs, of CuPy's arrays and of PyCUDA's; one process drives all.
-
-The bus bandwidth is that of NCCL's own tests, ``bytes / time * 2 (n - 1) / n`` for n GPUs, which
-compares with what the hardware can do:
-https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-"""
+"""All-reduce by NCCL over all GPUs, of CuPy's arrays and of PyCUDA's; one process drives all."""
 
 from __future__ import annotations
 
@@ -83,8 +78,3 @@ def measure(gpus: int) -> dict[int, dict[str, Timing]]:
     for communicator in communicators:
         communicator.destroy()
     return found
-
-
-def bandwidth(nbytes: int, microseconds: float, gpus: int) -> float:
-    """Return the bus bandwidth in GB/s."""
-    return nbytes / microseconds / 1e3 * 2 * (gpus - 1) / gpus

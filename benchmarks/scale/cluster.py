@@ -20,33 +20,26 @@ def cluster(gpus: int) -> Iterator[tuple[Any, list[str]]]:
 
     # A worker that died is not replaced: the others would wait for it in NCCL.
     dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the workers end, too
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    options = {
+        "host": "127.0.0.1",
+        "nthreads": 1,
+        "memory_limit": 0,  # none: Dask would set it by a memory size that may yet grow
+        "silence_logs": logging.ERROR,
+    }
     workers = {}
     for number in range(gpus):
-        device = visible[number] if visible else str(number)
-        options = {
-            "host": "127.0.0.1",
-            "nthreads": 1,
-            "memory_limit": 0,  # none: Dask would set it by a memory size that may yet grow
-            "env": {"CUDA_VISIBLE_DEVICES": device},
-            "silence_logs": logging.ERROR,
-        }
-        workers[number] = {"cls": Nanny, "options": options}
-    scheduler = {
-        "cls": Scheduler,
-        "options": {"dashboard": False, "host": "127.0.0.1", "port": 0},
-    }
+        device = {"CUDA_VISIBLE_DEVICES": visible[number] if visible else str(number)}
+        workers[number] = {"cls": Nanny, "options": {**options, "env": device}}
+    where = {"dashboard": False, "host": "127.0.0.1", "port": 0}
+    scheduler = {"cls": Scheduler, "options": where}
     with (
         SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.ERROR) as started,
         Client(started, timeout=START) as client,
     ):
         client.wait_for_workers(gpus, timeout=START)
         yield client, [started.workers[number].worker_address for number in range(gpus)]
-
-
-def end_workers_when_told_to_stop() -> None:
-    """Let SIGTERM raise, as Ctrl-C does: then `cluster` ends its workers, which leave nothing."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def results(client: Any, futures: list[Any], limit: float, what: str) -> list[Any]:

@@ -22,35 +22,25 @@ class Alone:
 
 
 class Nccl:
-    """The exchange by NCCL, on CuPy's current stream; one process for each rank.
+    """The exchange by NCCL, on CuPy's current stream, of one of `size` processes.
 
-    Parameters
-    ----------
-    size, rank : int
-        The number of processes, and the number of this one.
-    uid : object
-        What `unique_id` returned in one of them.
+    One of them calls `unique_id`, and all get what it returns.
     """
 
     def __init__(self, size: int, rank: int, uid: Any) -> None:
-        nccl = available()
-        self._nccl = nccl
-        self.communicator = nccl.NcclCommunicator(size, uid, rank)
-        self._above = rank - 1 if rank else None
-        self._below = rank + 1 if rank + 1 < size else None
+        self._nccl = available()
+        self._size, self._rank = size, rank
+        self.communicator = self._nccl.NcclCommunicator(size, uid, rank)
 
     def halos(self, address: int, rows: int, columns: int) -> None:
         """Send the first and the last of a slab's own rows, and receive the neighbours'."""
         nccl, link, row = self._nccl, self.communicator, 4 * columns
         stream = cupy.cuda.get_current_stream().ptr
         nccl.groupStart()
-        if self._above is not None:
-            link.send(address + row, columns, nccl.NCCL_FLOAT32, self._above, stream)
-            link.recv(address, columns, nccl.NCCL_FLOAT32, self._above, stream)
-        if self._below is not None:
-            last = address + rows * row
-            link.send(last, columns, nccl.NCCL_FLOAT32, self._below, stream)
-            link.recv(last + row, columns, nccl.NCCL_FLOAT32, self._below, stream)
+        for other, own, halo in ((self._rank - 1, 1, 0), (self._rank + 1, rows, rows + 1)):
+            if 0 <= other < self._size:
+                link.send(address + own * row, columns, nccl.NCCL_FLOAT32, other, stream)
+                link.recv(address + halo * row, columns, nccl.NCCL_FLOAT32, other, stream)
         nccl.groupEnd()
 
     def total(self, address: int) -> None:

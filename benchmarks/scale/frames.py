@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
@@ -91,20 +91,21 @@ def batch(seeds: Sequence[int], way: str, shape: Shape) -> tuple[list[float], fl
     return spots, time.perf_counter() - start
 
 
-class Found(NamedTuple):
-    """By way: seconds of each round, those within the tasks by GPU; and the brightest spots."""
-
-    seconds: dict[str, list[float]]
-    within: dict[str, list[float]]
-    spots: list[float]
+Seconds = dict[str, list[float]]  # of each round, by way
 
 
-def measure(client: Any, addresses: list[str], frames: int, turns: int, shape: Shape) -> Found:
-    """Let the workers do all frames, each way in turn; the spots of both ways must be the same."""
+def measure(
+    client: Any, addresses: list[str], frames: int, turns: int, shape: Shape
+) -> tuple[Seconds, Seconds, list[float]]:
+    """Let the workers do all frames, each way in turn; the spots of both ways must be the same.
+
+    Returns the seconds in all, those within the tasks of one GPU, and the spots.
+    """
     from distributed import wait
 
     seeds = [list(range(k, min(k + BATCH, frames))) for k in range(0, frames, BATCH)]
-    found = Found({name: [] for name in WAYS}, {name: [] for name in WAYS}, [])
+    seconds: Seconds = {name: [] for name in WAYS}
+    within: Seconds = {name: [] for name in WAYS}
     spots: dict[str, list[float]] = {}
     ways = list(WAYS)
     for turn in range(turns + 1):
@@ -121,7 +122,7 @@ def measure(client: Any, addresses: list[str], frames: int, turns: int, shape: S
             del futures
             spots[way] = [spot for some, _ in parts for spot in some]
             if turn:  # the first one is the warm-up
-                found.seconds[way].append(took)
-                found.within[way].append(sum(task for _, task in parts) / len(addresses))
+                seconds[way].append(took)
+                within[way].append(sum(task for _, task in parts) / len(addresses))
     np.testing.assert_allclose(spots["both libraries"], spots["CuPy alone"], rtol=1e-6)
-    return found._replace(spots=spots["CuPy alone"])
+    return seconds, within, spots["CuPy alone"]

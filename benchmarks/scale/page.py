@@ -60,7 +60,11 @@ def table(curve: Curve, unit: str, scale: float) -> str:
 
 
 def all_reduce_table(found: Mapping[int, Mapping[str, Timing]], gpus: int) -> str:
-    """Write the bandwidths in GB/s, and those of PyCUDA's arrays as multiples of CuPy's."""
+    """Write the bandwidths in GB/s, and those of PyCUDA's arrays as multiples of CuPy's.
+
+    The bus bandwidth is that of NCCL's own tests, which compares with what the hardware can do:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
     cupys, kept, each = all_reduce.CUPY, all_reduce.KEPT, all_reduce.EACH
     lines = [
         f"| float32, a GPU | {cupys}, GB/s | {kept}, GB/s | of CuPy's | {each}, GB/s | of CuPy's |",
@@ -69,7 +73,8 @@ def all_reduce_table(found: Mapping[int, Mapping[str, Timing]], gpus: int) -> st
     for nbytes, ways in found.items():
         cells = [f"{nbytes >> 20} MiB"]
         for name, timing in ways.items():
-            cells.append(f"{all_reduce.bandwidth(nbytes, timing.median, gpus):.1f}")
+            sent = nbytes * 2 * (gpus - 1) / gpus
+            cells.append(f"{sent / timing.median / 1e3:.1f}")  # from bytes a us
             if name != cupys:
                 cells.append(f"{ways[cupys].over(timing):.3f}")
         lines.append(f"| {' | '.join(cells)} |")

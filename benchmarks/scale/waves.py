@@ -71,11 +71,10 @@ def both_libraries(shape: tuple[int, int]) -> Way:
     allocate = bridge.pycuda_allocator()
     before, now, after = (gpuarray.empty(shape, np.float32, allocator=allocate) for _ in range(3))
     kernel = bridge.SourceModule(KERNEL).get_function("wave_step")
-    rows, columns = (np.int32(n) for n in shape)
-    grid = _grid(shape)
+    numbers, grid = _launch(shape)
 
     def step(after: Any, now: Any, before: Any) -> None:
-        kernel(after, now, before, C2, columns, rows, block=BLOCK, grid=grid)
+        kernel(after, now, before, *numbers, block=BLOCK, grid=grid)
 
     return Way((before, now, after), step, lambda a: int(a.gpudata), bridge.as_cupy)
 
@@ -84,35 +83,28 @@ def cupy_alone(shape: tuple[int, int]) -> Way:
     """Hold CuPy's arrays, and run the kernel as CuPy's own."""
     before, now, after = (cupy.empty(shape, np.float32) for _ in range(3))
     kernel = cupy.RawKernel(f'extern "C" {KERNEL}', "wave_step")
-    rows, columns = (np.int32(n) for n in shape)
-    grid = _grid(shape)
+    numbers, grid = _launch(shape)
 
     def step(after: Any, now: Any, before: Any) -> None:
-        kernel(grid, BLOCK, (after, now, before, C2, columns, rows))
+        kernel(grid, BLOCK, (after, now, before, *numbers))
 
     return Way((before, now, after), step, lambda x: x.data.ptr, lambda x: x)
 
 
-def _grid(shape: tuple[int, int]) -> tuple[int, int, int]:
-    return -(-shape[1] // BLOCK[0]), -(-shape[0] // BLOCK[1]), 1
+def _launch(shape: tuple[int, int]) -> tuple[Any, tuple[int, int, int]]:
+    """Return the numbers that the kernel takes, and its grid."""
+    rows, columns = shape
+    grid = -(-columns // BLOCK[0]), -(-rows // BLOCK[1]), 1
+    return (C2, np.int32(columns), np.int32(rows)), grid
 
 
 WAYS = {"both libraries": both_libraries, "CuPy alone": cupy_alone}
 
 
 class Waves:
-    """One slab of a membrane, which begins with the ripples, at rest.
+    """One slab of a membrane of so many rows, which begins with the ripples, at rest.
 
-    Parameters
-    ----------
-    way : Way
-        Fields of the slab's own rows and two more.
-    exchange : Alone or Nccl
-        Or anything with their two methods.
-    first : int
-        The membrane's row that is the slab's own first one.
-    rows : int
-        Rows of the whole membrane.
+    The slab's own rows begin with the membrane's row `first`; the fields have two more.
     """
 
     def __init__(self, way: Way, exchange: Any, first: int, rows: int) -> None:
@@ -137,10 +129,6 @@ class Waves:
                 one[...] = energy(way.in_cupy(after), way.in_cupy(now))
                 exchange.total(one.data.ptr)
         return energies
-
-    def rows(self) -> Any:
-        """Return the slab's own rows."""
-        return self.way.in_cupy(self.fields[1])[1:-1]
 
     def seconds_a_step(self, steps: int) -> float:
         """Take some steps, begun at the same time on all GPUs; return how long one took here."""
@@ -205,7 +193,8 @@ def _one_slab(
     for name in ways:
         slab = slabs[name] = Waves(WAYS[name]((rows + 2, shape[1])), link, rank * rows, shape[0])
         energies = slab.run(CHECKED).get()
-        points = cupy.ascontiguousarray(slab.rows()[::APART, ::APART]).get()
+        own = slab.way.in_cupy(slab.fields[1])[1:-1]
+        points = cupy.ascontiguousarray(own[::APART, ::APART]).get()
         found[name] = Found(energies, points, [])
     for turn in range(rounds):
         for name in reversed(slabs) if turn % 2 else slabs:  # none is always the one after another
@@ -244,11 +233,7 @@ def together(parts: tuple[dict[str, Found], ...]) -> dict[str, Found]:
 def compare(found: dict[str, Found], expected: Found, where: str) -> None:
     """Raise AssertionError unless a membrane's waves are those of CuPy alone on one GPU."""
     for name, (energies, points, _) in found.items():
-        for rank, values in enumerate(energies):
-            np.testing.assert_allclose(
-                values, expected.energies[0], rtol=1e-4,
-                err_msg=f"energies of {where}, {name}, rank {rank}",
-            )  # fmt: skip
-        np.testing.assert_allclose(
-            points, expected.points, atol=1e-5, err_msg=f"heights of {where}, {name}"
-        )
+        of = f"of {where}, {name}"
+        for values in energies:  # each rank has the sum of all
+            np.testing.assert_allclose(values, expected.energies[0], 1e-4, err_msg=f"energies {of}")
+        np.testing.assert_allclose(points, expected.points, atol=1e-5, err_msg=f"heights {of}")
