@@ -114,9 +114,7 @@ bench: $(ready)
 
 scaling: $(ready)
 	@$(with) '.[bench]' nvidia-nccl-cu$(CUDA)
-	$(bin)/python -m benchmarks.scaling $(ARGS)
-	$(bin)/python -m benchmarks.model
-	$(bin)/python -m benchmarks.nccl
+	$(bin)/python -m benchmarks.scale $(ARGS)
 
 pycuda-suite: $(ready)
 	$(bin)/python tools/pycuda_suite.py $(ARGS)

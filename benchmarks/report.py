@@ -83,8 +83,8 @@ class Report:
         """Write ``README.md`` and ``results.json``."""
         folder.mkdir(parents=True, exist_ok=True)
         where = machine()
-        found = {"machine": where, "goals": [g._asdict() for g in self.goals], **self.data}
-        (folder / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+        found = json.dumps({"machine": where, **self.data}, indent=1)
+        (folder / "results.json").write_text(found + "\n")
         rows = "\n".join(f"| {name} | {value} |" for name, value in where.items())
         parts = [
             "# Results",

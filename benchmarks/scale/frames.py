@@ -14,8 +14,8 @@ from pycuda import gpuarray
 
 import bridge
 
-FRAME = (2160, 3840)
 BATCH = 20
+LIMIT = 60  # seconds after which the tasks of a round count as stuck
 SOURCE = """
 __global__ void noise(float *out, unsigned int seed, int n)
 {
@@ -79,7 +79,7 @@ def _sizes(shape: Shape) -> tuple[Any, tuple[int, int, int]]:
 WAYS = {"both libraries": both_libraries, "CuPy alone": cupy_alone}
 
 
-def batch(seeds: Sequence[int], way: str, shape: Shape = FRAME) -> tuple[list[float], float]:
+def batch(seeds: Sequence[int], way: str, shape: Shape) -> tuple[list[float], float]:
     """Return the brightest spot of the frame of each seed, and the seconds it took: one task."""
     start = time.perf_counter()
     with bridge.primary_context():
@@ -89,3 +89,40 @@ def batch(seeds: Sequence[int], way: str, shape: Shape = FRAME) -> tuple[list[fl
             found[number] = brightest(seed)
         spots = found.get().tolist()
     return spots, time.perf_counter() - start
+
+
+Seconds = dict[str, list[float]]  # of each round, by way
+
+
+def measure(
+    client: Any, addresses: list[str], frames: int, turns: int, shape: Shape
+) -> tuple[Seconds, Seconds, list[float]]:
+    """Let the workers do all frames, each way in turn; the spots of both ways must be the same.
+
+    Returns the seconds in all, those within the tasks of one GPU, and the spots.
+    """
+    from distributed import wait
+
+    seeds = [list(range(k, min(k + BATCH, frames))) for k in range(0, frames, BATCH)]
+    seconds: Seconds = {name: [] for name in WAYS}
+    within: Seconds = {name: [] for name in WAYS}
+    spots: dict[str, list[float]] = {}
+    ways = list(WAYS)
+    for turn in range(turns + 1):
+        ways.reverse()  # neither is always the one after the other
+        for way in ways:
+            start = time.perf_counter()
+            futures = client.map(
+                batch, seeds, way=way, shape=shape,
+                workers=addresses, allow_other_workers=False, pure=False,
+            )  # fmt: skip
+            wait(futures, timeout=LIMIT)
+            parts = client.gather(futures)
+            took = time.perf_counter() - start
+            del futures
+            spots[way] = [spot for some, _ in parts for spot in some]
+            if turn:  # the first one is the warm-up
+                seconds[way].append(took)
+                within[way].append(sum(task for _, task in parts) / len(addresses))
+    np.testing.assert_allclose(spots["both libraries"], spots["CuPy alone"], rtol=1e-6)
+    return seconds, within, spots["CuPy alone"]
