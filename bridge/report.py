@@ -50,6 +50,7 @@ def _rows() -> Iterator[tuple[str, str]]:
     from pycuda.gpuarray import GPUArray
 
     from .errors import ContextError
+    from .interop import patches
     from .interop.contexts import shared_device
     from .interop.failures import start_cuda
 
@@ -59,6 +60,11 @@ def _rows() -> Iterator[tuple[str, str]]:
     if hasattr(GPUArray, "__dlpack__"):
         exports = "in order (undo: bridge.autoinit.restore_gpuarray)"
     yield "GPUArray", f"exports {exports}"
+    replaced: dict[str, list[str]] = {}
+    for _, name, why in patches.listed():
+        replaced.setdefault(why, []).append(".".join(name.split(".")[-2:]))
+    for why, names in replaced.items():
+        yield "replaced", f"{', '.join(dict.fromkeys(names))}: {why}"
     versions = _cuda_versions()
     yield "CUDA", ", ".join(f"{part} {x}.{y}" for part, (x, y) in versions.items())
     for conflict in conflicts(versions):

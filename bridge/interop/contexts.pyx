@@ -169,7 +169,7 @@ def forgetting(function):
     return switch
 
 
-WHY = "a thread's current context may be another one from here on"
+WHY = "the thread's current context is looked up again afterwards"
 patches.apply("contexts", WHY, drv.Context, {
     "push": forgetting(drv.Context.push),
     "pop": staticmethod(forgetting(drv.Context.pop)),

@@ -107,7 +107,7 @@ def unfollow(self):
 
 
 # A subclass would miss the streams of programs that have imported the name, or made some, earlier.
-patches.apply("streams", "the rule includes all streams that are alive", drv.Stream, {
+patches.apply("streams", "work is ordered with all streams that are alive", drv.Stream, {
     "__init__": init_and_follow, "__del__": unfollow,
 })
 for one in gc.get_objects():

@@ -1,0 +1,72 @@
+"""The table of what bridge replaces in other packages."""
+
+import json
+
+import pytest
+
+ALL = """
+import importlib, json, pkgutil, sys, types
+import pycuda, pycuda.compiler, pycuda.gpuarray, pycuda.reduction, pycuda.scan, pycuda.curandom
+import multiprocessing.spawn
+
+def attributes():
+    '''Return all attributes of PyCUDA's modules, of their classes, and functions' defaults.'''
+    found = {}
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "pycuda"]
+    for module in [*modules, multiprocessing.spawn]:
+        if not isinstance(module, types.ModuleType) or module.__name__.startswith("bridge"):
+            continue
+        for name, value in vars(module).items():
+            found[f"{module.__name__}.{name}"] = value
+            if getattr(value, "__module__", None) not in (module.__name__, "pycuda._driver") or (
+                not hasattr(value, "__qualname__")
+            ):
+                continue
+            home = f"{value.__module__}.{value.__qualname__}".replace("._driver.", ".driver.")
+            members = vars(value).items() if isinstance(value, type) else ()
+            for key, member in members:
+                found[f"{home}.{key}"] = member
+            for function, where in ((value, home), *((m, f"{home}.{k}") for k, m in members)):
+                if isinstance(function, types.FunctionType):
+                    found[f"{where}.__defaults__"] = function.__defaults__
+                    found[f"{where}.__kwdefaults__"] = repr(function.__kwdefaults__)
+    for name in ("pycuda.autoinit", "pycuda.autoprimaryctx"):
+        found[f"sys.modules.{name}"] = sys.modules.get(name)
+    return found
+
+before = attributes()
+from bridge.interop import patches
+import bridge.autoinit
+bridge.use_nvrtc(modules=True)
+from bridge.legacy import run
+run.replace(pool=True)
+class Timed(pycuda.driver.Stream):
+    def __del__(self):
+        pass
+stream = Timed()
+after = attributes()
+
+def changed(one, other):
+    return {name for name in {*one, *other} if one.get(name) is not other.get(name)
+            and one.get(name) != other.get(name)}
+
+listed = {name for _, name, _ in patches.listed()} - {"__main__.Timed.__del__"}
+undone = {group for group, _, _ in patches.listed()}
+for group in undone:
+    patches.undo(group)
+print(json.dumps({
+    "changed": sorted(changed(before, after)), "listed": sorted(listed),
+    "groups": sorted(undone), "left": sorted(changed(before, attributes())),
+    "still": list(patches.listed()), "of a subclass": "bridge" in str(Timed.__del__),
+}))
+"""
+
+
+@pytest.mark.starts
+def test_the_table_lists_all_that_is_replaced_and_undoes_it(python):
+    done = python(ALL)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["changed"] == found["listed"]
+    assert len(found["listed"]) > 25
+    assert (found["left"], found["still"]) == ([], [])
