@@ -21,6 +21,7 @@ DOORS = {
     ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
     ("bridge.compiler.program", "bridge.interop.contexts"): "NVRTC's thread has a context",
     ("bridge.interop.wrapping", "bridge.kernels.arguments"): "the check of dtypes",
+    ("bridge.kernels.function", "bridge.legacy.names"): "advice for names of before CUDA 4",
     ("bridge.kernels.function", "bridge.legacy.textures"): "few programs have textures",
     ("bridge.kernels.module", "bridge.legacy.textures"): "few programs have textures",
 }

@@ -59,10 +59,6 @@ ctypedef object (*Vectorcall)(object, PyObject **, size_t, PyObject *)
 cdef str BLOCK = "block", GRID = "grid", SHARED = "shared", STREAM = "stream"
 cdef tuple ONE_BLOCK = (1, 1)
 
-cdef frozenset BEFORE_CUDA_4 = frozenset((
-    "launch", "launch_grid", "launch_grid_async", "param_set", "param_set_size", "param_seti",
-    "param_setf", "param_setv", "set_block_shape", "set_shared_size",
-))
 cdef int LIMIT = int(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES)
 cdef object limit_lock = threading.RLock()  # several of our functions may share one CUfunction
 
@@ -290,7 +286,9 @@ cdef class Function:
         """Return an attribute of the compiled kernel, e.g. ``num_regs``."""
         attribute = getattr(drv.function_attribute, name.upper(), None)
         if attribute is None:
-            advice = "; call f(*args, grid=..., block=...)" if name in BEFORE_CUDA_4 else ""
+            from ..legacy.names import BEFORE_CUDA_4  # few programs are that old
+
+            advice = f"; {BEFORE_CUDA_4[name]}" if name in BEFORE_CUDA_4 else ""
             raise AttributeError(f"'Function' object has no attribute {name!r}{advice}")
         return self.get_attribute(attribute)
 
