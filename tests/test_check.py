@@ -1,10 +1,12 @@
 """``python -m bridge check``: what it reads from programs, and what it says of them."""
 
+import re
 import textwrap
 
 import pytest
 from conftest import ON_GPU, run_python
 
+import bridge
 from bridge.legacy import names
 
 PROGRAMS = {
@@ -189,6 +191,14 @@ def names_in(text, check, tmp_path):
 
 def test_names_of_before_cuda_4(check, tmp_path):
     assert names_in(BEFORE_CUDA_4, check, tmp_path) == names.BEFORE_CUDA_4
+
+
+@pytest.mark.parametrize("name", names.BEFORE_CUDA_4)
+def test_functions_give_the_same_advice(name):
+    function = bridge.SourceModule("__global__ void f() {}").get_function("f")
+    advice = re.escape(f"{name}'; {names.BEFORE_CUDA_4[name]}")
+    with pytest.raises(AttributeError, match=f"{advice}$"):
+        getattr(function, name)
 
 
 def test_launches_of_others_are_no_alarm(check, tmp_path):
