@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import signal
 import sys
-from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
 
 from . import __version__
-from .errors import import_libraries
+from .legacy.cli import add_commands
 from .report import check, show_config
-
-_RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
-pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
-SourceModule take CuPy arrays."""
-
-_CHECK = """Compile the sources that programs give to SourceModule, as bridge run would, and say
-which do not compile and why, which parameters are known, and what bridge run does not serve. The
-programs are not run. The exit status is 1 if a source does not compile."""
-
-_MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
-are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
-converted first. The program is not run, unless --compare is given: then the exit status is 1 if
-the copy prints something else."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,63 +20,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"bridge {__version__}")
     parser.add_argument("--config", action="store_true", help="print the configuration only")
-    commands = parser.add_subparsers(dest="command", title="command")
-    run = commands.add_parser(
-        "run", description=_RUN, help="run a PyCUDA program with CuPy's context, and without nvcc"
-    )
-    run.add_argument("--pool", action="store_true", help="allocate GPUArrays in CuPy's pool")
-    run.add_argument(
-        "--explain", action="store_true", help="list what was replaced, and which lines touched it"
-    )
-    run.add_argument(
-        "--strict",
-        action="store_true",
-        help="raise where a kernel would misread one of PyCUDA's arrays, instead of a warning",
-    )
-    run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
-    run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
-    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
-    rest.required = False  # in the message, too
-    check_ = commands.add_parser(
-        "check",
-        description=_CHECK,
-        help="list which sources of PyCUDA programs compile, and what `run` does not serve",
-    )
-    check_.add_argument("folder", metavar="FOLDER", help="a folder of programs, or one program")
-    check_.add_argument("--arch", default="sm_90", help="compile for it (default: sm_90)")
-    check_.add_argument("--verbose", action="store_true", help="list kernels and lines, too")
-    migrate = commands.add_parser(
-        "migrate",
-        description=_MIGRATE,
-        help="write an edited copy of a PyCUDA program",
-    )
-    migrate.add_argument("--force", action="store_true", help="overwrite the copy of before")
-    migrate.add_argument(
-        "--compare", action="store_true", help="run the program and its copy, compare the output"
-    )
-    migrate.add_argument("program", metavar="PROGRAM", help="a path")
-    rest = migrate.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="for the program, with --compare"
-    )
-    rest.required = False
+    add_commands(parser.add_subparsers(dest="command", title="command"))
     options = parser.parse_args(arguments)
-    if options.command == "run":
-        if not options.module and not Path(options.program).exists():
-            run.error(f"there is no file {options.program!r}; give a program, or -m and a module")
-        return _run(options)
-    if options.command == "check":
-        if not Path(options.folder).exists():
-            check_.error(f"there is no {options.folder!r}; give a folder of programs, or one")
-        try:
-            _let_driver_be_missing()
-            import_libraries()
-        except ImportError as error:
-            check_.error(str(error))
-        from .legacy.check import check_programs
-
-        return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
-    if options.command == "migrate":
-        return _migrate(options, migrate)
+    if options.command:
+        status: int = options.call(options)
+        return status
     if options.config:
         show_config()
         return 0
@@ -108,42 +39,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"FAILED: {type(error).__name__}: {error}")
         return 1
     return 0
-
-
-def _let_driver_be_missing() -> None:
-    """Install the host driver where there is none, and it is installed; the real NVRTC compiles."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        with suppress(ImportError):
-            import_module("hostcuda").install(compilers=False)
-
-
-def _run(options: argparse.Namespace) -> int:
-    import_libraries()  # or say what is missing
-    from .legacy.run import replace, run
-
-    replace(options.pool, options.strict)
-    run([options.program, *options.arguments], options.module, options.explain)
-    return 0
-
-
-def _migrate(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    path = Path(options.program)
-    copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
-    if not path.is_file():
-        parser.error(f"there is no file {options.program!r}; give a program")
-    if copy.exists() and not options.force:
-        parser.error(f"{copy} exists, perhaps with your edits; --force overwrites it")
-    if options.arguments and not options.compare:
-        parser.error(f"{options.arguments[0]!r} is for the program, which only --compare runs")
-    try:
-        from .legacy.migrate.command import write_copy
-
-        equal = write_copy(path, copy, options.arguments if options.compare else None)
-    except (ImportError, ValueError) as error:
-        parser.error(str(error))
-    return 0 if equal else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
 """``python -m bridge check``: what it reads from programs, and what it says of them."""
 
+import re
 import textwrap
 
 import pytest
 from conftest import ON_GPU, run_python
+
+import bridge
+from bridge.legacy import names
 
 PROGRAMS = {
     "right.py": """
@@ -141,3 +145,61 @@ def test_a_folder_that_is_not_there(check):
     text, errors = check("{}/nowhere")
     assert text == ""
     assert errors.endswith("nowhere'; give a folder of programs, or one\n")
+
+
+BEFORE_CUDA_4 = """
+    from pycuda.compiler import SourceModule
+    class Filter:
+        def run(self):
+            self.f.launch()
+        def make(self):
+            self.f = SourceModule("").get_function("f")
+            self.f.set_block_shape(8, 1, 1), self.f.set_shared_size(8)
+            self.f.param_set(1), self.f.param_seti(0, 1), self.f.param_setf(4, 1)
+            self.f.param_setv(8, b""), self.f.param_set_size(12)
+            self.f.launch_grid(1, 1), self.f.launch_grid_async(1, 1, None)
+"""
+OTHER_LAUNCHES = """
+    import bridge, tkinter
+    from bridge import launch
+    from pycuda.compiler import SourceModule
+    class Window:
+        def __init__(self, module):
+            self.window = tkinter.Tk()
+            self.window.launch()
+            module.launch()
+    class Other:
+        def __init__(self, launch):
+            self.launch = launch
+            self.window = SourceModule("").get_function("f")
+            self.window.launch()
+            for self.shown in [SourceModule("").get_function("f")]:
+                self.shown.launch()
+    f = SourceModule("").get_function("f")
+    bridge.launch(f, grid=1)
+    launch(f)
+    f = bridge
+    f.launch()
+"""
+
+
+def names_in(text, check, tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(text))
+    lines = check(str(tmp_path))[0].splitlines()
+    return {line.split()[5]: line.split("): ")[1] for line in lines if line.startswith("not serv")}
+
+
+def test_names_of_before_cuda_4(check, tmp_path):
+    assert names_in(BEFORE_CUDA_4, check, tmp_path) == names.BEFORE_CUDA_4
+
+
+@pytest.mark.parametrize("name", names.BEFORE_CUDA_4)
+def test_functions_give_the_same_advice(name):
+    function = bridge.SourceModule("__global__ void f() {}").get_function("f")
+    advice = re.escape(f"{name}'; {names.BEFORE_CUDA_4[name]}")
+    with pytest.raises(AttributeError, match=f"{advice}$"):
+        getattr(function, name)
+
+
+def test_launches_of_others_are_no_alarm(check, tmp_path):
+    assert names_in(OTHER_LAUNCHES, check, tmp_path) == {}

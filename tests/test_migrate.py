@@ -12,6 +12,7 @@ from conftest import ON_GPU, ROOT, surroundings
 pytest.importorskip("libcst", reason="not installed: libcst")
 pytest.importorskip("fissix", reason="not installed: fissix")
 
+from bridge.legacy import names
 from bridge.legacy.migrate.command import migrate, write_copy
 
 LEGACY = ROOT / "tests" / "legacy"
@@ -250,6 +251,7 @@ def test_what_is_not_certain_stays_with_a_comment(code, said):
 REFUSED = {
     "a context": ("c = drv.Device(0).make_context(4)", "once each context is CuPy's"),
     "launch_grid": ("f.launch_grid(1, 1)", "once nothing calls launch_grid"),
+    "launch": ("f = SourceModule('').get_function('f')\nf.launch()", "once nothing calls launch"),
     "nvcc": ("SourceModule('', nvcc='/bin/nvcc')", "once no call gives nvcc="),
 }
 
@@ -260,6 +262,21 @@ def test_the_compiler_stays_where_the_program_could_not_run(code, said):
     assert (
         f"# bridge: {said}, write `from bridge import SourceModule`\nfrom pycuda.compiler" in text
     )
+
+
+@pytest.mark.parametrize("name", names.BEFORE_CUDA_4)
+def test_names_of_before_cuda_4_stay_with_their_advice(name):
+    function = "f = SourceModule('').get_function('f')\n"
+    text = migrated(f"{START}{function}f.{name}()").replace("\n#         ", " ")
+    said = f"# bridge: functions of bridge have no {name}: {names.BEFORE_CUDA_4[name]}"
+    assert text.endswith(f"\n{said}\nf.{name}()\n")
+
+
+def test_a_launch_of_another_object_is_none():
+    code = "import bridge\nbridge.launch(f, grid=1)\nwindow.launch()"
+    text = migrated(f"{START}f = SourceModule('').get_function('f')\n{code}")
+    assert text.endswith(f"\n{code}\n")
+    assert "from bridge import SourceModule" in text
 
 
 def test_a_name_that_only_autoinit_imports_stays_bound():

@@ -3,6 +3,8 @@
 What needs cuBLAS, cuFFT or cuSOLVER needs a GPU; scikit-cuda's own tests ran there, too.
 """
 
+import ast
+import textwrap
 from importlib import import_module
 
 import cupy
@@ -13,6 +15,7 @@ from pycuda import gpuarray
 
 import bridge
 import bridge.legacy.skcuda  # from now on, `import skcuda` finds it
+from bridge.legacy import check, names
 
 MATRIX = np.random.default_rng(0).random((3, 4)) + 1
 
@@ -281,3 +284,137 @@ def test_a_program_that_runs_as_it_is(run):
     """
     start = "from bridge.legacy import run; run.replace()\n"
     assert run(script, start=start) == "[ 3. 12.]\n"
+
+
+# ---- what `import skcuda` finds -----------------------------------------------------------------
+
+RUN = "from bridge.legacy import run; run.replace()\n"
+
+
+@pytest.fixture
+def installed(tmp_path, run):
+    """Run a script where files are installed, under `bridge run`."""
+
+    def installed(files, script):
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(textwrap.dedent(text))
+        there = f"import sys, warnings; folder = {str(tmp_path)!r}\n"
+        return run(f"{there}{textwrap.dedent(script)}", start=RUN)
+
+    return installed
+
+
+OF_OTHERS = {
+    "of a namespace": {"scikits/odes/__init__.py": "found = 3"},
+    "of a package": {"scikits/__init__.py": "", "scikits/odes.py": "found = 3"},
+}
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["installed before", "installed later"])
+@pytest.mark.parametrize("files", OF_OTHERS.values(), ids=OF_OTHERS)
+def test_other_packages_of_scikits_are_found(files, before, installed):
+    script = """
+        if not before:
+            import scikits.cuda.misc
+        sys.path.append(folder)
+        import scikits.odes, scikits.cuda.misc, skcuda
+        print(scikits.odes.found, scikits.cuda.misc.__name__)
+        try:
+            import scikits.nothing
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    found = installed(files, f"before = {before}\n{textwrap.dedent(script)}")
+    assert found == "3 bridge.legacy.skcuda.misc\nNo module named 'scikits.nothing'\n"
+
+
+WORKS = {"skcuda/__init__.py": "print('once')", "skcuda/misc.py": "where = 'installed'"}
+WORKS["skcuda/special.py"] = "from .misc import where"
+OF_BEFORE = {f"scikits/{name.replace('skcuda', 'cuda')}": text for name, text in WORKS.items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "package"), [(WORKS, "skcuda"), (OF_BEFORE, "scikits.cuda")], ids=["0.5", "0.4"]
+)
+def test_an_installed_one_that_imports_is_used(files, package, installed):
+    script = f"""
+        sys.path.append(folder)
+        import {package}, {package}.special as special
+        import importlib
+        print({package}.misc.where, special.where, {package}.__file__.startswith(folder))
+        importlib.reload({package})
+    """
+    assert installed(files, script) == "once\ninstalled installed True\nonce\n"
+
+
+FAILS = {"skcuda/__init__.py": "", "skcuda/misc.py": "from . import version"}
+FAILS["skcuda/version.py"] = "import pkg_resources_of_before"
+FAILS["scikits/cuda/__init__.py"] = "import skcuda\nfrom .version import nothing"
+
+
+@pytest.mark.parametrize("before", ["", "import skcuda"], ids=["", "imported before in part"])
+@pytest.mark.parametrize("first", ["skcuda.misc", "scikits.cuda.misc", "skcuda"])
+def test_an_installed_one_that_fails_is_replaced_and_the_reason_said_once(first, before, installed):
+    script = f"""
+        sys.path.append(folder)
+        finders = sys.meta_path[:]
+        if {bool(before)}:
+            sys.meta_path[:] = [one for one in finders if "skcuda" not in type(one).__module__]
+            {before}
+        sys.meta_path[:] = finders
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            import {first}
+            import skcuda.misc, scikits.cuda.misc
+            from skcuda import misc
+        print(skcuda.misc is misc is scikits.cuda.misc, misc.__name__)
+        print(*[(str(one.message), one.filename) for one in said])
+    """
+    used, said = installed(FAILS, script).splitlines()
+    assert used == "True bridge.legacy.skcuda.misc"
+    assert ast.literal_eval(said) == (
+        "the installed scikit-cuda cannot be imported (ModuleNotFoundError: No module named "
+        "'pkg_resources_of_before'); bridge.legacy.skcuda takes its place",
+        "<string>",
+    )
+
+
+def test_an_installed_one_is_not_tried_before_it_is_asked_for(installed):
+    script = """
+        sys.path.append(folder)
+        import scikits.odes
+        print({"skcuda", "bridge.legacy.skcuda.misc"} & {*sys.modules})
+    """
+    assert installed(WORKS | OF_OTHERS["of a namespace"], script) == "set()\n"
+
+
+def test_check_and_migrate_install_nothing(package, python):
+    package("libcst")
+    done = python("""
+        import sys
+        from bridge.legacy.check import _is_served
+        from bridge.legacy.migrate.command import migrate
+        print(_is_served("misc", "sum"), _is_served("misc", "nothing"))
+        print(b"serves cublas" in migrate(b"import skcuda.special").text)
+        try:
+            import skcuda
+        except ModuleNotFoundError as error:
+            print(error)
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "True False\nTrue\nNo module named 'skcuda'\n"
+
+
+@pytest.mark.parametrize("name", names.SERVED)
+def test_check_knows_the_names_of_each_module(name, libraries):
+    module = import_module(f"bridge.legacy.skcuda.{name}")
+    known = [one for one in vars(module) if not one.startswith("__")]
+    known += ["_global_cublas_handle"] * (name == "misc")
+    letters = *"SDCZ", "Is", "Iz", "Sc", "Dz", "Cs"
+    asked = {f"cublas{a}{base}" for a in letters[:4] for base in (*names.CUBLAS, "symm", "gemmEx")}
+    asked |= {f"cublas{a}{base}" for a in letters[4:] for base in ("amax", "asum", "nrm2", "scal")}
+    asked |= {f"cusolverDn{a}{base}" for a in "SDCZQ" for base in ("gesvd", "getrf", "nothing")}
+    found = {one for one in (*known, *asked, "nothing") if check._is_served(name, one)}
+    assert found.issuperset(known)
+    assert found - {*known} == {one for one in asked - {*known} if hasattr(module, one)}

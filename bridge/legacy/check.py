@@ -10,27 +10,25 @@ import ast
 import operator
 import os.path
 import shutil
+import symtable
 import warnings
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import cupy
 import pycuda.compiler
 import pycuda.driver as drv
 from pytools.prefork import ExecError
 
 from ..compiler.program import Request, compile
 from ..compiler.signature import expression, kernel_names, read_signature
-from .skcuda import SERVED
+from .names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, cupy_name
 
 # Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
 _NOT_SERVED = {
-    "launch_grid": "call f(*args, grid=..., block=...)",
-    "launch_grid_async": "call f(*args, grid=..., block=..., stream=...)",
-    "param_set": "call f(*args, grid=..., block=...)",
-    "set_block_shape": "call f(*args, block=...)",
+    **BEFORE_CUDA_4,
     "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
 }
 _OPERATORS: dict[type[ast.operator], Any] = {
@@ -76,10 +74,14 @@ class _Program(ast.NodeVisitor):
         self.path = path
         self.calls: list[tuple[ast.Call, _Scope]] = []
         self.names: dict[str, int] = {}  # not served, and the first line of each
+        self.unsure: list[tuple[ast.Attribute, _Scope]] = []  # whose names others have, too
         self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path.resolve()))]})
         self.modules = {"SourceModule"}
         self.libraries: dict[str, str] = {}  # names of scikit-cuda's modules, without its own
         self.visit(ast.parse(text, str(path)))
+        for node, values in self.unsure:
+            if _are_functions(values.get(ast.unparse(node.value), [node.value])):
+                self.names.setdefault(node.attr, node.lineno)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         of_function = [node.args.vararg, node.args.kwarg, *node.args.posonlyargs, *node.args.args]
@@ -95,6 +97,9 @@ class _Program(ast.NodeVisitor):
     def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
         if isinstance(target, ast.Name):
             self.values.maps[0].setdefault(target.id, []).append(value)
+        elif isinstance(target, ast.Attribute):  # of any object that is called so: self.f
+            self.values.maps[-1].setdefault(ast.unparse(target), []).append(value)
+            self.visit(target.value)
         elif target is not None:
             self.visit(target)
 
@@ -119,14 +124,21 @@ class _Program(ast.NodeVisitor):
             if alias.name == "SourceModule":
                 self.modules.add(alias.asname or alias.name)
             self._imported(f"{node.module}.{alias.name}", alias.asname or alias.name, node.lineno)
-            self._note(alias.name, node.lineno)
+            if alias.name not in BEFORE_CUDA_4:
+                self._note(alias.name, node.lineno)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             self._imported(alias.name, alias.asname or alias.name, node.lineno)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        self._note(node.attr, node.lineno)
+        if isinstance(node.ctx, ast.Store):  # of `for` and the like
+            self._assign(node, None)
+            return
+        if node.attr in OF_OTHERS_TOO:
+            self.unsure.append((node, self.values))
+        else:
+            self._note(node.attr, node.lineno)
         if library := self.libraries.get(ast.unparse(node.value)):
             self._imported(f"skcuda.{library}.{node.attr}", "", node.lineno)
         self.generic_visit(node)
@@ -200,6 +212,13 @@ class _Program(ast.NodeVisitor):
         raise _Unknown(ast.unparse(node))
 
 
+def _are_functions(values: Sequence[ast.expr | None]) -> bool:
+    """Tell whether all expressions are calls of ``get_function``."""
+    calls = [one for one in values if isinstance(one, ast.Call)]
+    names = [getattr(one.func, "attr", "") for one in calls]
+    return names == ["get_function"] * len(values)
+
+
 def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool) -> Found:
     line, program.values = call.lineno, values
     try:
@@ -251,10 +270,17 @@ def _python3(text: bytes, path: Path) -> bytes:
 
 
 def _is_served(library: str, name: str) -> bool:
-    try:
-        return hasattr(import_module(f"bridge.legacy.skcuda.{library}"), name)
-    except Exception:  # CUDA's library is not here, or no GPU: nothing can be told
+    """Tell whether a module of `bridge.legacy.skcuda` has a name, without importing it."""
+    path = Path(__file__).parent / "skcuda" / f"{library}.py"
+    symbols = symtable.symtable(path.read_text(), str(path), "exec").get_symbols()
+    if any(one.get_name() == name and (one.is_assigned() or one.is_imported()) for one in symbols):
         return True
+    function = cupy_name(library, name)
+    try:
+        of_cupy = hasattr(getattr(cupy.cuda, library), function) if function else False
+    except Exception:  # CUDA's library is not here: nothing can be told
+        return True
+    return of_cupy or function.endswith(("copy", "swap"))
 
 
 def _nvcc_compiles(request: Request) -> bool:

@@ -1,17 +1,73 @@
-"""Names that old programs use."""
+"""Names that old programs use: PyCUDA's of before CUDA 4, and scikit-cuda's.
 
-BEFORE_CUDA_4 = dict.fromkeys(
-    (
-        "launch",
-        "launch_grid",
-        "launch_grid_async",
-        "param_set",
-        "param_set_size",
-        "param_seti",
-        "param_setf",
-        "param_setv",
-        "set_block_shape",
-        "set_shared_size",
+Importing this module imports neither library, and installs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Methods of PyCUDA's functions of before CUDA 4, and what to write.
+BEFORE_CUDA_4 = {
+    "launch": "call f(*args, block=...)",
+    "launch_grid": "call f(*args, grid=..., block=...)",
+    "launch_grid_async": "call f(*args, grid=..., block=..., stream=...)",
+    **dict.fromkeys(
+        ("param_set", "param_set_size", "param_seti", "param_setf", "param_setv"),
+        "call f(*args, grid=..., block=...)",
     ),
-    "call f(*args, grid=..., block=...)",
-)
+    "set_block_shape": "call f(*args, block=...)",
+    "set_shared_size": "call f(*args, block=..., shared=...)",
+}
+OF_OTHERS_TOO = {"launch"}  # names that say nothing about the object: bridge.launch, a window's
+
+# scikit-cuda's modules that `bridge.legacy.skcuda` has, and what to use instead of others.
+SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")
+_INSTEAD = {
+    "cusparse": "cupyx.scipy.sparse",
+    "integrate": "cupy.trapezoid",
+    "rlinalg": "cupyx.scipy.sparse.linalg.svds",
+    "special": "cupyx.scipy.special",
+}
+
+# cuBLAS's functions in `skcuda.cublas`, and their parameters after the handle.
+CUBLAS = {
+    "amax": "n x incx result",
+    "axpy": "n alpha x incx y incy",
+    "copy": "n x incx y incy",
+    "swap": "n x incx y incy",
+    "dot": "n x incx y incy result",
+    "scal": "n alpha x incx",
+    "gemv": "trans m n alpha A lda x incx beta y incy",
+    "ger": "m n alpha x incx y incy A lda",
+    "gemm": "trans trans m n k alpha A lda B ldb beta C ldc",
+    "gemmStridedBatched": "trans trans m n k alpha A lda s B ldb s beta C ldc s batch",
+    "trsm": "side uplo trans diag m n alpha A lda B ldb",
+    "syrk": "uplo trans n k alpha A lda beta C ldc",
+    "geam": "trans trans m n alpha A lda beta B ldb C ldc",
+    "dgmm": "side m n A lda x incx C ldc",
+    "getrfBatched": "n A lda P info batch",
+    "getriBatched": "n A lda P C ldc info batch",
+}
+CUBLAS |= dict.fromkeys(("amin", "asum", "nrm2"), CUBLAS["amax"])
+CUBLAS |= dict.fromkeys(("dotu", "dotc"), CUBLAS["dot"])
+CUBLAS |= dict.fromkeys(("geru", "gerc"), CUBLAS["ger"])
+CUBLAS |= {f"{name}Batched": f"{CUBLAS[name]} batch" for name in ("gemm", "trsm")}
+PATTERNS = {
+    "cublas": rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(CUBLAS)})",
+    "cusolver": r"cusolverDn[SDCZ]\w+",
+}
+
+
+def not_served(part: str) -> str:
+    """Return what to say of a module of scikit-cuda that `bridge.legacy.skcuda` does not have."""
+    instead = f"; use {_INSTEAD[part]}" if part in _INSTEAD else ""
+    return f"bridge.legacy.skcuda serves {', '.join(SERVED)}, not {part}{instead}"
+
+
+def cupy_name(library: str, name: str) -> str:
+    """Return CuPy's name for a function of cuBLAS or cuSOLVER that may be served, or ""."""
+    if not re.fullmatch(PATTERNS.get(library, ""), name):
+        return ""
+    name = name.removeprefix("cublas").removeprefix("cusolverDn")
+    return f"{name[0].lower()}{name[1:]}"

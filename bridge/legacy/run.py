@@ -160,8 +160,7 @@ class _SourceModule(SourceModule):
 
     def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
         # Not in __init__, where warnings would name this file instead of the program's.
-        of_pycuda = sys._getframe(1).f_code.co_filename.startswith(_FOLDERS)
-        _note("PyCUDA's kernels" if of_pycuda else "SourceModule")
+        _note("SourceModule", "PyCUDA's kernels")
         return super().__new__(cls)
 
 
@@ -223,21 +222,24 @@ def _print_error(hook: Any, kind: Any, error: Any, traceback: TracebackType | No
         print("This is Python 2: python -m bridge migrate converts it", file=sys.stderr)
 
 
-_LIBRARIES = (bridge, pycuda, pytools)
-_FOLDERS = ("<frozen ", *(f"{Path(str(module.__file__)).parent}/" for module in _LIBRARIES))
+_BRIDGE, *_PYCUDA = (
+    f"{Path(str(module.__file__)).parent}/" for module in (bridge, pycuda, pytools)
+)
 
 
 def _is_hidden(filename: str) -> bool:
     """Tell whether a file belongs to bridge, PyCUDA, pytools or the code that runs modules."""
-    return filename.startswith(_FOLDERS) or filename == runpy.__file__
+    return filename.startswith(("<frozen ", _BRIDGE, *_PYCUDA)) or filename == runpy.__file__
 
 
-def _note(what: str) -> None:
-    """Record the line of the program that uses a replaced part."""
+def _note(what: str, by_pycuda: str = "") -> None:
+    """Record the line of the program that uses a replaced part, perhaps by PyCUDA's own code."""
     if _touched is None:
         return
     frame = sys._getframe(1)
     while frame.f_back and _is_hidden(frame.f_code.co_filename):
+        if by_pycuda and frame.f_code.co_filename.startswith(tuple(_PYCUDA)):
+            what = by_pycuda
         frame = frame.f_back
     _touched.setdefault(what, {})[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = None
 

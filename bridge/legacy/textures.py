@@ -9,13 +9,12 @@ launched later.  Source: CUDA driver API, "Texture Object Management".
 from __future__ import annotations
 
 import ctypes
-import struct
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import pycuda.driver as drv
@@ -61,19 +60,13 @@ class _Sampling(ctypes.Structure):  # CUDA_TEXTURE_DESC
     _fields_ += [("unused", ctypes.c_int * 21)]  # of mipmaps; the border is 0
 
 
-class _Declared(NamedTuple):
+class _Declared(ctypes.Structure):
     """A variable of textures.h, as it lies in memory."""
 
-    object: int
-    magic: int
-    dimensions: int
-    channels: int
-    bytes: int  # of a channel
-    kind: int  # of a channel: "f", "i" or "u"
-    is_fraction: int  # cudaReadModeNormalizedFloat
-
-
-_LAYOUT = struct.Struct("Q6i")
+    _fields_ = [("object", ctypes.c_uint64), ("magic", ctypes.c_int), ("dimensions", ctypes.c_int)]
+    # Of a texel: how many channels; of a channel: its bytes, and "f", "i" or "u".
+    _fields_ += [(name, ctypes.c_int) for name in ("channels", "bytes", "kind")]
+    _fields_ += [("is_fraction", ctypes.c_int)]  # cudaReadModeNormalizedFloat
 
 
 class Reference(LaunchReference):
@@ -347,7 +340,11 @@ def _destroy_unused() -> None:
 
 
 class References:
-    """The references of one module on one device that the program has asked for."""
+    """The references of one module on one device that the program has asked for.
+
+    A launch of the module's kernels asks `memory` what it must order, and queues the kernel within
+    `launching`.
+    """
 
     def __init__(self) -> None:
         self._references: dict[str, Reference] = {}
@@ -370,10 +367,9 @@ class References:
         """Return the reference at a variable; raise LogicError if it is none of that kind."""
         pointer, size = found
         if name not in self._references:
-            data = bytearray(_LAYOUT.size)
-            if size == len(data):
-                drv.memcpy_dtoh(data, pointer)
-            declared = _Declared(*_LAYOUT.unpack(data))
+            declared = _Declared()
+            if size == ctypes.sizeof(declared):
+                drv.memcpy_dtoh(declared, pointer)
             if declared.magic not in _CLASSES:
                 raise refusal(caller, f"the variable {name!r} is no texture or surface reference")
             self._references[name] = _CLASSES[declared.magic](name, pointer, declared)

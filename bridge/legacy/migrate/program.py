@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..skcuda import SERVED, _not_served
+from ..names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, not_served
 from .contexts import AUTOINIT, ContextEdits
 from .editing import cst
 
@@ -14,15 +14,11 @@ _LIBRARIES = {"pycuda", "cupy", "skcuda", "scikits"}
 _STREAMS = ("cupy.cuda.Stream", "cupy.cuda.ExternalStream", "bridge.as_cupy_stream")
 _NAMES = {"gpu": "GPUArray", "cupy": "CuPy array"}
 _NEVER = 1 << 60  # behind the last line
-_BEFORE_CUDA_4 = (
-    *("launch_grid", "launch_grid_async", "set_block_shape", "set_shared_size"),
-    *("param_set", "param_set_size", "param_seti", "param_setf", "param_setv"),
-)
 
 _NONE_HERE = (
     "no context is made in this file: the program that imports it needs `import bridge.autoinit`"
 )
-_GONE = "functions of bridge have no {}: call f(*args, block=..., grid=..., stream=...)"
+_GONE = "functions of bridge have no {}: {}"
 _PREPARE = "prepare takes no block: give it to each call, f.prepared_call(grid, block, *args)"
 _NVCC = "bridge compiles without nvcc: leave out nvcc=, or pass backend='nvcc', too"
 _COPY = "this copies through the host. If {0} is a {1}, write {2}"
@@ -46,8 +42,8 @@ class ProgramEdits(ContextEdits):
         super().visit_Module(node)
         self.bound: list[int] = []  # lines that import `bridge`
         self._check_name()
-        calls, names = self.all(cst.Call), {one.attr.value for one in self.all(cst.Attribute)}
-        gone = sorted(names.intersection(_BEFORE_CUDA_4))
+        calls, attributes = self.all(cst.Call), self.all(cst.Attribute)
+        gone = sorted(one.attr.value for one in attributes if self._is_gone(one))
         self.refusal = ""  # when SourceModule can be bridge's, if not now
         if self.is_left:
             self.refusal = "once each context is CuPy's"
@@ -59,7 +55,7 @@ class ProgramEdits(ContextEdits):
         self.waits = any(self.full(call.func) in _STREAMS for call in calls) or any(
             self.full(call.func) == "pycuda.driver.Stream" and call.args for call in calls
         )
-        self.frees = "free" in names
+        self.frees = any(one.attr.value == "free" for one in attributes)
         for one in self.imports:
             for name in self.names(one):
                 self._serve(one, name)
@@ -78,7 +74,13 @@ class ProgramEdits(ContextEdits):
         """Note a module of scikit-cuda that `bridge.legacy.skcuda` does not have."""
         root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
         if root == "skcuda" and parts and parts[0] not in ("*", "autoinit", *SERVED):
-            self.note(node, str(_not_served(parts[0])))
+            self.note(node, not_served(parts[0]))
+
+    def _is_gone(self, node: cst.Attribute) -> bool:
+        """Tell whether a name is certainly one that functions had before CUDA 4."""
+        name = node.attr.value
+        is_sure = name not in OF_OTHERS_TOO or self.kind(node.value) == "function"
+        return name in BEFORE_CUDA_4 and is_sure
 
     # Imports, and what they give.
 
@@ -146,8 +148,8 @@ class ProgramEdits(ContextEdits):
             self._use(node, "bridge.SourceModule")
         elif full in AUTOINIT and not self.kept:
             self._use(node, "bridge.autoinit")
-        elif name in _BEFORE_CUDA_4:
-            self.note(node, _GONE.format(name))
+        elif self._is_gone(node):
+            self.note(node, _GONE.format(name, BEFORE_CUDA_4[name]))
         else:
             return True
         return False

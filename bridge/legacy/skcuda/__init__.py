@@ -1,8 +1,9 @@
 """scikit-cuda's commonest functions for GPUArrays, with CuPy's FFT, BLAS and solvers inside.
 
 ``import bridge.legacy.skcuda`` makes ``import skcuda`` and ``import scikits.cuda`` find these
-modules; ``bridge run`` does so, too.  scikit-cuda 0.5.3 itself does not import beside current
-packages.  Parameters, and the dtypes and orders of results, are those of its documentation.
+modules; ``bridge run`` does so, too.  An installed scikit-cuda that imports is used instead; 0.5.3
+does not import beside current packages.  Parameters, and the dtypes and orders of results, are
+those of its documentation.
 
 *Ordering:* work queued on PyCUDA's streams runs before a function's work, which runs on CuPy's
 current stream, and later work on PyCUDA's streams runs after it (rule: `bridge.interop.ordering`).
@@ -15,61 +16,19 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
+from ..names import SERVED, not_served
+from .finder import Finder
+
 __version__ = "0.5.3"  # whose functions these are
-SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")
-_INSTEAD = {
-    "cusparse": "cupyx.scipy.sparse",
-    "integrate": "cupy.trapezoid",
-    "rlinalg": "cupyx.scipy.sparse.linalg.svds",
-    "special": "cupyx.scipy.special",
-}
-
-
-class _Finder(MetaPathFinder, Loader):
-    """Finds the modules here under scikit-cuda's names."""
-
-    def __init__(self) -> None:
-        self.specs: dict[str, Any] = {}  # an import replaces a module's own
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        is_package = name in ("scikits", "scikits.cuda", "skcuda")
-        if is_package or name.startswith(("scikits.cuda.", "skcuda.")):
-            return ModuleSpec(name, self, is_package=is_package)
-        return None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        part = spec.name.removeprefix("scikits.cuda").removeprefix("skcuda").removeprefix(".")
-        if part in ("scikits", "autoinit"):  # CuPy makes its handles when they are needed
-            return ModuleType(spec.name)
-        if part and part not in SERVED:
-            raise _not_served(part)
-        module = import_module(f"{__name__}.{part}" if part else __name__)
-        self.specs[module.__name__] = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute nothing: the module has been."""
-        module.__spec__ = self.specs.pop(module.__name__, module.__spec__)
-
-
-def _not_served(part: str) -> ImportError:
-    instead = f"; use {_INSTEAD[part]}" if part in _INSTEAD else ""
-    return ImportError(f"bridge.legacy.skcuda serves {', '.join(SERVED)}, not {part}{instead}")
+sys.meta_path.insert(0, Finder())
 
 
 def __getattr__(name: str) -> Any:
     if name in SERVED or name.startswith("_"):  # it is a module that is not yet imported
         raise AttributeError(name)
-    raise _not_served(name)
-
-
-sys.meta_path.insert(0, _Finder())
+    raise ImportError(not_served(name))
 
 
 def missing(module: str, name: str) -> AttributeError:

@@ -14,34 +14,12 @@ import cupy
 import numpy as np
 from cupy.cuda import cublas as _cublas
 
+from ..names import CUBLAS, PATTERNS, cupy_name
 from . import missing, ordered
 
-_PARAMETERS = {
-    "amax": "n x incx result",
-    "axpy": "n alpha x incx y incy",
-    "copy": "n x incx y incy",
-    "swap": "n x incx y incy",
-    "dot": "n x incx y incy result",
-    "scal": "n alpha x incx",
-    "gemv": "trans m n alpha A lda x incx beta y incy",
-    "ger": "m n alpha x incx y incy A lda",
-    "gemm": "trans trans m n k alpha A lda B ldb beta C ldc",
-    "gemmStridedBatched": "trans trans m n k alpha A lda s B ldb s beta C ldc s batch",
-    "trsm": "side uplo trans diag m n alpha A lda B ldb",
-    "syrk": "uplo trans n k alpha A lda beta C ldc",
-    "geam": "trans trans m n alpha A lda beta B ldb C ldc",
-    "dgmm": "side m n A lda x incx C ldc",
-    "getrfBatched": "n A lda P info batch",
-    "getriBatched": "n A lda P C ldc info batch",
-}
-_PARAMETERS |= dict.fromkeys(("amin", "asum", "nrm2"), _PARAMETERS["amax"])
-_PARAMETERS |= dict.fromkeys(("dotu", "dotc"), _PARAMETERS["dot"])
-_PARAMETERS |= dict.fromkeys(("geru", "gerc"), _PARAMETERS["ger"])
-_PARAMETERS |= {f"{name}Batched": f"{_PARAMETERS[name]} batch" for name in ("gemm", "trsm")}
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
 # Programs take the numbers of operations from it.
 _CUBLAS_OP = {key: n for n, name in enumerate("NTC") for key in (n, name, name.lower())}
-_NAME = re.compile(rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(_PARAMETERS)})")
 _CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
 # For `from skcuda.cublas import *`.
 __all__ = ["cublasCreate", "cublasDestroy", "cublasGetVersion", "cublasSetStream"]
@@ -74,7 +52,7 @@ def cublasGetVersion(handle: int) -> int:  # noqa: N802
 def _exported() -> list[str]:
     """Return the functions that CuPy has, by cuBLAS's names."""
     names = [f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas)]
-    return list(filter(_NAME.fullmatch, names))
+    return [name for name in names if cupy_name("cublas", name)]
 
 
 __all__ += _exported()
@@ -100,10 +78,8 @@ def _of_vectors(base: str, dtype: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    parts = _NAME.fullmatch(name)
-    function = parts and getattr(
-        _cublas, name.removeprefix("cublas").swapcase()[0] + name[7:], None
-    )
+    parts = re.fullmatch(PATTERNS["cublas"], name)
+    function = parts and getattr(_cublas, cupy_name("cublas", name), None)
     if parts and parts[4] in ("copy", "swap"):
         function = _of_vectors(parts[4], np.dtype(_CODES[parts[2]]))
     if not parts or function is None:
@@ -113,7 +89,7 @@ def __getattr__(name: str) -> Any:
     scalar = (
         "i" if is_index else _CODES[real.upper() if base == "scal" and real else letter.upper()]
     )
-    names = _PARAMETERS[base].split()
+    names = CUBLAS[base].split()
 
     def call(handle: int, *args: Any) -> Any:
         values, kept = [], []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from cupy.cuda import cusolver as _cusolver
 
+from ..names import cupy_name
 from . import missing, ordered
 
 _LETTERS = {"N": 0, "T": 1, "C": 2, "L": 0, "U": 1}
@@ -29,11 +29,11 @@ def cusolverDnSetStream(handle: int, stream: int) -> None:  # noqa: N802
 
 
 def __getattr__(name: str) -> Any:
-    parts = re.fullmatch(r"cusolverDn([SDCZ])(\w+)", name)
-    function = parts and getattr(_cusolver, parts[1].lower() + parts[2], None)
-    if not parts or function is None:
+    own_name = cupy_name("cusolver", name)
+    function = getattr(_cusolver, own_name, None) if own_name else None
+    if function is None:
         raise missing(__name__, name)
-    is_svd = parts[2] == "gesvd"  # whose jobs are characters
+    is_svd = name.endswith("gesvd")  # whose jobs are characters
 
     def call(handle: int, *args: Any) -> Any:
         letters = {letter: ord(letter) for letter in "ASON"} if is_svd else _LETTERS

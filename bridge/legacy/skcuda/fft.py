@@ -22,21 +22,10 @@ class Plan:
     """
 
     def __init__(
-        self,
-        shape: Any,
-        in_dtype: Any,
-        out_dtype: Any,
-        batch: int = 1,
-        stream: Any = None,
-        mode: int = 1,
-        inembed: Any = None,
-        istride: int = 1,
-        idist: int = 0,
-        onembed: Any = None,
-        ostride: int = 1,
-        odist: int = 0,
-        auto_allocate: bool = True,
-    ) -> None:
+        self, shape: Any, in_dtype: Any, out_dtype: Any, batch: int = 1, stream: Any = None,
+        mode: int = 1, inembed: Any = None, istride: int = 1, idist: int = 0, onembed: Any = None,
+        ostride: int = 1, odist: int = 0, auto_allocate: bool = True,
+    ) -> None:  # fmt: skip
         self.shape = tuple(shape) if np.ndim(shape) else (shape,)
         self.in_dtype, self.out_dtype, self.batch = in_dtype, out_dtype, batch
         kind = _TYPES.get(np.dtype(in_dtype).char + np.dtype(out_dtype).char)

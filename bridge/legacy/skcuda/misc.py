@@ -14,6 +14,7 @@ from pycuda.gpuarray import GPUArray
 from . import missing, on_cupy
 
 _global_cublas_allocator = drv.mem_alloc
+_global_cublas_handle: int  # made at the first use
 get_current_device = drv.Context.get_device
 
 

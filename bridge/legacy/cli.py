@@ -1,0 +1,123 @@
+"""The commands ``run``, ``check`` and ``migrate`` of ``python -m bridge``."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import import_libraries
+
+_RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nvcc:
+pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
+SourceModule take CuPy arrays."""
+
+_CHECK = """Compile the sources that programs give to SourceModule, as bridge run would, and say
+which do not compile and why, which parameters are known, and what bridge run does not serve. The
+programs are not run. The exit status is 1 if a source does not compile."""
+
+_MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
+are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
+converted first. The program is not run, unless --compare is given: then the exit status is 1 if
+the copy prints something else."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to a parser; `call` of the parsed options runs one, and returns its status.
+
+    `commands` is what ``ArgumentParser.add_subparsers`` returns.
+    """
+    run = commands.add_parser(
+        "run", description=_RUN, help="run a PyCUDA program with CuPy's context, and without nvcc"
+    )
+    run.add_argument("--pool", action="store_true", help="allocate GPUArrays in CuPy's pool")
+    run.add_argument(
+        "--explain", action="store_true", help="list what was replaced, and which lines touched it"
+    )
+    run.add_argument(
+        "--strict",
+        action="store_true",
+        help="raise where a kernel would misread one of PyCUDA's arrays, instead of a warning",
+    )
+    run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
+    run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
+    _add_arguments(run, "for the program")
+    check = commands.add_parser(
+        "check",
+        description=_CHECK,
+        help="list which sources of PyCUDA programs compile, and what `run` does not serve",
+    )
+    check.add_argument("folder", metavar="FOLDER", help="a folder of programs, or one program")
+    check.add_argument("--arch", default="sm_90", help="compile for it (default: sm_90)")
+    check.add_argument("--verbose", action="store_true", help="list kernels and lines, too")
+    migrate = commands.add_parser(
+        "migrate", description=_MIGRATE, help="write an edited copy of a PyCUDA program"
+    )
+    migrate.add_argument("--force", action="store_true", help="overwrite the copy of before")
+    migrate.add_argument(
+        "--compare", action="store_true", help="run the program and its copy, compare the output"
+    )
+    migrate.add_argument("program", metavar="PROGRAM", help="a path")
+    _add_arguments(migrate, "for the program, with --compare")
+    for parser, call in ((run, _run), (check, _check), (migrate, _migrate)):
+        parser.set_defaults(call=partial(call, parser))
+
+
+def _add_arguments(parser: argparse.ArgumentParser, help: str) -> None:
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=help)
+    rest.required = False  # in the message, too
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if not options.module and not Path(options.program).exists():
+        parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
+    import_libraries()  # or say what is missing
+    from .run import replace, run
+
+    replace(options.pool, options.strict)
+    run([options.program, *options.arguments], options.module, options.explain)
+    return 0
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if not Path(options.folder).exists():
+        parser.error(f"there is no {options.folder!r}; give a folder of programs, or one")
+    try:
+        _let_driver_be_missing()
+        import_libraries()
+    except ImportError as error:
+        parser.error(str(error))
+    from .check import check_programs
+
+    return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
+
+
+def _let_driver_be_missing() -> None:
+    """Install the host driver where there is none, and it is installed; the real NVRTC compiles."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        with suppress(ImportError):
+            import_module("hostcuda").install(compilers=False)
+
+
+def _migrate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    path = Path(options.program)
+    copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
+    if not path.is_file():
+        parser.error(f"there is no file {options.program!r}; give a program")
+    if copy.exists() and not options.force:
+        parser.error(f"{copy} exists, perhaps with your edits; --force overwrites it")
+    if options.arguments and not options.compare:
+        parser.error(f"{options.arguments[0]!r} is for the program, which only --compare runs")
+    try:
+        from .migrate.command import write_copy
+
+        equal = write_copy(path, copy, options.arguments if options.compare else None)
+    except (ImportError, ValueError) as error:
+        parser.error(str(error))
+    return 0 if equal else 1
