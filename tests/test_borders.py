@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "compiler": {"errors"},
     "interop": {"errors"},
     "kernels": {"errors", "interop", "compiler"},
-    "legacy": {"errors", "interop", "kernels", "compiler", "face"},
+    "legacy": {"errors", "compiler", "face"},
     "face": {"errors", "interop", "kernels", "compiler", "legacy", "face"},
 }
 # Imports against the order of the floors, each in a function, where it is needed.

@@ -47,15 +47,20 @@ stream = Timed()
 after = attributes()
 
 def changed(one, other):
-    return {name for name in {*one, *other} if one.get(name) is not other.get(name)
+    names = {name for name in {*one, *other} if "defaults__" not in name} | {*one} & {*other}
+    return {name for name in names if one.get(name) is not other.get(name)
             and one.get(name) != other.get(name)}
+
+def outermost(names):
+    '''Return the names without those inside of one that is replaced as a whole.'''
+    return {name for name in names if not any(name.startswith(f"{one}.") for one in names)}
 
 listed = {name for _, name, _ in patches.listed()} - {"__main__.Timed.__del__"}
 undone = {group for group, _, _ in patches.listed()}
 for group in undone:
     patches.undo(group)
 print(json.dumps({
-    "changed": sorted(changed(before, after)), "listed": sorted(listed),
+    "changed": sorted(outermost(changed(before, after))), "listed": sorted(listed),
     "groups": sorted(undone), "left": sorted(changed(before, attributes())),
     "still": list(patches.listed()), "of a subclass": "bridge" in str(Timed.__del__),
 }))

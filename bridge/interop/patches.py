@@ -33,10 +33,15 @@ def apply(group: str, why: str, target: Any, new: dict[str, Any]) -> None:
 
 
 def undo(group: str) -> None:
-    """Put back what a group has replaced."""
-    for one in [one for one in reversed(_applied) if one.group == group]:
+    """Put back what a group has replaced; what another group has replaced since then stays."""
+    for one in [one for one in _applied if one.group == group]:
+        after = _of(one.target, one.name)
+        above = after[after.index(one) + 1 :]
+        if above:
+            _applied[_applied.index(above[0])] = above[0]._replace(old=one.old)
+        else:
+            _set(one.target, one.name, one.old)
         _applied.remove(one)
-        _set(one.target, one.name, one.old)
 
 
 def original(target: Any, name: str) -> Any:

@@ -20,7 +20,7 @@ from bridge.kernels.packing cimport Parameters
 from types import SimpleNamespace
 
 from ..errors import named
-from .hooks import LaunchPolicy, LaunchReference
+from .extensions import LaunchPolicy, LaunchReference
 from .parameters import codes_of, parameters_of_kernel, parameters_of_prepare
 
 cdef extern from *:

@@ -24,8 +24,8 @@ from ..errors import named
 from ..interop import contexts
 from ..interop.driver import libcuda
 from ..interop.raw_memory import Global
+from .extensions import LaunchPolicy, LaunchResource
 from .function import Function
-from .hooks import LaunchPolicy, LaunchResource
 from .launch_limits import cuda_refusal
 from .loaded import LoadedModule
 

@@ -31,12 +31,7 @@ from pycuda.tools import make_default_context
 import bridge
 
 from ..errors import warn
-from ..interop.contexts import push
-from ..interop.exporting import export_in_order
-from ..interop.pool import pycuda_allocator
-from ..kernels.hooks import LaunchPolicy
-from ..kernels.module import SourceModule
-from ..kernels.pycuda_compiler import use_nvrtc
+from ..hooks import LaunchPolicy, export_in_order, patches, push_primary
 
 _AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
 _get_current = drv.Context.get_current
@@ -69,19 +64,26 @@ def replace(pool: bool = False, strict: bool = False) -> None:
         import_module("bridge.autoinit")  # raises, with the reason
     sys.meta_path.insert(0, _Autoinit())
     import_module("bridge.legacy.skcuda")  # from now on, `import skcuda` finds it
-    drv.Device.make_context = _make_context
-    drv.Context.push, drv.Context.pop = _push_counted, staticmethod(_pop_counted)
-    drv.Context.detach = _detach_counted
-    use_nvrtc()
+    why = "contexts that the program makes are the primary one"
+    patches.apply("run", why, drv.Device, {"make_context": _make_context})
+    patches.apply(
+        "run", why, drv.Context, {"push": _push_counted, "pop": staticmethod(_pop_counted)}
+    )
+    patches.apply("run", why, drv.Context, {"detach": _detach_counted})
+    bridge.use_nvrtc()
     export_in_order()
-    pycuda.compiler.SourceModule = _SourceModule
-    if strict:
-        _SourceModule.policy = LaunchPolicy(follows_pycuda=True)
+    _SourceModule.policy = LaunchPolicy(True, mismatch=None if strict else _warn)
+    why = "modules are compiled by NVRTC and take CuPy arrays"
+    patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
     if pool:
         _use_pool()
-    # Spawned processes unpickle this first.
     prepare = spawn.get_preparation_data
-    spawn.get_preparation_data = lambda name: {**prepare(name), "bridge": _Replaced(pool, strict)}
+
+    def prepare_spawned(name: str) -> dict[str, Any]:
+        return {**prepare(name), "bridge": _Replaced(pool, strict)}  # is unpickled first
+
+    why = "spawned processes do the same"
+    patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
 
 
 class _Replaced:
@@ -126,7 +128,7 @@ _thread = _Thread()
 def _make_context(device: Any, flags: int = 0) -> Any:
     _note("make_context")
     _thread.popped = max(_thread.popped - 1, 0)
-    return push(device)
+    return push_primary(device)
 
 
 def _push_counted(context: Any) -> None:
@@ -154,9 +156,9 @@ def _warn(problem: Exception) -> None:
     warn(f"{problem} (bridge run --strict raises)")
 
 
-class _SourceModule(SourceModule):
-    __doc__ = SourceModule.__doc__
-    policy = LaunchPolicy(follows_pycuda=True, mismatch=_warn)
+class _SourceModule(bridge.SourceModule):
+    __doc__ = bridge.SourceModule.__doc__
+    policy = LaunchPolicy(True, mismatch=_warn)  # follows PyCUDA
 
     def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
         # Not in __init__, where warnings would name this file instead of the program's.
@@ -170,7 +172,7 @@ def _use_pool() -> None:
     ``cuMemFree`` waits for all work on the device, so programs free arrays that streams still use.
     A pool does not wait, but blocks of `pycuda_allocator` do, on the device.
     """
-    malloc, of_driver = pycuda_allocator(), drv.mem_alloc
+    malloc, of_driver = bridge.pycuda_allocator(), drv.mem_alloc
 
     def allocate(size: int) -> Any:
         _note("allocations")
@@ -179,8 +181,13 @@ def _use_pool() -> None:
     for function in [gpuarray.GPUArray.__init__, *vars(gpuarray).values()]:
         if isinstance(function, FunctionType):
             given, named = function.__defaults__ or (), function.__kwdefaults__ or {}
-            function.__defaults__ = tuple(allocate if v is of_driver else v for v in given)
-            named.update({name: allocate for name, v in named.items() if v is of_driver})
+            new: dict[str, Any] = {}
+            if any(value is of_driver for value in given):
+                new["__defaults__"] = tuple(allocate if v is of_driver else v for v in given)
+            if any(value is of_driver for value in named.values()):
+                both = {n: allocate if v is of_driver else v for n, v in named.items()}
+                new["__kwdefaults__"] = both
+            patches.apply("run", "arrays are in CuPy's pool", function, new)
 
 
 # ---- the program ---------------------------------------------------------------------------------

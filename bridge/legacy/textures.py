@@ -23,12 +23,14 @@ from cupy.cuda.texture import CUDAarray, TextureObject
 from pycuda.gpuarray import GPUArray
 
 from ..errors import named
-from ..interop.contexts import shared_device
-from ..interop.driver import libcuda
-from ..interop.importing import check_device
-from ..interop.streams import is_capturing
-from ..kernels.hooks import LaunchReference
-from ..kernels.launch_limits import cuda_refusal as refusal
+from ..hooks import (
+    LaunchReference,
+    check_device,
+    cuda_refusal,
+    is_capturing,
+    libcuda,
+    shared_device,
+)
 
 _ARRAY, _LINEAR, _PITCHED, _READY = 0, 2, 3, -1  # CUresourcetype; _READY: a TextureObject
 _NAMES = {"u": "UNSIGNED_INT", "i": "SIGNED_INT"}
@@ -118,7 +120,7 @@ class Reference(LaunchReference):
                 pitch = self._resource.image.memory.pitch
                 reason += f"; rows, here {pitch} bytes apart, need a multiple of the device's "
                 reason += "TEXTURE_PITCH_ALIGNMENT, as mem_alloc_pitch gives"
-            raise refusal(self._name, reason) from error
+            raise cuda_refusal(self._name, reason) from error
         return made.value
 
 
@@ -371,11 +373,13 @@ class References:
             if size == ctypes.sizeof(declared):
                 drv.memcpy_dtoh(declared, pointer)
             if declared.magic not in _CLASSES:
-                raise refusal(caller, f"the variable {name!r} is no texture or surface reference")
+                raise cuda_refusal(
+                    caller, f"the variable {name!r} is no texture or surface reference"
+                )
             self._references[name] = _CLASSES[declared.magic](name, pointer, declared)
         reference = self._references[name]
         if reference._what != kind:
-            raise refusal(caller, f"{reference._name} is no {kind} reference")
+            raise cuda_refusal(caller, f"{reference._name} is no {kind} reference")
         return reference
 
     def memory(self) -> tuple[bool, bool]:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
+
+import bridge
 
 from ..names import SERVED, not_served
 from .finder import Finder
@@ -39,39 +40,22 @@ def missing(module: str, name: str) -> AttributeError:
     )
 
 
-@contextmanager
-def ordered() -> Iterator[None]:
-    """Run work on CuPy's current stream between earlier and later work on PyCUDA's streams."""
-    import cupy  # importing this package touches neither library
-
-    from ...interop.ordering import order
-    from ...interop.streams import ALL_PYCUDA_STREAMS
-
-    here = cupy.cuda.get_current_stream().ptr
-    order(here, ALL_PYCUDA_STREAMS)  # what is given
-    try:
-        yield
-    finally:
-        order(ALL_PYCUDA_STREAMS, here)  # what is returned
-
-
 def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function of CuPy arrays one of GPUArrays; an argument that it returns stays itself."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **keywords: Any) -> Any:
-        import cupy
+        import cupy  # importing this package touches neither library
         from pycuda.gpuarray import GPUArray
 
-        from ...interop.conversions import as_cupy, as_pycuda
-        from ...interop.pool import Allocation
+        from ...hooks import Allocation
 
         given: list[tuple[Any, Any]] = []
 
         def there(value: Any) -> Any:
             if not isinstance(value, GPUArray):
                 return value
-            given.append((as_cupy(value, stream=-1), value))
+            given.append((bridge.as_cupy(value, stream=-1), value))
             return given[-1][0]
 
         def back(value: Any) -> Any:
@@ -82,13 +66,13 @@ def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:
             for view, array in given:
                 if view is value:
                     return array
-            found = as_pycuda(value)
+            found = bridge.as_pycuda(value)
             if found.gpudata is not None:  # programs call its free()
                 memory = Allocation(found.gpudata)
                 memory.memory, found.base, found.gpudata = found.base, None, memory
             return found
 
-        with ordered():
+        with bridge.ordered():
             args = tuple(map(there, args))
             return back(function(*args, **{name: there(v) for name, v in keywords.items()}))
 

@@ -14,8 +14,10 @@ import cupy
 import numpy as np
 from cupy.cuda import cublas as _cublas
 
+import bridge
+
 from ..names import CUBLAS, PATTERNS, cupy_name
-from . import missing, ordered
+from . import missing
 
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
 # Programs take the numbers of operations from it.
@@ -108,7 +110,10 @@ def __getattr__(name: str) -> Any:
                 letters.index(value.upper()) if letters and isinstance(value, str) else int(value)
             )
         stream = _streams.get(handle)
-        with nullcontext() if stream is None else cupy.cuda.ExternalStream(stream), ordered():
+        with (
+            nullcontext() if stream is None else cupy.cuda.ExternalStream(stream),
+            bridge.ordered(),
+        ):
             function(handle, *values)
         if names[-1] != "result":
             return None

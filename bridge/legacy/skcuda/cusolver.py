@@ -6,8 +6,10 @@ from typing import Any
 
 from cupy.cuda import cusolver as _cusolver
 
+import bridge
+
 from ..names import cupy_name
-from . import missing, ordered
+from . import missing
 
 _LETTERS = {"N": 0, "T": 1, "C": 2, "L": 0, "U": 1}
 
@@ -37,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
     def call(handle: int, *args: Any) -> Any:
         letters = {letter: ord(letter) for letter in "ASON"} if is_svd else _LETTERS
-        with ordered():
+        with bridge.ordered():
             return function(
                 handle, *[letters[a.upper()] if isinstance(a, str) else int(a) for a in args]
             )

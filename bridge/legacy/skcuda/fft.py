@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from cupy.cuda import cufft
 
-from ...interop.streams import as_cupy_stream
+import bridge
+
 from . import missing, on_cupy
 
 _TYPES = {"fF": "R2C", "Ff": "C2R", "FF": "C2C", "dD": "D2Z", "Dd": "Z2D", "DD": "Z2Z"}
@@ -73,7 +74,7 @@ def _run(x: Any, y: Any, plan: Plan, direction: int, scale: float | None, wrong:
         raise ValueError(f"skcuda.fft: this plan is for the other direction ({plan.in_dtype} in)")
     if int(x.gpudata) == int(y.gpudata) and plan.in_dtype != plan.out_dtype:
         raise ValueError("skcuda.fft: only complex data can be transformed in place")
-    with nullcontext() if plan._stream is None else as_cupy_stream(plan._stream):
+    with nullcontext() if plan._stream is None else bridge.as_cupy_stream(plan._stream):
         _transform(x, y, plan, direction, scale)
 
 

@@ -1,4 +1,4 @@
-"""What a tool on top of `bridge` may add to the launches of a module's kernels."""
+"""What a tool on top of `bridge` may add to the launches of a module's kernels (`bridge.hooks`)."""
 
 from __future__ import annotations
 
