@@ -169,11 +169,12 @@ OTHER_LAUNCHES = """
             self.window.launch()
             module.launch()
     class Other:
-        def __init__(self, launch):
+        def __init__(self, launch, window):
             self.launch = launch
             self.window = SourceModule("").get_function("f")
             self.window.launch()
-            for self.shown in [SourceModule("").get_function("f")]:
+            self.shown = SourceModule("").get_function("f")
+            for self.shown in [window]:
                 self.shown.launch()
     f = SourceModule("").get_function("f")
     bridge.launch(f, grid=1)

@@ -307,7 +307,7 @@ def installed(tmp_path, run):
 
 OF_OTHERS = {
     "of a namespace": {"scikits/odes/__init__.py": "found = 3"},
-    "of a package": {"scikits/__init__.py": "", "scikits/odes.py": "found = 3"},
+    "of a package": {"scikits/__init__.py": "own = 4", "scikits/odes.py": "found = 3"},
 }
 
 
@@ -319,14 +319,15 @@ def test_other_packages_of_scikits_are_found(files, before, installed):
             import scikits.cuda.misc
         sys.path.append(folder)
         import scikits.odes, scikits.cuda.misc, skcuda
-        print(scikits.odes.found, scikits.cuda.misc.__name__)
+        print(scikits.odes.found, scikits.cuda.misc.__name__, getattr(scikits, "own", None))
         try:
             import scikits.nothing
         except ModuleNotFoundError as error:
             print(error)
     """
     found = installed(files, f"before = {before}\n{textwrap.dedent(script)}")
-    assert found == "3 bridge.legacy.skcuda.misc\nNo module named 'scikits.nothing'\n"
+    own = 4 if before and "scikits/__init__.py" in files else None
+    assert found == f"3 bridge.legacy.skcuda.misc {own}\nNo module named 'scikits.nothing'\n"
 
 
 WORKS = {"skcuda/__init__.py": "print('once')", "skcuda/misc.py": "where = 'installed'"}
@@ -368,11 +369,11 @@ def test_an_installed_one_that_fails_is_replaced_and_the_reason_said_once(first,
             import {first}
             import skcuda.misc, scikits.cuda.misc
             from skcuda import misc
-        print(skcuda.misc is misc is scikits.cuda.misc, misc.__name__)
+        print(skcuda.misc is misc is scikits.cuda.misc, skcuda.__name__, misc.__name__)
         print(*[(str(one.message), one.filename) for one in said])
     """
     used, said = installed(FAILS, script).splitlines()
-    assert used == "True bridge.legacy.skcuda.misc"
+    assert used == "True bridge.legacy.skcuda bridge.legacy.skcuda.misc"
     assert ast.literal_eval(said) == (
         "the installed scikit-cuda cannot be imported (ModuleNotFoundError: No module named "
         "'pkg_resources_of_before'); bridge.legacy.skcuda takes its place",

@@ -51,7 +51,7 @@ _touched: dict[str, dict[str, None]] | None = None  # None: not asked for
 def replace(pool: bool = False, strict: bool = False) -> None:
     """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
-    ``skcuda`` and ``scikits.cuda`` are `bridge.legacy.skcuda`.
+    ``skcuda`` and ``scikits.cuda`` are `bridge.legacy.skcuda`, unless an installed one imports.
     With `pool`, PyCUDA allocates arrays in CuPy's pool.  A kernel that would misread one of
     PyCUDA's own arrays warns, or raises if `strict`.
 
