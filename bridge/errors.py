@@ -1,7 +1,10 @@
-"""ContextError, names of values in messages, and advice if a library is missing."""
+"""ContextError, warnings, names of values in messages, and advice if a library is missing."""
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,18 @@ def named(value: Any) -> str:
         return f"a {kind(value)}"
     text = f"the {kind(value)} {value}" if isinstance(value, np.generic) else repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the program that called bridge, directly or through PyCUDA."""
+    packages = filter(None, map(sys.modules.get, ("bridge", "pycuda", "pytools")))
+    folders = tuple(os.path.join(package.__path__[0], "") for package in packages)
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(folders) and frame.f_back:
+        frame = frame.f_back
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+    warnings.warn_explicit(message, category, *place, registry)
 
 
 def import_libraries() -> None:

@@ -28,8 +28,8 @@ def a():
     return gpuarray.to_gpu(np.arange(6, dtype=np.float32))
 
 
-def squared(a):
-    ElementwiseKernel("float *x", "x[i] *= x[i]", options=["-DUNUSED=1"])(a)
+def squared(a, options=("-DUNUSED=1",)):
+    ElementwiseKernel("float *x", "x[i] *= x[i]", options=list(options))(a)
     return a
 
 
@@ -54,6 +54,21 @@ def test_pycudas_compiler_takes_its_arguments(a):
     module = SourceModule(source, options=["-DVALUE=7"], no_extern_c=True, arch="sm_90")
     module.get_function("set")(a, block=(6, 1, 1))
     assert (a.get() == 7).all()
+
+
+OF_PYCUDA = {
+    "a module": lambda: SourceModule("__global__ void f() { }", options=["-e", "f"]),
+    "a kernel, at its first call": lambda: squared(
+        gpuarray.zeros(2, np.float32), options=["-e", "f"]
+    ),
+}
+
+
+@pytest.mark.parametrize("use", OF_PYCUDA.values(), ids=OF_PYCUDA)
+def test_a_warning_names_the_programs_line(use):
+    with pytest.warns(UserWarning, match="-e f has no meaning for NVRTC") as seen:
+        use()
+    assert {one.filename for one in seen} == {__file__}
 
 
 def test_wrap_pycuda_names_it_where_nvcc_is_missing():

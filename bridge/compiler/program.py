@@ -14,7 +14,6 @@ import re
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ import pycuda.driver as drv
 from cupy._core.core import assemble_cupy_compiler_options
 from cupy.cuda import nvrtc
 
+from ..errors import warn
 from ..interop.contexts import run_under
 from .nvcc import alignment
 from .nvcc.sources import Source, mend, prepare
@@ -123,7 +123,7 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
 
 
 def _ignore(option: str) -> None:
-    warnings.warn(f"the option {option} has no meaning for NVRTC: it is ignored", stacklevel=6)
+    warn(f"the option {option} has no meaning for NVRTC: it is ignored")
 
 
 class Compiled(NamedTuple):
@@ -205,7 +205,7 @@ def compile(
         (folder / "kernel.cubin").write_bytes(compiled.code)
         print(f"*** compiler output in {folder}")
     if remarks := "\n".join(filter(None, (_left_out(source), compiled.log))):
-        warnings.warn(f"NVRTC compiled the source, but says:\n{remarks}", stacklevel=5)
+        warn(f"NVRTC compiled the source, but says:\n{remarks}")
     return compiled
 
 
@@ -285,10 +285,9 @@ def _run_patiently(*arguments: Any) -> Compiled | str:
     ended.acquire()
     _thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))
     if not ended.acquire(timeout=_PATIENCE):
-        warnings.warn(
+        warn(
             "NVRTC has been compiling the source for a minute; some sources on which NVRTC 12.9 "
-            "does not end compile with 13.0, or with backend='nvcc'",
-            stacklevel=5,
+            "does not end compile with 13.0, or with backend='nvcc'"
         )
         ended.acquire()
     if isinstance(found[0], BaseException):
@@ -459,10 +458,9 @@ def _save(path: Path, compiled: Compiled) -> None:
             new.write_bytes(hashlib.sha256(content).digest() + content)
             new.replace(path)
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
-        warnings.warn(
+        warn(
             f"SourceModule: compiled code is not kept for next time: {error}; name a folder in "
-            "CUPY_CACHE_DIR or cache_dir",
-            stacklevel=6,
+            "CUPY_CACHE_DIR or cache_dir"
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-import warnings
 from typing import Any
 
 import cupy
@@ -15,7 +14,7 @@ from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
 from ..compiler.signature import Parameter
-from ..errors import ContextError, kind, named
+from ..errors import ContextError, kind, named, warn
 from ..interop.conversions import as_cupy
 from ..interop.importing import check_array, check_device
 from ..interop.pool import Allocation
@@ -151,8 +150,7 @@ def _report(problem: Exception, lenient: bool) -> None:
     """Raise, or warn at the line that calls the kernel."""
     if not lenient:
         raise problem
-    # 3: that line, since compiled functions have no frames
-    warnings.warn(f"{problem} (bridge run --strict raises)", stacklevel=3)
+    warn(f"{problem} (bridge run --strict raises)")
 
 
 def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes | None:
