@@ -19,7 +19,7 @@ MAY_IMPORT = {
 # Imports against the order of the floors, each in a function, where it is needed.
 DOORS = {
     ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
-    ("bridge.compiler.program", "bridge.interop.contexts"): "NVRTC's thread has a context",
+    ("bridge.compiler.nvrtc", "bridge.interop.contexts"): "NVRTC's thread has a context",
     ("bridge.interop.wrapping", "bridge.kernels.arguments"): "the check of dtypes",
     ("bridge.kernels.function", "bridge.legacy.textures"): "few programs have textures",
     ("bridge.kernels.module", "bridge.legacy.textures"): "few programs have textures",
@@ -103,7 +103,7 @@ def test_imports_within_the_package_make_no_circle():
         ("bridge.interop.ordering", "from bridge.kernels.packing cimport Call"),
         ("bridge.compiler.program", "    from ..legacy import run"),
         ("bridge.kernels.function", "from ..legacy.skcuda import linalg"),
-        ("bridge.compiler.nvcc.alignment", "from ...interop.conversions import (\n    as_cupy,\n)"),
+        ("bridge.compiler.alignment", "from ..interop.conversions import (\n    as_cupy,\n)"),
         ("bridge.errors", 'import_module("bridge.legacy.run")'),
     ],
 )

@@ -135,6 +135,7 @@ CASES = {
 
 
 READ = """
+from bridge.compiler.program import Request, compile
 from bridge.compiler.signature import expression, kernel_names, read_signature
 
 def shown(one):
@@ -144,9 +145,9 @@ def shown(one):
     return one.text, one.is_pointer, str(base)
 
 def attempt(source, options):
-    request = nvrtc.Request(source, "", options, False, False, None, None, False, [])
+    request = Request(source, "", options, False, False, None, None, False, [])
     names = sorted({"f", *kernel_names(source)})
-    mangled = nvrtc.compile(request, "sm_90", names).mangled.get(expression("f"))
+    mangled = compile(request, "sm_90", names).mangled.get(expression("f"))
     return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
 """
 

@@ -12,7 +12,8 @@ import pycuda.compiler
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
-from ..compiler.program import Compiled, Request, architecture, compile
+from ..compiler.nvrtc import Compiled, architecture
+from ..compiler.program import Request, compile
 from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
 from ..errors import named
 from ..interop import contexts
