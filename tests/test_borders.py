@@ -20,6 +20,7 @@ MAY_IMPORT = {
 DOORS = {
     ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
     ("bridge.compiler.nvrtc", "bridge.interop.contexts"): "NVRTC's thread has a context",
+    ("bridge.compiler.fixes", "bridge.legacy.texture_sources"): "few sources have references",
     ("bridge.interop.wrapping", "bridge.kernels.arguments"): "the check of dtypes",
     ("bridge.kernels.function", "bridge.legacy.textures"): "few programs have textures",
     ("bridge.kernels.module", "bridge.legacy.textures"): "few programs have textures",
@@ -94,6 +95,21 @@ def test_imports_within_the_package_make_no_circle():
         graph[one].discard(other)
     graph = {one: others - {"bridge"} for one, others in graph.items()}
     TopologicalSorter(graph).prepare()  # CycleError
+
+
+@pytest.mark.parametrize("floor", ["compiler"])
+def test_a_floor_does_not_name_the_tools_for_old_programs(floor):
+    word = re.compile(r"(?i)\btextures?\b|texture_|_texture|skcuda|--strict|bridge run")
+    named = [
+        (module, line)
+        for module, paths in MODULES.items()
+        for path in paths
+        for line in filter(word.search, path.read_text().splitlines())
+        if floor_of(module) == floor
+    ]
+    doors = {one for one, other in DOORS if other.startswith("bridge.legacy.")}
+    assert [(module, line) for module, line in named if module not in doors] == []
+    assert len(named) <= 2 * len(doors)  # a door's import, and what it is for
 
 
 @pytest.mark.parametrize(

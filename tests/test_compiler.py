@@ -15,7 +15,7 @@ from conftest import ON_GPU, run_python
 
 import bridge
 from bridge.compiler import cache, fixes, nvrtc
-from bridge.compiler.headers import vendor_folders
+from bridge.compiler.headers import supplied, vendor_folders
 from bridge.compiler.options import translate
 
 CUPY_13 = cupy.__version__.startswith("13.")
@@ -603,6 +603,18 @@ def test_another_installation_of_a_vendors_headers_is_seen(tmp_path, monkeypatch
     monkeypatch.undo()
     cache.fingerprint.cache_clear()
     assert len({*places, cache.place(INCLUDING, tmp_path)}) == 3
+
+
+@pytest.mark.parametrize("name", ["bridge/prelude.h", "bridge/textures.h", "stdint.h"])
+def test_another_version_of_a_supplied_header_is_seen(name, monkeypatch):
+    places = []
+    for text in (supplied()[name], b"// another\n"):
+        monkeypatch.setattr(cache, "supplied", lambda text=text: supplied() | {name: text})
+        cache.fingerprint.cache_clear()
+        places.append(cache.place(INCLUDING, "cache"))
+    monkeypatch.undo()
+    cache.fingerprint.cache_clear()
+    assert places[0] == cache.place(INCLUDING, "cache") != places[1]
 
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path):

@@ -34,7 +34,9 @@ def before_first_attempt(program: Program) -> Program:
 
 def after_failed_attempt(program: Program, log: str) -> Program | None:
     """Return the program with the first fix that the log asks for; None if there is none."""
-    for fix in FIXES:
+    from ..legacy.texture_sources import TEXTURE_REFERENCES  # few sources have some
+
+    for fix in (TEXTURE_REFERENCES, *FIXES):
         if fix.after and (fixed := fix.after(program, log)) != program:
             return _named(fix, program, fixed)
     return None
@@ -51,16 +53,11 @@ def include_header(program: Program, header: str) -> Program:
 
 # ---- headers before the source ------------------------------------------------------------------
 
-_TEXTURE = re.compile(r"\b(texture|surface)\b\"? is (not a template|undefined)")
 _SHUFFLE = re.compile(r"\b__shfl(_up|_down|_xor)?\s*\(")
 _NO_SHUFFLE = re.compile(r"\b__shfl(_up|_down|_xor)?\" is undefined|'vote' without '\.sync'")
 _NO_OVERLOAD = re.compile(
     r"more than one instance of overloaded function|namespace \"std\" has no member"
 )
-
-
-def _declare_textures(program: Program, log: str) -> Program:
-    return include_header(program, "bridge/textures.h") if _TEXTURE.search(log) else program
 
 
 def _declare_called_shuffles(program: Program) -> Program:
@@ -174,7 +171,6 @@ def _declarations(source: str) -> Iterator[tuple[int, int, str]]:
 
 
 FIXES = (
-    Fix("texture references", after=_declare_textures),
     Fix("alignments of structs", before=alignment.move_alignments),
     Fix("warp functions", _declare_called_shuffles, _declare_warp_functions),
     Fix("relaxed constexpr", after=_overload_math),

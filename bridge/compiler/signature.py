@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,12 +85,10 @@ def kernel_names(source: str, templates: bool = False) -> list[str]:
     return sorted(set(re.findall(rf"{_KERNEL}(\w+)\s*\(", text)))
 
 
-def variable_names(source: str) -> list[str]:
-    """Return the names of variables after ``__constant__`` or ``__device__``, and of textures."""
-    declaration = (
-        r"\b(?:__(?:constant|device)__\b|(?:texture|surface)\s*<)"
-        r"[^;{}()=]*?\b(\w+)\s*(?:\[[^;{}()]*\]\s*)*[;={]"
-    )
+def variable_names(source: str, templates: Sequence[str] = ()) -> list[str]:
+    """Return the names of variables after ``__constant__`` or ``__device__``, and of templates."""
+    starts = "|".join([r"__(?:constant|device)__\b", *(rf"{name}\s*<" for name in templates)])
+    declaration = rf"\b(?:{starts})[^;{{}}()=]*?\b(\w+)\s*(?:\[[^;{{}}()]*\]\s*)*[;={{]"
     return sorted(set(re.findall(declaration, _bare(source))))
 
 

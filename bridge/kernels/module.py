@@ -222,10 +222,11 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
+            known = variable_names(self._request.source, templates=("texture", "surface"))
             raise refusal(
                 caller,
                 f"there is no variable {name!r} in the module; its source has "
-                f"{', '.join(variable_names(self._request.source)) or 'none that can be read'}; "
+                f"{', '.join(known) or 'none that can be read'}; "
                 "C++ mangles the names of variables in namespaces",
             )
         found = Global((pointer.value, size.value))
