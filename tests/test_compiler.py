@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 import threading
 import time
 import weakref
@@ -293,8 +294,9 @@ def attempt(source, keywords):
         try:
             found = compile(Request(source, **default), "sm_90", ["f"])
         except Exception as error:
-            return type(error).__name__, str(error), ""
-    return found.code[:4].decode("latin1"), "", " ".join(str(r.message) for r in remarks)
+            return type(error).__name__, str(error), "", ()
+    said = " ".join(str(r.message) for r in remarks)
+    return found.code[:4].decode("latin1"), "", said, found.fixes
 """
 
 
@@ -306,7 +308,7 @@ def compiled(once, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [name for name in COMPILE if name not in ERRORS])
 def test_nvrtc_compiles(name, compiled):
-    start, error, remarks = compiled[name]
+    start, error, remarks, _ = compiled[name]
     assert error == ""
     assert start == ("//\n/" if name == "PTX" else "\x7fELF")
     if name == "a remark":
@@ -321,9 +323,25 @@ def test_nvrtc_compiles(name, compiled):
         assert remarks == ""
 
 
+OF_FIXES = {
+    "warp functions": [*filter(re.compile("a shuffle|votes").match, OF_NVCC)],
+    "texture references": ["texture references", "macros of one letter"],
+    "constants of constants": ["constants of constants", "a constant in device memory"],
+    "headers of the host": [*LEAVE_OUT, "traits", *(f"relaxed {text}" for text in RELAXED)],
+    "host code": [*LEAVE_OUT, "host functions"],
+    "relaxed constexpr": [f"relaxed {text}" for text in RELAXED if not re.match("atan2|pow", text)],
+}
+
+
+@pytest.mark.parametrize("fix", OF_FIXES)
+def test_a_fix_is_made_for_the_sources_that_need_it(fix, compiled):
+    made = {name for name, (_, error, _, fixes) in compiled.items() if not error and fix in fixes}
+    assert made == set(OF_FIXES[fix])
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_says_what_to_do(name, compiled):
-    kind, error, _ = compiled[name]
+    kind, error, *_ = compiled[name]
     assert kind == ("ValueError" if "options" in error else "CompileError")
     for text in ERRORS[name][1:]:
         assert text in error

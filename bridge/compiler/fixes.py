@@ -43,7 +43,8 @@ def after_failed_attempt(program: Program, log: str) -> Program | None:
 
 
 def _named(fix: Fix, program: Program, fixed: Program) -> Program:
-    return fixed if fixed == program else fixed._replace(fixes=(*program.fixes, fix.name))
+    names = (*program.fixes, fix.name)
+    return fixed if fixed == program else fixed._replace(fixes=tuple(dict.fromkeys(names)))
 
 
 def include_header(program: Program, header: str) -> Program:

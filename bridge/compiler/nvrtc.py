@@ -71,6 +71,7 @@ class Compiled(NamedTuple):
     code: bytes  # a cubin, or PTX for ``compute_*``
     mangled: dict[str, str]  # the names of the valid expressions
     log: str = ""  # NVRTC's remarks
+    fixes: tuple[str, ...] = ()  # that the source needed; not known of cached code
 
 
 def architecture(capability: int) -> str:
@@ -119,7 +120,7 @@ def compile_program(program: Program) -> Compiled | str:
             is_ptx = program.arch.startswith("compute_")
             code = (nvrtc.getPTX if is_ptx else nvrtc.getCUBIN)(handle)
             mangled = {name: nvrtc.getLoweredName(handle, name) for name in program.expressions}
-            return Compiled(code, mangled, _log(handle))
+            return Compiled(code, mangled, _log(handle), program.fixes)
         except nvrtc.NVRTCError as error:
             log = _log(handle) or str(error)
     if not program.expressions:

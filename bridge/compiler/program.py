@@ -13,7 +13,7 @@ from ..errors import warn
 from . import cache, fixes, messages
 from .nvrtc import Compiled, Program, compile_on_thread
 from .options import translate
-from .signature import expression
+from .signature import Parameter, expression, kernel_names, read_signature
 
 
 class Request(NamedTuple):
@@ -28,6 +28,22 @@ class Request(NamedTuple):
     code: str | None
     cache_dir: Any
     include_dirs: list[str]
+
+
+class Examined(NamedTuple):
+    """What is known of a source that compiles."""
+
+    kernels: dict[str, tuple[Parameter, ...]]
+    fixes: tuple[str, ...]  # that the source needed, by their names
+
+
+def examine(request: Request, default_arch: str) -> Examined:
+    """Compile a request, and return the parameters of its kernels; raise as `compile` does."""
+    source, names = request.source, kernel_names(request.source)
+    compiled = compile(request, default_arch, names)
+    mangled = {name: compiled.mangled.get(expression(name), "") for name in names}
+    kernels = {name: read_signature(mangled[name], source, name) or () for name in names}
+    return Examined(kernels, compiled.fixes)
 
 
 def compile(

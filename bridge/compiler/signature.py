@@ -12,6 +12,7 @@ API".
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,7 +57,8 @@ def expression(name: str) -> str:
     return f"&bridge_signature<decltype({name})>"
 
 
-def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | None:
+@functools.lru_cache(256)  # a function asks once for its table, and once on each device
+def read_signature(mangled: str, source: str, name: str) -> tuple[Parameter, ...] | None:
     """Return a kernel's parameters: their types, and their names in the source for messages."""
     text = _demangle(mangled)
     if not text:
@@ -66,15 +68,15 @@ def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | No
     targets = [int(number) for number in re.findall(r"(\d+)ul", numbers)]
     n = len(parts)
     targets = targets or n * [0] + n * [1] + n * [0]  # a name that was mangled elsewhere
-    found = list(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
+    found = tuple(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
     label = re.search(rf"{_KERNEL}{re.escape(name)}\s*\(([^()]*)\)", _bare(source))
     labels = [_LABEL.fullmatch(part) for part in _split(label[1])] if label else []
     if len(labels) != len(found):
         return found
-    return [
+    return tuple(
         one._replace(text=f"{one.text} {label[1]}".replace("* ", "*")) if label else one
         for one, label in zip(found, labels, strict=True)
-    ]
+    )
 
 
 def kernel_names(source: str, templates: bool = False) -> list[str]:

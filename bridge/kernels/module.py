@@ -176,7 +176,7 @@ class SourceModule:
                 "compiler's path, or leave out backend='nvcc' for NVRTC"
             ) from error
 
-    def _kernel(self, name: str, device_id: int) -> tuple[int, list[Parameter] | None]:
+    def _kernel(self, name: str, device_id: int) -> tuple[int, tuple[Parameter, ...] | None]:
         """Return a kernel's CUfunction on the current device, and its parameters, if known."""
         source, (module, mangled) = self._request.source, self._load(device_id)
         signature = name if name.startswith("_Z") else mangled.get(expression(name))

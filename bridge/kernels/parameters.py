@@ -26,7 +26,7 @@ _MOST_TABLES = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
-def declared(name: str, types: list[Parameter] | None, function: int) -> Table:
+def declared(name: str, types: Sequence[Parameter] | None, function: int) -> Table:
     """Return a kernel's table: the driver tells the sizes, the compiler the types, if known."""
     slots = parameter_slots(function, None if types is None else len(types))
     types = types or [Parameter("", None, None)] * len(slots)
