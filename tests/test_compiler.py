@@ -623,6 +623,12 @@ def test_another_installation_of_a_vendors_headers_is_seen(tmp_path, monkeypatch
     assert len({*places, cache.place(INCLUDING, tmp_path)}) == 3
 
 
+def test_an_option_that_only_fixes_read_is_seen():
+    """Without nvcc's option, the source may not compile."""
+    relaxed = INCLUDING._replace(is_relaxed=True)
+    assert cache.place(relaxed, "cache") != cache.place(INCLUDING, "cache")
+
+
 @pytest.mark.parametrize("name", ["bridge/prelude.h", "bridge/textures.h", "stdint.h"])
 def test_another_version_of_a_supplied_header_is_seen(name, monkeypatch):
     places = []

@@ -41,13 +41,9 @@ def place(program: Program, cache_dir: Any) -> Path | None:
 
 def _folder(cache_dir: Any) -> Path | None:
     """Return the folder for compiled code, by default CuPy's; None for no cache."""
-    if "PYCUDA_DISABLE_CACHE" in os.environ:
-        return None
-    if cache_dir is not None:
-        return Path(cache_dir) if cache_dir else None
-    if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
-        return None
-    return Path(os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache")
+    if cache_dir is None and os.environ.get("CUPY_CACHE_IN_MEMORY") != "1":
+        cache_dir = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+    return Path(cache_dir) if cache_dir and "PYCUDA_DISABLE_CACHE" not in os.environ else None
 
 
 @functools.cache

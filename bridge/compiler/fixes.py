@@ -20,15 +20,14 @@ class Fix(NamedTuple):
     """A fix; its functions return the program as it is where nothing is to be done."""
 
     name: str
-    before: Callable[[Program], Program] | None = None  # the first attempt
-    after: Callable[[Program, str], Program] | None = None  # a failed attempt, with NVRTC's log
+    before: Callable[[Program], Program] = lambda program: program  # the first attempt
+    after: Callable[[Program, str], Program] = lambda program, log: program  # a failed attempt
 
 
 def before_first_attempt(program: Program) -> Program:
     """Return the program with the fixes that its source asks for."""
     for fix in FIXES:
-        if fix.before:
-            program = _named(fix, program, fix.before(program))
+        program = _named(fix, program, fix.before(program))
     return program
 
 
@@ -37,8 +36,8 @@ def after_failed_attempt(program: Program, log: str) -> Program | None:
     from ..legacy.texture_sources import TEXTURE_REFERENCES  # few sources have some
 
     for fix in (TEXTURE_REFERENCES, *FIXES):
-        if fix.after and (fixed := fix.after(program, log)) != program:
-            return _named(fix, program, fixed)
+        if (fixed := _named(fix, program, fix.after(program, log))) != program:
+            return fixed
     return None
 
 
@@ -47,39 +46,32 @@ def _named(fix: Fix, program: Program, fixed: Program) -> Program:
     return fixed if fixed == program else fixed._replace(fixes=tuple(dict.fromkeys(names)))
 
 
-def include_header(program: Program, header: str) -> Program:
-    """Return the program with a header of ``include/`` before its source."""
-    return program._replace(headers=tuple(dict.fromkeys((*program.headers, header))))
-
-
-# ---- headers before the source ------------------------------------------------------------------
-
-_SHUFFLE = re.compile(r"\b__shfl(_up|_down|_xor)?\s*\(")
-_NO_SHUFFLE = re.compile(r"\b__shfl(_up|_down|_xor)?\" is undefined|'vote' without '\.sync'")
-_NO_OVERLOAD = re.compile(
-    r"more than one instance of overloaded function|namespace \"std\" has no member"
-)
+def include_header(program: Program, header: str, pattern: str, text: str) -> Program:
+    """Return the program with a header before its source, if the text has the pattern."""
+    if header in program.headers or not re.search(pattern, text):
+        return program
+    return program._replace(headers=(*program.headers, header))
 
 
 def _declare_called_shuffles(program: Program) -> Program:
-    """Declare shuffles for `int` before sources that extend them to `double`, by two calls.
+    """Declare shuffles before a source that extends them to `double`, by two calls for `int`.
 
     NVRTC has none for `int`, so that such a function would compile, and call itself for ever.
     """
-    is_called = _SHUFFLE.search(program.source)
-    return include_header(program, "bridge/warps.h") if is_called else program
+    pattern = r"\b__shfl(_up|_down|_xor)?\s*\("
+    return include_header(program, "bridge/warps.h", pattern, program.source)
 
 
 def _declare_warp_functions(program: Program, log: str) -> Program:
-    return include_header(program, "bridge/warps.h") if _NO_SHUFFLE.search(log) else program
+    pattern = r"\b__shfl(_up|_down|_xor)?\" is undefined|'vote' without '\.sync'"
+    return include_header(program, "bridge/warps.h", pattern, log)
 
 
 def _overload_math(program: Program, log: str) -> Program:
-    is_wanted = program.is_relaxed and _NO_OVERLOAD.search(log)
-    return include_header(program, "bridge/relaxed.h") if is_wanted else program
+    pattern = r"more than one instance of overloaded function|namespace \"std\" has no member"
+    is_asked = program.is_relaxed  # otherwise, nvcc has no overloads either
+    return include_header(program, "bridge/relaxed.h", pattern, log) if is_asked else program
 
-
-# ---- the source ---------------------------------------------------------------------------------
 
 _MISSING = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 # Headers that host code needs: those of the C++ library, and some of C.

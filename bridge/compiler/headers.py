@@ -40,7 +40,7 @@ def vendor_folders() -> tuple[str, ...]:
     return pycuda.compiler._find_pycuda_include_path(), *found
 
 
-def for_program(folders: Sequence[str], host_headers: Iterable[str]) -> dict[str, bytes]:
+def for_program(folders: Sequence[str], host_headers: Iterable[str] = ()) -> dict[str, bytes]:
     """Return all headers that NVRTC is given as text; those in the user's folders come first."""
     texts = supplied() | {name: _of_host(name) for name in host_headers}
     is_own = {name: any(Path(folder, name).is_file() for folder in folders) for name in texts}

@@ -50,7 +50,7 @@ def _left_out(program: Program) -> str:
     return errors and f"Host code is left out, where NVRTC found errors:\n{errors}"
 
 
-def compile_error(program: Program, log: str) -> Exception:
+def compile_error(program: Program, log: str) -> drv.CompileError | ValueError:
     """Return the error for a program that NVRTC cannot compile."""
     options = program.given_options()
     text = log.removeprefix("nvrtc: error: ")
@@ -71,5 +71,4 @@ def compile_error(program: Program, log: str) -> Exception:
         hints.append(f"NVRTC has {_NO_HEADERS}: what it lacks of {names} is left out")
     message = "; ".join(["NVRTC could not compile the source", *hints])
     log = "\n\n".join(filter(None, (log, _left_out(program))))
-    error: Exception = drv.CompileError(message, ["nvrtc", *options], stderr=log)
-    return error
+    return drv.CompileError(message, ["nvrtc", *options], stderr=log)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pycuda.driver as drv
 from cupy.cuda import nvrtc
@@ -27,6 +27,10 @@ ALWAYS = (
     "--device-as-default-execution-space",  # unmarked functions are device functions
     "--device-int128",
 )
+_MACRO = re.compile(r"-[DU]")
+_DIRECTIVE = re.compile(r"-D(?!NDEBUG(=|$))|-U")  # the prelude asks for NDEBUG, as assert.h does
+# NVRTC 13.0 fails if two first compilations run at once ("failed to open libnvrtc-builtins").
+_starting = threading.Lock()
 _INVALID = re.compile(r"#pragma nv_mangled_name (.*)")
 
 
@@ -48,15 +52,13 @@ class Program(NamedTuple):
     def translation_unit(self) -> str:
         """Return the text to compile, in which the source's lines keep their numbers."""
         # Not as options: the prelude may use the names.
-        macros = "".join(map(_directive, filter(_is_macro, self.options)))
+        macros = "".join(map(_directive, filter(_MACRO.match, self.options)))
         text = f'#line 1 "{FILE}"\n{self.source}'
         return macros + (f'extern "C" {{\n{text}\n}}\n' if self.in_extern_c else text)
 
     def given_options(self) -> list[str]:
         """Return the options that are passed to NVRTC as they are."""
-        # The prelude asks for NDEBUG, as assert.h does.
-        others = (o for o in self.options if not _is_macro(o) or o.split("=")[0] == "-DNDEBUG")
-        return [f"-arch={self.arch}", *others]
+        return [f"-arch={self.arch}", *(o for o in self.options if not _DIRECTIVE.match(o))]
 
     def all_options(self) -> list[str]:
         """Return the options of this program, of every program, and for the headers."""
@@ -77,14 +79,13 @@ class Compiled(NamedTuple):
 def architecture(capability: int) -> str:
     """Return the best target for a device: its architecture, or PTX if NVRTC does not know it."""
     known = nvrtc.getSupportedArchs()
-    if capability in known:
-        return f"sm_{capability}"
-    return f"compute_{max((n for n in known if n < capability), default=capability)}"
+    best = max((number for number in known if number <= capability), default=capability)
+    return f"sm_{best}" if capability in known else f"compute_{best}"
 
 
 def compile_on_thread(program: Program) -> Compiled | str:
     """Compile on a thread: some sources take NVRTC very long, and an interrupt must not wait."""
-    found: list[Any] = []
+    found: list[Compiled | str | BaseException] = []
 
     def work() -> None:
         sys.settrace(threading.gettrace())  # as threading.Thread does
@@ -105,14 +106,13 @@ def compile_on_thread(program: Program) -> Compiled | str:
         ended.acquire()
     if isinstance(found[0], BaseException):
         raise found[0]
-    result: Compiled | str = found[0]
-    return result
+    return found[0]
 
 
 def compile_program(program: Program) -> Compiled | str:
     """Return the code, or NVRTC's log if it has errors."""
     text = program.translation_unit() + (TEMPLATE if program.expressions else "")
-    with _created(program, text) as handle:
+    with _created(text, for_program(program.folders, program.host_headers)) as handle:
         try:
             for name in program.expressions:
                 nvrtc.addNameExpression(handle, name)
@@ -134,19 +134,15 @@ def compile_program(program: Program) -> Compiled | str:
 def front_end_log(program: Program, header: str) -> str:
     """Return the log of NVRTC's front end for the source after a header of ``include/``."""
     options = (o for o in program.all_options() if o not in ("-w", "--disable-warnings"))
-    with _created(program, program.translation_unit()) as handle:
+    given = f"--pre-include={header}", "--fdevice-syntax-only", *options
+    with _created(program.translation_unit(), for_program(program.folders)) as handle:
         with suppress(nvrtc.NVRTCError):  # the compilation itself shows an error of the source
-            nvrtc.compileProgram(
-                handle, (f"--pre-include={header}", "--fdevice-syntax-only", *options)
-            )
+            nvrtc.compileProgram(handle, given)
         return _log(handle)
 
 
 @contextmanager
-def _created(program: Program, text: str) -> Iterator[int]:
-    with _starting:
-        start()
-    headers = for_program(program.folders, program.host_headers)
+def _created(text: str, headers: dict[str, bytes]) -> Iterator[int]:
     names = [name.encode() for name in headers]
     handle = nvrtc.createProgram(text, _NAME, list(headers.values()), names)
     try:
@@ -155,18 +151,16 @@ def _created(program: Program, text: str) -> Iterator[int]:
         nvrtc.destroyProgram(handle)
 
 
-# NVRTC 13.0 fails if two first compilations run at once ("failed to open libnvrtc-builtins").
-_starting = threading.Lock()
+def start() -> None:
+    """Let the first compilation of the process end before others begin."""
+    with _starting:
+        _compile_nothing()
 
 
 @functools.cache
-def start() -> None:
-    """Compile nothing."""
-    handle = nvrtc.createProgram("", "empty.cu", [], [])
-    try:
+def _compile_nothing() -> None:
+    with _created("", {}) as handle:
         nvrtc.compileProgram(handle, ())
-    finally:
-        nvrtc.destroyProgram(handle)
 
 
 def _log(handle: int) -> str:
@@ -174,12 +168,6 @@ def _log(handle: int) -> str:
     return log.strip("\0\n ").replace(_NAME, FILE)
 
 
-def _is_macro(option: str) -> bool:
-    return option[:2] in ("-D", "-U")
-
-
 def _directive(option: str) -> str:
-    if option.startswith("-U"):
-        return f"#undef {option[2:]}\n"
-    name, _, value = option[2:].partition("=")
-    return f"#define {name} {value if '=' in option else 1}\n"
+    name, equals, value = option[2:].partition("=")
+    return f"#define {name} {value if equals else 1}\n" if option[1] == "D" else f"#undef {name}\n"

@@ -41,9 +41,6 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
         if option[:2] in ("-D", "-U", "-I") and len(option) > 2:
             name, separator, value = option[:2], "=", option[2:].removeprefix("=")
         kind = _WITH_VALUE.get(name)
-        if option in ("-res-usage", "--resource-usage"):
-            _ignore(option)
-            continue
         if kind is None:
             if _REFUSED.fullmatch(option):
                 raise ValueError(
@@ -51,7 +48,9 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
                     "linker; leave it out, or compile with backend='nvcc' or "
                     "pycuda.compiler.DynamicSourceModule"
                 )
-            if not _NEEDLESS.fullmatch(option):
+            if option in ("-res-usage", "--resource-usage"):
+                _ignore(option)
+            elif not _NEEDLESS.fullmatch(option):
                 rest.append(option)
             continue
         value = (value if separator else next(pending, "")).strip()

@@ -11,7 +11,7 @@ import pycuda.driver as drv
 
 from ..errors import warn
 from . import cache, fixes, messages
-from .nvrtc import Compiled, Program, compile_on_thread
+from .nvrtc import Compiled, Program, compile_on_thread, start
 from .options import translate
 from .signature import Parameter, expression, kernel_names, read_signature
 
@@ -30,20 +30,12 @@ class Request(NamedTuple):
     include_dirs: list[str]
 
 
-class Examined(NamedTuple):
-    """What is known of a source that compiles."""
-
-    kernels: dict[str, tuple[Parameter, ...]]
-    fixes: tuple[str, ...]  # that the source needed, by their names
-
-
-def examine(request: Request, default_arch: str) -> Examined:
+def examine(request: Request, default_arch: str) -> dict[str, tuple[Parameter, ...]]:
     """Compile a request, and return the parameters of its kernels; raise as `compile` does."""
     source, names = request.source, kernel_names(request.source)
-    compiled = compile(request, default_arch, names)
-    mangled = {name: compiled.mangled.get(expression(name), "") for name in names}
-    kernels = {name: read_signature(mangled[name], source, name) or () for name in names}
-    return Examined(kernels, compiled.fixes)
+    mangled = compile(request, default_arch, names).mangled
+    asked = {name: mangled.get(expression(name), "") for name in names}
+    return {name: read_signature(asked[name], source, name) or () for name in names}
 
 
 def compile(
@@ -56,10 +48,9 @@ def compile(
 
     `options` are passed to NVRTC as they are.
     """
-    given = list(request.options)
-    for name, value in (("-arch", request.arch), ("-code", request.code)):
-        given += [name, value] if value is not None else []
-    arch, folders, translated = translate(given)
+    targets = ("-arch", request.arch), ("-code", request.code)
+    given = [f"{name}={value}" for name, value in targets if value is not None]
+    arch, folders, translated = translate([*request.options, *given])
     program = Program(
         request.source,
         arch or default_arch,
@@ -72,6 +63,7 @@ def compile(
     path = cache.place(program, request.cache_dir)
     if path and (kept := cache.load(path)):
         return kept
+    start()
     program = fixes.before_first_attempt(program)
     while isinstance(compiled := compile_on_thread(program), str):
         fixed = fixes.after_failed_attempt(program, compiled)

@@ -222,7 +222,7 @@ def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nv
             warnings.simplefilter("ignore")
             if with_nvcc:
                 by_nvcc = _nvcc_compiles(request)
-            kernels = examine(request, arch).kernels
+            kernels = examine(request, arch)
     except Exception as error:
         log = getattr(error, "stderr", None) or str(error)
         lines = [text for text in log.splitlines() if "error" in text] or [str(error)]
