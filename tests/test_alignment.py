@@ -99,13 +99,13 @@ def compiled(folder, tmp_path_factory):
     given |= {source: [] for source in PLAIN}
     script = f"""
 import warnings
-from bridge.compiler.nvcc import alignment
+from bridge.compiler import fixes, nvrtc, program
 
 def compile(source, options):
     runs.clear()
-    request = nvrtc.Request(source, "", [], False, True, None, None, False, [{str(folder)!r}])
+    request = program.Request(source, "", [], False, True, None, None, False, [{str(folder)!r}])
     try:
-        nvrtc.compile(request, "compute_90", options=options)
+        program.compile(request, "compute_90", options=options)
     except Exception as error:
         return f"{{type(error).__name__}}: {{error}}"
     return ""
@@ -119,14 +119,14 @@ def create(source, *args):
     return create_program(source, *args)
 
 def attempt(source, options):
-    alignment.apply = apply
+    fixes.FIXES = FIXES
     error, moved, number = compile(source, options), source not in sources[-1], len(runs)
-    alignment.apply = lambda source, *args: source
+    fixes.FIXES = [fix for fix in FIXES if fix.name != "alignments of structs"]
     return error, compile(source, options), moved, number
 
-runs, sources, apply = [], [], alignment.apply
+runs, sources, FIXES = [], [], fixes.FIXES
 compile_program, create_program = nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram
-nvrtc._start()
+nvrtc.start()
 nvrtc.nvrtc.compileProgram, nvrtc.nvrtc.createProgram = count, create
 warnings.simplefilter("ignore")
 """

@@ -19,7 +19,8 @@ MAY_IMPORT = {
 # Imports against the order of the floors, each in a function, where it is needed.
 DOORS = {
     ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
-    ("bridge.compiler.program", "bridge.interop.contexts"): "NVRTC's thread has a context",
+    ("bridge.compiler.nvrtc", "bridge.interop.contexts"): "NVRTC's thread has a context",
+    ("bridge.compiler.fixes", "bridge.legacy.texture_sources"): "few sources have references",
     ("bridge.kernels.loaded", "bridge.legacy.names"): "advice for names of before CUDA 4",
     ("bridge.kernels.module", "bridge.legacy.textures"): "few programs have textures",
 }
@@ -95,6 +96,21 @@ def test_imports_within_the_package_make_no_circle():
     TopologicalSorter(graph).prepare()  # CycleError
 
 
+@pytest.mark.parametrize("floor", ["compiler", "interop", "kernels"])
+def test_a_floor_does_not_name_the_tools_for_old_programs(floor):
+    word = re.compile(r"(?i)\btextures?\b|texture_|_texture|skcuda|--strict|bridge run")
+    named = [
+        (module, line)
+        for module, paths in MODULES.items()
+        for path in paths
+        for line in filter(word.search, path.read_text().splitlines())
+        if floor_of(module) == floor
+    ]
+    doors = {one for one, other in DOORS if other.startswith("bridge.legacy.")}
+    assert [(module, line) for module, line in named if module not in doors] == []
+    assert len(named) <= 2 * len(doors)  # a door's import, and what it is for
+
+
 @pytest.mark.parametrize(
     ("module", "line"),
     [
@@ -102,7 +118,7 @@ def test_imports_within_the_package_make_no_circle():
         ("bridge.interop.ordering", "from bridge.kernels.packing cimport Call"),
         ("bridge.compiler.program", "    from ..legacy import run"),
         ("bridge.kernels.function", "from ..legacy.skcuda import linalg"),
-        ("bridge.compiler.nvcc.alignment", "from ...interop.conversions import (\n    as_cupy,\n)"),
+        ("bridge.compiler.alignment", "from ..interop.conversions import (\n    as_cupy,\n)"),
         ("bridge.errors", 'import_module("bridge.legacy.run")'),
     ],
 )

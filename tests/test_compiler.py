@@ -3,10 +3,10 @@
 import gc
 import json
 import os
+import re
 import threading
 import time
 import weakref
-from pathlib import Path
 
 import cupy
 import numpy as np
@@ -15,8 +15,9 @@ import pytest
 from conftest import ON_GPU, run_python
 
 import bridge
-from bridge.compiler import program as nvrtc
-from bridge.compiler.nvcc import sources as nvcc_sources
+from bridge.compiler import cache, fixes, nvrtc
+from bridge.compiler.headers import supplied, vendor_folders
+from bridge.compiler.options import translate
 
 CUPY_13 = cupy.__version__.startswith("13.")
 SET = "__global__ void set(float *x) { x[0] = VALUE; }"
@@ -56,7 +57,7 @@ PLACES = {
 @pytest.mark.parametrize("text", [*TRANSLATED, *PLACES])
 def test_an_option_of_nvccs(text):
     expected = PLACES.get(text) or (None, [], TRANSLATED[text])
-    assert nvrtc.translate(text.split()) == expected
+    assert translate(text.split()) == expected
 
 
 WITHOUT_MEANING = ["-Xcompiler=-Wall", "-Xcompiler -fPIC", "--compiler-options=-O3", "-e add"]
@@ -66,7 +67,7 @@ WITHOUT_MEANING += ["-ccbin=g++", "-ccbin gcc", "--compiler-bindir=/usr/bin", "-
 @pytest.mark.parametrize("text", WITHOUT_MEANING)
 def test_an_option_without_meaning_for_nvrtc_is_left_out(text):
     with pytest.warns(UserWarning, match=f"option {text[:6]}.* has no meaning for NVRTC: it is ig"):
-        assert nvrtc.translate(["-DA", *text.split(), "-DB"]) == (None, [], ["-DA", "-DB"])
+        assert translate(["-DA", *text.split(), "-DB"]) == (None, [], ["-DA", "-DB"])
 
 
 @pytest.mark.parametrize("text", ["-rdc=true", "-rdc true", "-dc", "-dlto"])
@@ -119,7 +120,7 @@ COMPILE["NDEBUG"] = ("#define NDEBUG\n#include <assert.h>\n" + KERNEL % "1; asse
 COMPILE["NDEBUG as an option"] = (KERNEL % "1; assert(nothing)", {"options": ["-DNDEBUG"]})
 COMPILE["printf and assert"] = (KERNEL % '1; printf("%f", x[0]); assert(x[0] > 0)', {})
 
-# What nvcc takes, and NVRTC only after a mend.
+# What nvcc takes, and NVRTC only with a fix.
 OF_NVCC = {
     "a shuffle of old": KERNEL % "__shfl_down(x[0], 1) + __shfl(x[1], 0, 8)",
     "a shuffle of old overloaded": "__device__ double __shfl_xor(double x, int lane)"
@@ -270,7 +271,7 @@ def in_nvrtc(script, cases, tmp_path_factory):
     path = tmp_path_factory.mktemp("nvrtc") / "cases.json"
     path.write_text(json.dumps(cases))
     host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
-    start = f"{host}\nimport json\nfrom bridge.compiler import program as nvrtc\n"
+    start = f"{host}\nimport json\n"
     end = f"""
 with open({str(path)!r}) as file:
     cases = json.load(file)
@@ -283,6 +284,7 @@ print(json.dumps({{name: attempt(*case) for name, case in cases.items()}}))
 
 ATTEMPT = """
 import warnings
+from bridge.compiler.program import Request, compile
 
 def attempt(source, keywords):
     default = dict(nvcc="", options=[], keep=False, no_extern_c=False, arch=None, code=None,
@@ -290,10 +292,11 @@ def attempt(source, keywords):
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
         try:
-            found = nvrtc.compile(nvrtc.Request(source, **default), "sm_90", ["f"])
+            found = compile(Request(source, **default), "sm_90", ["f"])
         except Exception as error:
-            return type(error).__name__, str(error), ""
-    return found.code[:4].decode("latin1"), "", " ".join(str(r.message) for r in remarks)
+            return type(error).__name__, str(error), "", ()
+    said = " ".join(str(r.message) for r in remarks)
+    return found.code[:4].decode("latin1"), "", said, found.fixes
 """
 
 
@@ -305,7 +308,7 @@ def compiled(once, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [name for name in COMPILE if name not in ERRORS])
 def test_nvrtc_compiles(name, compiled):
-    start, error, remarks = compiled[name]
+    start, error, remarks, _ = compiled[name]
     assert error == ""
     assert start == ("//\n/" if name == "PTX" else "\x7fELF")
     if name == "a remark":
@@ -320,26 +323,45 @@ def test_nvrtc_compiles(name, compiled):
         assert remarks == ""
 
 
+OF_FIXES = {
+    "warp functions": [*filter(re.compile("a shuffle|votes").match, OF_NVCC)],
+    "texture references": ["texture references", "macros of one letter"],
+    "constants of constants": ["constants of constants", "a constant in device memory"],
+    "headers of the host": [*LEAVE_OUT, "traits", *(f"relaxed {text}" for text in RELAXED)],
+    "host code": [*LEAVE_OUT, "host functions"],
+    "relaxed constexpr": [f"relaxed {text}" for text in RELAXED if not re.match("atan2|pow", text)],
+}
+
+
+@pytest.mark.parametrize("fix", OF_FIXES)
+def test_a_fix_is_made_for_the_sources_that_need_it(fix, compiled):
+    made = {name for name, (_, error, _, fixes) in compiled.items() if not error and fix in fixes}
+    assert made == set(OF_FIXES[fix])
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_says_what_to_do(name, compiled):
-    kind, error, _ = compiled[name]
+    kind, error, *_ = compiled[name]
     assert kind == ("ValueError" if "options" in error else "CompileError")
     for text in ERRORS[name][1:]:
         assert text in error
 
 
 def test_what_is_left_out_is_no_word_of_a_kernel():
-    """What a mend changes: host code becomes spaces, and lines keep their numbers."""
+    """What a fix changes: host code becomes spaces, and lines keep their numbers."""
     text = OF_NVCC["a whole program"]
     log = "kernel.cu(7): error: a\nkernel.cu(11): error: b\nkernel.cu(14): error: c\n"
-    mended = nvcc_sources.mend(nvcc_sources.Source(text), log)
-    assert mended.text.split("\n")[:6] == text.split("\n")[:6]
-    assert mended.text.split() == text[: text.index("static void check")].split()
-    assert mended.text.count("\n") == text.count("\n")
-    assert nvcc_sources.mend(mended, log) is None
+    fixed = fixes.after_failed_attempt(nvrtc.Program(text, "sm_90"), log)
+    assert fixed.source.split("\n")[:6] == text.split("\n")[:6]
+    assert fixed.source.split() == text[: text.index("static void check")].split()
+    assert fixed.source.count("\n") == text.count("\n")
+    assert fixes.after_failed_attempt(fixed, log) is None
 
 
-def collecting():
+PROGRAM = nvrtc.Program("", "sm_90")
+
+
+def collecting(program):
     gc.collect()
     return nvrtc.Compiled(b"", {})
 
@@ -352,8 +374,8 @@ def test_the_collector_frees_pycudas_memory_while_nvrtc_runs(monkeypatch):
             self.itself, self.memory = self, drv.mem_alloc(1 << 20)
 
     Cycle()
-    monkeypatch.setattr(nvrtc, "_run", collecting)
-    assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
+    monkeypatch.setattr(nvrtc, "compile_program", collecting)
+    assert nvrtc.compile_on_thread(PROGRAM) == nvrtc.Compiled(b"", {})
 
 
 def test_the_collector_has_a_context_where_nvrtcs_thread_begins(monkeypatch):
@@ -363,12 +385,12 @@ def test_the_collector_has_a_context_where_nvrtcs_thread_begins(monkeypatch):
         if threading.get_ident() != caller:
             contexts.append(drv.Context.get_current())
 
-    monkeypatch.setattr(nvrtc, "_run", collecting)
+    monkeypatch.setattr(nvrtc, "compile_program", collecting)
     caller, thresholds = threading.get_ident(), gc.get_threshold()
     gc.callbacks.append(note)
     gc.set_threshold(1)
     try:
-        nvrtc._run_patiently()
+        nvrtc.compile_on_thread(PROGRAM)
     finally:
         gc.set_threshold(*thresholds)
         gc.callbacks.remove(note)
@@ -379,17 +401,19 @@ def test_the_collector_has_a_context_where_nvrtcs_thread_begins(monkeypatch):
 def test_a_compilation_can_be_interrupted(monkeypatch):
     """NVRTC 12.9 does not end on some sources."""
     monkeypatch.setattr(nvrtc, "_PATIENCE", 0.01)
-    monkeypatch.setattr(nvrtc, "_run", lambda: time.sleep(0.2) or nvrtc.Compiled(b"", {}))
+    monkeypatch.setattr(
+        nvrtc, "compile_program", lambda program: time.sleep(0.2) or nvrtc.Compiled(b"", {})
+    )
     with pytest.warns(UserWarning, match="NVRTC has been compiling the source for a minute; some"):
-        assert nvrtc._run_patiently() == nvrtc.Compiled(b"", {})
+        assert nvrtc.compile_on_thread(PROGRAM) == nvrtc.Compiled(b"", {})
     script = """
         import signal, time, bridge.autoinit
-        from bridge.compiler import program as nvrtc
-        nvrtc._run = lambda: time.sleep(60)
+        from bridge.compiler import nvrtc
+        nvrtc.compile_program = lambda program: time.sleep(60)
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
-            nvrtc._run_patiently()
+            nvrtc.compile_on_thread(nvrtc.Program("", "sm_90"))
         except KeyboardInterrupt:
             print("interrupted")
     """
@@ -566,7 +590,7 @@ def test_a_changed_header_is_seen_that_another_includes_by_its_path(headers, inc
     path = headers / "outer.h"
     path.write_text('#include "value.h"\n')
     if relative:
-        path = os.path.relpath(path, nvrtc.vendor_folders()[0])
+        path = os.path.relpath(path, vendor_folders()[0])
     assert values_of(headers, include.replace("PATH", str(path))) == [1, 2]
 
 
@@ -577,24 +601,44 @@ MAY_READ = {
     "a macro's path": ("#include NAME", ["-DNAME=</value.h>"]),
     "import": ('#import "/value.h"', []),
 }
+INCLUDING = nvrtc.Program("#include <cuda_fp16.h>", "sm_90")
 
 
 @pytest.mark.parametrize(("source", "options"), MAY_READ.values(), ids=MAY_READ)
 def test_what_may_read_a_file_is_not_cached(source, options):
-    assert nvrtc._place(Path("cache"), source, options) is None
-    assert nvrtc._place(Path("cache"), "#include <cuda_fp16.h>", []) is not None
+    program = nvrtc.Program(source, "sm_90", tuple(options))
+    assert cache.place(program, "cache") is None
+    assert cache.place(INCLUDING, "cache") is not None
 
 
 def test_another_installation_of_a_vendors_headers_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(nvrtc, "vendor_folders", lambda: (str(tmp_path),))
+    monkeypatch.setattr(cache, "vendor_folders", lambda: (str(tmp_path),))
     places = []
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         (tmp_path / name).write_text("")
-        nvrtc._version.cache_clear()
-        places.append(nvrtc._place(tmp_path, "#include <cuda_fp16.h>", []))
+        cache.fingerprint.cache_clear()
+        places.append(cache.place(INCLUDING, tmp_path))
     monkeypatch.undo()
-    nvrtc._version.cache_clear()
-    assert len({*places, nvrtc._place(tmp_path, "#include <cuda_fp16.h>", [])}) == 3
+    cache.fingerprint.cache_clear()
+    assert len({*places, cache.place(INCLUDING, tmp_path)}) == 3
+
+
+def test_an_option_that_only_fixes_read_is_seen():
+    """Without nvcc's option, the source may not compile."""
+    relaxed = INCLUDING._replace(is_relaxed=True)
+    assert cache.place(relaxed, "cache") != cache.place(INCLUDING, "cache")
+
+
+@pytest.mark.parametrize("name", ["bridge/prelude.h", "bridge/textures.h", "stdint.h"])
+def test_another_version_of_a_supplied_header_is_seen(name, monkeypatch):
+    places = []
+    for text in (supplied()[name], b"// another\n"):
+        monkeypatch.setattr(cache, "supplied", lambda text=text: supplied() | {name: text})
+        cache.fingerprint.cache_clear()
+        places.append(cache.place(INCLUDING, "cache"))
+    monkeypatch.undo()
+    cache.fingerprint.cache_clear()
+    assert places[0] == cache.place(INCLUDING, "cache") != places[1]
 
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path):

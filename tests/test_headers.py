@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from test_compiler import in_nvrtc
 
-from bridge.compiler import program as nvrtc
+from bridge.compiler.headers import supplied, vendor_folders
 
 # Other names that start with an underscore are the host's own.
 DOCUMENTED = r"__\w*(ENDIAN|ORDER)(__)?|__WORDSIZE|_Bool|__bool_true_false_are_defined"
@@ -25,9 +25,9 @@ LEFT_OUT = {  # what kernels do not have
     "functions": r"alloca|assert_perror|strn?dupa|issub\w+|FP_(INT|LLOGB)\w+|[bl]e\d+toh|hto\w+",
     "CUDA's interface, system": r"cu\w+|CU(?!DA_VERSION)\w+|RESOURCE_ABI_\w+|unix|linux",
 }
-OURS = {name for name in nvrtc._headers() if name.startswith(("bridge/", "cub/", "thrust/"))}
+OURS = {name for name in supplied() if name.startswith(("bridge/", "cub/", "thrust/"))}
 OURS.add("surface_functions.h")  # gone in CUDA 13
-HEADERS = {"nothing": "", **{h: f"#include <{h}>\n" for h in sorted({*nvrtc._headers()} - OURS)}}
+HEADERS = {"nothing": "", **{h: f"#include <{h}>\n" for h in sorted({*supplied()} - OURS)}}
 # The name, the value, the type and the use in #if differ.
 CONTROLS = ["undef DBL_DIG", "define DBL_DIG 7", "define DBL_DIG 15l", "define DBL_DIG int(15)"]
 SAME = """
@@ -59,9 +59,10 @@ def check(name, value):
 
 REFUSED = r"""
 import re
+from bridge.compiler import nvrtc
 
 def attempt(source):
-    found = nvrtc._run(nvrtc.Source(source), str, ["-arch=compute_90", *nvrtc._ALWAYS], [], [])
+    found = nvrtc.compile_program(nvrtc.Program(source, "compute_90"))
     if isinstance(found, nvrtc.Compiled):
         return []
     return sorted(set(re.findall(r"(?m)^(\S+)\(\d+\): .*error", found))) or found
@@ -78,7 +79,7 @@ def differing(tmp_path_factory):
     if tuple(map(int, platform.libc_ver()[1].split("."))) > (2, 41):
         pytest.skip("not installed: the C library's headers as they were until glibc 2.41")
     file, nvcc = tmp_path_factory.mktemp("headers") / "source.cu", shutil.which("nvcc", path=path)
-    gxx = ["g++", "-x", "c++", *(f"-I{folder}" for folder in nvrtc.vendor_folders())]
+    gxx = ["g++", "-x", "c++", *(f"-I{folder}" for folder in vendor_folders())]
 
     def preprocess(text, option, command=(nvcc, "-Xcompiler") if nvcc else gxx):
         file.write_text(text)

@@ -1,8 +1,11 @@
 """What the compiler tells of a kernel's parameters: the real NVRTC, also without a GPU."""
 
+import cupy
 import pytest
 from test_compiler import in_nvrtc
 
+import bridge
+from bridge.compiler import signature
 from bridge.compiler.signature import kernel_names
 
 BEFORE = """
@@ -135,6 +138,7 @@ CASES = {
 
 
 READ = """
+from bridge.compiler.program import Request, compile
 from bridge.compiler.signature import expression, kernel_names, read_signature
 
 def shown(one):
@@ -144,9 +148,9 @@ def shown(one):
     return one.text, one.is_pointer, str(base)
 
 def attempt(source, options):
-    request = nvrtc.Request(source, "", options, False, False, None, None, False, [])
+    request = Request(source, "", options, False, False, None, None, False, [])
     names = sorted({"f", *kernel_names(source)})
-    mangled = nvrtc.compile(request, "sm_90", names).mangled.get(expression("f"))
+    mangled = compile(request, "sm_90", names).mangled.get(expression("f"))
     return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
 """
 
@@ -167,6 +171,17 @@ def test_a_parameter(declaration, read):
 @pytest.mark.parametrize("name", [*SOURCES, *OPTIONS])
 def test_a_source(name, read):
     assert read[name] == (SOURCES[name][1] if name in SOURCES else OPTIONS[name])
+
+
+def test_a_signature_is_parsed_once(monkeypatch):
+    parsed, read_type = [], signature._read_type
+    monkeypatch.setattr(signature, "_read_type", lambda *args: parsed.append(1) or read_type(*args))
+    module = bridge.SourceModule("__global__ void parsed_once(float *x, int n) { *x = n; }")
+    for _ in range(2):
+        x = cupy.zeros(1, "f")
+        module.get_function("parsed_once")(x, 3, block=1)
+        assert x[0] == 3
+    assert len(parsed) == 2  # of two parameters
 
 
 def test_the_names_of_kernels():

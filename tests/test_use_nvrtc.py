@@ -88,7 +88,7 @@ def test_show_config_tells_it(capsys):
 def test_code_is_cached(tmp_path, monkeypatch):
     source = "__global__ void f(float *x) { x[0] = 3; }"
     SourceModule(source)
-    monkeypatch.setattr("bridge.compiler.program._run", None)  # a compilation would fail
+    monkeypatch.setattr("bridge.compiler.nvrtc.compile_program", None)  # a compilation would fail
     SourceModule(source)
 
 

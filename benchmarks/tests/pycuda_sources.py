@@ -28,7 +28,8 @@ import pycuda.reduction as reduction
 import pycuda.scan as scan
 from pycuda.tools import get_or_register_dtype
 
-from bridge.compiler import program as nvrtc
+from bridge.compiler import headers
+from bridge.compiler.program import Request, compile
 
 try:
     import pycuda.curandom as curandom
@@ -134,7 +135,7 @@ class Recorder:
         """Keep a source; the second one of a generator is called ``name #2``."""
         self._counts[name] += 1
         number = self._counts[name]
-        arguments = {key: asked[key] for key in nvrtc.Request._fields}
+        arguments = {key: asked[key] for key in Request._fields}
         self.sources[f"{name} #{number}" if number > 1 else name] = {
             "kind": kind,
             "needs_curand": "curand_kernel.h" in asked["source"],
@@ -417,7 +418,7 @@ def compile_all(sources, prelude=True):
     """Compile sources as `SourceModule` does; answer the errors by name, "" for none."""
     warnings.simplefilter("ignore")  # NVRTC's remarks
     if not prelude:
-        nvrtc._headers()[nvrtc._PRELUDE] = b""
+        headers.supplied()[headers.PRELUDE] = b""
     asked = {name: as_tuple(source["arguments"]) for name, source in sources.items()}
     # The longest first: those of curandom take a second each.
     different = sorted(set(asked.values()), key=lambda arguments: -len(arguments[0]))
@@ -431,12 +432,12 @@ def as_tuple(arguments):
     arguments = {**arguments, "keep": False, "cache_dir": False}
     for key in ("options", "include_dirs"):
         arguments[key] = tuple(arguments[key] or ())
-    return tuple(arguments[key] for key in nvrtc.Request._fields)
+    return tuple(arguments[key] for key in Request._fields)
 
 
 def error_of(arguments):
     try:
-        nvrtc.compile(nvrtc.Request(*arguments), ARCHITECTURE)
+        compile(Request(*arguments), ARCHITECTURE)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -90,10 +90,10 @@ def both(tmp_path_factory):
     script = f"""
     import json, pathlib
     {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
-    from bridge.compiler import program as nvrtc
+    from bridge.compiler.program import Request, compile
     source = pathlib.Path({str(path)!r}).read_text()
-    request = nvrtc.Request(source, "", [], False, True, "compute_90", None, False, [])
-    print(json.dumps(nvrtc.compile(request, "compute_90").code.decode()))
+    request = Request(source, "", [], False, True, "compute_90", None, False, [])
+    print(json.dumps(compile(request, "compute_90").code.decode()))
     """
     done = run_python(script, devices=0)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """The types of parameters that are known by name: NumPy's dtype of each.
 
-All other types are structs, enums and pointers, which are known by their size.
+All other types are structs, enums and pointers, which are known by their size.  A type that CUDA
+adds is added here; if arrays have its dtype, `bridge.interop` must accept that, too.
 """
 
 from __future__ import annotations

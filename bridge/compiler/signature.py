@@ -12,7 +12,9 @@ API".
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +57,8 @@ def expression(name: str) -> str:
     return f"&bridge_signature<decltype({name})>"
 
 
-def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | None:
+@functools.lru_cache(256)  # a function asks once for its table, and once on each device
+def read_signature(mangled: str, source: str, name: str) -> tuple[Parameter, ...] | None:
     """Return a kernel's parameters: their types, and their names in the source for messages."""
     text = _demangle(mangled)
     if not text:
@@ -65,15 +68,15 @@ def read_signature(mangled: str, source: str, name: str) -> list[Parameter] | No
     targets = [int(number) for number in re.findall(r"(\d+)ul", numbers)]
     n = len(parts)
     targets = targets or n * [0] + n * [1] + n * [0]  # a name that was mangled elsewhere
-    found = list(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
+    found = tuple(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
     label = re.search(rf"{_KERNEL}{re.escape(name)}\s*\(([^()]*)\)", _bare(source))
     labels = [_LABEL.fullmatch(part) for part in _split(label[1])] if label else []
     if len(labels) != len(found):
         return found
-    return [
+    return tuple(
         one._replace(text=f"{one.text} {label[1]}".replace("* ", "*")) if label else one
         for one, label in zip(found, labels, strict=True)
-    ]
+    )
 
 
 def kernel_names(source: str, templates: bool = False) -> list[str]:
@@ -84,12 +87,10 @@ def kernel_names(source: str, templates: bool = False) -> list[str]:
     return sorted(set(re.findall(rf"{_KERNEL}(\w+)\s*\(", text)))
 
 
-def variable_names(source: str) -> list[str]:
-    """Return the names of variables after ``__constant__`` or ``__device__``, and of textures."""
-    declaration = (
-        r"\b(?:__(?:constant|device)__\b|(?:texture|surface)\s*<)"
-        r"[^;{}()=]*?\b(\w+)\s*(?:\[[^;{}()]*\]\s*)*[;={]"
-    )
+def variable_names(source: str, templates: Sequence[str] = ()) -> list[str]:
+    """Return the names of variables after ``__constant__`` or ``__device__``, and of templates."""
+    starts = "|".join([r"__(?:constant|device)__\b", *(rf"{name}\s*<" for name in templates)])
+    declaration = rf"\b(?:{starts})[^;{{}}()=]*?\b(\w+)\s*(?:\[[^;{{}}()]*\]\s*)*[;={{]"
     return sorted(set(re.findall(declaration, _bare(source))))
 
 

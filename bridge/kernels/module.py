@@ -12,7 +12,8 @@ import pycuda.compiler
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
-from ..compiler.program import Compiled, Request, architecture, compile
+from ..compiler.nvrtc import Compiled, architecture
+from ..compiler.program import Request, compile
 from ..compiler.signature import (
     Parameter,
     expression,
@@ -28,6 +29,8 @@ from .extensions import LaunchPolicy, LaunchResource
 from .function import Function
 from .launch_limits import cuda_refusal
 from .loaded import LoadedModule
+
+_REFERENCES = ("texture", "surface")  # templates of variables, for `get_texref`, `get_surfref`
 
 
 class SourceModule:
@@ -200,7 +203,7 @@ class SourceModule:
                 'name_expressions=["scale<float>"])',
             ) from error
 
-    def _signature(self, name: str, device_id: int) -> list[Parameter] | None:
+    def _signature(self, name: str, device_id: int) -> tuple[Parameter, ...] | None:
         """Return a kernel's parameters, as the compiler reports them, if it does."""
         _, mangled = self._load(device_id)
         signature = name if name.startswith("_Z") else mangled.get(expression(name))
@@ -234,10 +237,11 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
+            known = variable_names(self._request.source, templates=_REFERENCES)
             raise cuda_refusal(
                 caller,
                 f"there is no variable {name!r} in the module; its source has "
-                f"{', '.join(variable_names(self._request.source)) or 'none that can be read'}; "
+                f"{', '.join(known) or 'none that can be read'}; "
                 "C++ mangles the names of variables in namespaces",
             )
         found = Global((pointer.value, size.value))

@@ -23,7 +23,7 @@ _MOST_KNOWN = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
-def parameters_of_kernel(name: str, types: list[Parameter] | None, function: int) -> Parameters:
+def parameters_of_kernel(name: str, types: Sequence[Parameter] | None, function: int) -> Parameters:
     """Return a kernel's parameters: sizes from the driver, types from the compiler, if known."""
     slots = parameter_slots(function, None if types is None else len(types))
     types = types or [Parameter("", None, None)] * len(slots)

@@ -8,7 +8,9 @@ from typing import Any
 import pycuda.compiler
 import pycuda.driver as drv
 
-from ..compiler.program import Request, architecture, compile, vendor_folders
+from ..compiler.headers import vendor_folders
+from ..compiler.nvrtc import architecture
+from ..compiler.program import Request, compile
 from ..interop import patches
 from .module import SourceModule
 

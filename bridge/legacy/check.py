@@ -22,8 +22,7 @@ import pycuda.compiler
 import pycuda.driver as drv
 from pytools.prefork import ExecError
 
-from ..compiler.program import Request, compile
-from ..compiler.signature import expression, kernel_names, read_signature
+from ..compiler import Request, examine
 from .names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, cupy_name
 
 # Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
@@ -236,24 +235,21 @@ def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nv
     request = Request(
         source, "nvcc", options, False, bool(given.get("no_extern_c")), arch, None, False, folders
     )
-    names, by_nvcc = kernel_names(source), None
+    by_nvcc = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if with_nvcc:
                 by_nvcc = _nvcc_compiles(request)
-            mangled = compile(request, arch, names).mangled
+            kernels = examine(request, arch)
     except Exception as error:
         log = getattr(error, "stderr", None) or str(error)
         lines = [text for text in log.splitlines() if "error" in text] or [str(error)]
         return Found(line, source, lines[0], nvcc=by_nvcc)
-    kernels, known, count = [], 0, 0
-    for name in names:
-        parameters = read_signature(mangled.get(expression(name), ""), source, name) or []
-        kernels.append(f"{name}({', '.join(one.text for one in parameters)})")
-        known += sum(one.dtype is not None for one in parameters)
-        count += len(parameters)
-    return Found(line, source, "", tuple(kernels), known, count, by_nvcc)
+    shown = (f"{name}({', '.join(one.text for one in kernels[name])})" for name in kernels)
+    parameters = [one for found in kernels.values() for one in found]
+    known = sum(one.dtype is not None for one in parameters)
+    return Found(line, source, "", tuple(shown), known, len(parameters), by_nvcc)
 
 
 def _python3(text: bytes, path: Path) -> bytes:

@@ -1,6 +1,6 @@
 """Texture and surface references, which CUDA 12 removed: over texture and surface objects.
 
-``include/textures.h`` makes a reference a variable of the module: the object, and what its
+``include/bridge/textures.h`` makes a reference a variable of the module: the object, and what its
 declaration says.  CUDA bound references at the launch.  Here a kernel reads the variable while it
 runs: a new object is written after all kernels that may read the old one, and before those that are
 launched later.  Source: CUDA driver API, "Texture Object Management".

@@ -26,7 +26,7 @@ import pycuda.driver as drv
 import pytest
 
 import bridge
-from bridge.compiler import program as nvrtc
+from bridge.compiler.headers import vendor_folders
 
 FILES = {path.stem for path in Path(__file__).parent.glob("*.py")}
 NAMES = sorted(name for name in FILES if not name.startswith(("_", "test_")))
@@ -82,7 +82,7 @@ def test_a_program_with_the_bridge_gives_numpys_numbers(program, printed):
 
 def has_header(name):
     """Tell whether NVRTC will find one of CUDA's headers."""
-    return any(Path(folder, name).exists() for folder in nvrtc.vendor_folders())
+    return any(Path(folder, name).exists() for folder in vendor_folders())
 
 
 def check(program, source_module, printed):

@@ -2,21 +2,21 @@
 
 nvcc and GCC apply an attribute behind the closing brace to the struct.  NVRTC 12.9 and 13.0 ignore
 it, or apply it to the variable or typedef that follows.  In all other places, NVRTC and nvcc agree.
-NVRTC reports the places of `aligned` and `packed`.  `apply` moves those behind a brace.
+NVRTC reports the places of `aligned` and `packed`.  `move_alignments` moves those behind a brace.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pycuda.driver as drv
 
-from ..signature import NOISE
+from .nvrtc import FILE, Program, front_end_log
+from .signature import NOISE
 
-FILE = "kernel.cu"  # the source's name in NVRTC's log
 _WORDS = re.compile(r"align|packed", re.IGNORECASE)
 # Reports that include/alignment.h causes: the file, the line, and the spaces before the place.
 _REPORT = re.compile(
@@ -40,39 +40,32 @@ _CLASS = re.compile(r"\b(?:struct|union|class)\b(?!\s*\.{0,3}\s*\w*\s*[,>=])")
 _BASES = re.compile(r"(?<!:):(?!:).*", re.DOTALL)
 
 
-def apply(
-    source: str, options: Iterable[str], folders: Sequence[str], ask: Callable[[str], str]
-) -> str:
-    """Return the source, with the ignored alignments moved to where NVRTC applies them.
-
-    `ask` returns the log of NVRTC's front end for a source after ``include/alignment.h``.
-    """
-    folders = [f for f in folders if not Path(f, "cuda_runtime_api.h").is_file()]  # not CUDA's own
-    given = [re.sub("^(-D|--define-macro=)", "#define ", o).replace("=", " ", 1) for o in options]
-    given = [re.sub("^--pre-include (.*)", r'#include "\1"', line) for line in given]
-    texts = _read("\n".join((source, *given)), folders)
+def move_alignments(program: Program) -> Program:
+    """Return the program with the ignored alignments moved to where NVRTC applies them."""
+    folders = [f for f in program.folders if not Path(f, "cuda_runtime_api.h").is_file()]  # CUDA's
+    given = [re.sub("^(-D|--define-macro=)", "#define ", o) for o in program.options]
+    given = [re.sub("^--pre-include (.*)", r'#include "\1"', o.replace("=", " ", 1)) for o in given]
+    texts = _read("\n".join((program.source, *given)), folders)
     if not any(map(_WORDS.search, texts.values())):
-        return source
+        return program
     macros: dict[str, str] = {}
     for text in texts.values():
         for directive in DIRECTIVE.findall(_bare(text)):
             if define := _DEFINE.match(_SPLICE.sub(blank, directive)):
                 macros[define[1]] = f"{macros.get(define[1], '')} {define[2]}"
-    while (moved := _move(source, texts, macros, ask)) != source:
-        source = moved  # ask again: NVRTC stops at 100 errors, such as assertions of sizes
-    return source
+    while (moved := _move(program, texts, macros)) != program.source:
+        # Once more: NVRTC stops at 100 errors, such as assertions of sizes.
+        program = program._replace(source=moved)
+    return program
 
 
-def _move(
-    source: str,
-    texts: dict[str, str],
-    macros: dict[str, str],
-    ask: Callable[[str], str],
-) -> str:
-    """Move all that one question finds."""
+def _move(program: Program, texts: dict[str, str], macros: dict[str, str]) -> str:
+    """Return the source, with all moved that NVRTC's front end reports at once."""
+    source = program.source
     shown = re.sub(r"[^\0-\x7f]", "_", _HIDING.sub(blank, source))  # a byte per character
+    log = front_end_log(program._replace(source=shown), "bridge/alignment.h")
     edits = []
-    for path, number, indent in dict.fromkeys(_REPORT.findall(ask(shown))):
+    for path, number, indent in dict.fromkeys(_REPORT.findall(log)):
         text = shown if path == FILE else texts.get(str(Path(path).resolve()), "")
         lines = text.split("\n")[: int(number)]
         column = len(lines[-1].encode()[: len(indent)].decode(errors="ignore"))

@@ -1,1 +1,0 @@
-"""What sources for nvcc need so that NVRTC compiles them alike."""
