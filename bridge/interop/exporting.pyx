@@ -2,7 +2,7 @@
 """GPUArray as an exporter: its array interface and DLPack, with the order of PyCUDA's streams.
 
 PyCUDA's own array interface names no stream, so consumers read old data, and PyCUDA has no DLPack.
-`bridge.autoinit` and ``bridge run`` put these in their place, for all libraries.
+`export_in_order` puts these in their place, for all libraries: `bridge.autoinit` calls it.
 
 Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack__``.
 """
