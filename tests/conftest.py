@@ -35,7 +35,7 @@ if not ON_GPU:
     hostcuda.install()
 
 # The host driver is not in place on a GPU, and test_cost counts its calls.
-collect_ignore = ["test_cost.py"] if ON_GPU else []
+collect_ignore = ["kernels/test_cost.py"] if ON_GPU else []
 PACKAGE_MISSING = "not installed: "
 
 
@@ -261,9 +261,12 @@ WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:Deprecation
 LATEST = 300  # seconds: most take a few, on a busy machine some a hundred
 
 
+FOLDERS = "", "tests", "tests/support", "tests/interop", "hostcuda/src"
+
+
 def surroundings() -> dict[str, Any]:
     """Return the folder and the environment of processes that tests start."""
-    folders = [str(ROOT / folder) for folder in ("", "tests", "hostcuda/src")]
+    folders = [str(ROOT / folder) for folder in FOLDERS]
     path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path}
     env.pop("BRIDGE_REQUIRE_GPU", None)  # a script may import the tests on the host driver
@@ -293,7 +296,12 @@ class Zygote:
         if environment or devices == 0 or (ON_GPU and devices > GPUS):
             return run_python(script, devices, **environment)
         if self.process is None:
-            command = [sys.executable, *WARNINGS, "tests/zygote.py", *["host"] * (not ON_GPU)]
+            command = [
+                sys.executable,
+                *WARNINGS,
+                "tests/support/zygote.py",
+                *["host"] * (not ON_GPU),
+            ]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             self.process = subprocess.Popen(command, **pipes, **surroundings())
         with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEDULES = (
-    "import hostcuda; hostcuda.install(); import ordering; ordering.run({0}); "
-    "ordering.run({0}, kind=ordering.Unnamed)"
+    "import hostcuda; hostcuda.install(); import schedules; schedules.run({0}); "
+    "schedules.run({0}, kind=schedules.Unnamed)"
 )
 
 
@@ -35,7 +35,7 @@ class Mutant(NamedTuple):
 
 EXCHANGE, ORDER, RELEASE, CAPTURES = (
     "test_exchange.py::test_",
-    "test_order.py::test_",
+    "test_unnamed_streams.py::test_",
     "test_release.py::test_",
     "test_pipelines.py::test_",
 )
@@ -50,7 +50,7 @@ BY_LINE = {
     "order(<Stream> out[0], PYCUDA)": EXCHANGE + "pycudas_work_comes_before",
     "order(waiter, 0 if <Stream> awaited": EXCHANGE + "the_exporters_stream_is_ordered",
     "            order(waiter, handle_of(stream": EXCHANGE + "the_exporters_stream_is_ordered",
-    "order(first, second)": "test_streams.py::test_wait_stream_orders_any_two_streams",
+    "order(first, second)": "test_named_streams.py::test_wait_stream_orders_any_two_streams",
     "fence(0, streams[index].handle)": ORDER
     + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
     "order(there, 0)": "test_function.py::test_arguments_that_copy_are_taken",
@@ -167,7 +167,7 @@ MUTANTS = {
     "a non-blocking owner needs no order": mutant(
         "or is_non_blocking(owner))",
         "or False)",
-        "test_streams.py::test_which_releases_order_streams",
+        "test_named_streams.py::test_which_releases_order_streams",
     ),
     "an owner in a capture is like any other": mutant(
         "(is_capturing(owner) or is_non",
@@ -192,12 +192,12 @@ MUTANTS = {
     "events of all devices are one": mutant(
         "    cdef int device_id = device_of(cuda_current())  # events",
         "    cdef int device_id = 0  #",
-        "test_streams.py::test_events_are_used_again_on_their_own_device",
+        "test_named_streams.py::test_events_are_used_again_on_their_own_device",
     ),
     "an exporter may leave another device current": mutant(
         "    if cuda_current() != current:\n        cuCtxSetCurrent(current)\n    return 0",
         "    return 0",
-        "test_foreign_arrays.py::test_an_exporter_that_switches_the_device_changes_nothing",
+        "test_importing.py::test_an_exporter_that_switches_the_device_changes_nothing",
     ),
     "streams of two devices are not ordered": mutant(
         "runtime.streamWaitEvent(first, event.ptr)",
@@ -227,7 +227,7 @@ MUTANTS = {
     "NVRTC's thread begins in Python": mutant(
         "_thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))",
         "threading.Thread(target=run_under, args=(drv.Context.get_current(), work, ended)).start()",
-        "test_compiler.py::test_the_collector_has_a_context_where_nvrtcs_thread_begins",
+        "test_program.py::test_the_collector_has_a_context_where_nvrtcs_thread_begins",
     ),
     "the release leaves its context current": mutant(
         "        if is_elsewhere:\n            leave(",
@@ -269,7 +269,7 @@ class Workshop:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run Python on the copy; return its status and what it printed."""
-        path = os.pathsep.join((str(self.folder), str(self.folder / "tests")))
+        path = os.pathsep.join((str(self.folder), str(self.folder / "tests/support")))
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
@@ -304,7 +304,9 @@ class Workshop:
             if not mutant.test:
                 status, said = self.run("-W", "error", "-c", SCHEDULES.format(schedules))
                 return status == 1 and "AssertionError: schedule" in said
-            status, said = self.run("-m", "pytest", "-q", "-x", f"tests/{mutant.test}")
+            file, _, test = mutant.test.partition("::")
+            (path,) = self.folder.glob(f"tests/*/{file}")
+            status, said = self.run("-m", "pytest", "-q", "-x", f"{path}::{test}")
             return status < 0 or (status == 1 and "\nFAILED " in said)  # it may crash
         finally:
             (self.folder / "bridge" / mutant.file).write_text(text)

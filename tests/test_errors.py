@@ -2,7 +2,7 @@
 
 Each message names the function and the argument, says what came and what is accepted, and what
 to do where there is something to do.  The tables hold a telling phrase of each.
-`test_foreign_arrays` has the array interfaces that are refused.
+`test_importing` has the array interfaces that are refused.
 """
 
 import builtins
@@ -20,7 +20,7 @@ import pytest
 from conftest import ON_GPU, run_python, second_context
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from test_foreign_arrays import Exporter  # noqa: F401  (as above)
+from test_importing import Exporter  # noqa: F401  (as above)
 
 import bridge
 import bridge.__main__

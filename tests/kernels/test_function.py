@@ -12,9 +12,9 @@ from conftest import second_context
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 from sampling import on_a_thread, on_threads
-from test_foreign_arrays import DLPackExporter, Exporter
+from test_importing import DLPackExporter, Exporter
+from test_named_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 from test_release import Plain
-from test_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 
 import bridge
 import bridge.kernels.function

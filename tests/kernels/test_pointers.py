@@ -7,7 +7,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_foreign_arrays import Exporter
+from test_importing import Exporter
 
 import bridge
 

@@ -2,24 +2,24 @@
 
 import re
 
-import ordering
 import pytest
+import schedules
 from conftest import ON_GPU, run_python
 from mutants import MUTANTS, SOURCES, Mutant, Workshop
 
 
-@pytest.mark.parametrize("kind", [ordering.Schedule, ordering.Unnamed])
+@pytest.mark.parametrize("kind", [schedules.Schedule, schedules.Unnamed])
 @pytest.mark.parametrize("first", [0, 500])
 def test_random_schedules_give_the_serial_result(first, kind):
-    assert ordering.run(500, first, kind=kind) == 500
+    assert schedules.run(500, first, kind=kind) == 500
 
 
 @pytest.mark.skipif(ON_GPU, reason="not installed: hostcuda in the place of the driver")
 @pytest.mark.parametrize("order", ["earliest", "random:1", "random:2"])
 def test_they_give_it_whenever_queued_work_runs(order):
     script = """
-        import ordering
-        print(ordering.run(150), ordering.run(150, kind=ordering.Unnamed))
+        import schedules
+        print(schedules.run(150), schedules.run(150, kind=schedules.Unnamed))
     """
     done = run_python(script, HOSTCUDA_ORDER=order)
     assert (done.stdout, done.stderr) == ("150 150\n", "")

@@ -10,10 +10,8 @@ import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from test_foreign_arrays import Exporter
-from test_pipelines import captured
-from test_release import reuse_cupys_block, reuse_pycudas_block
-from test_streams import (
+from test_importing import Exporter
+from test_named_streams import (
     CUPY_STREAMS,
     PYCUDA_STREAMS,
     UNORDERED,
@@ -23,6 +21,8 @@ from test_streams import (
     pycuda_stream,
     read_through_pycuda,
 )
+from test_pipelines import captured
+from test_release import reuse_cupys_block, reuse_pycudas_block
 
 import bridge
 import bridge.autoinit

@@ -1,6 +1,6 @@
 """Threads that work with both libraries on memory that they hand to one another.
 
-``python tests/soak.py`` runs eight threads for a minute, the test suite for two seconds.
+``python tests/support/soak.py`` runs eight threads for a minute, the test suite for two seconds.
 """
 
 import argparse
@@ -13,9 +13,9 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from ordering import held
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
+from schedules import held
 
 import bridge
 import bridge.autoinit

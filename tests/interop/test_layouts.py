@@ -12,7 +12,7 @@ import pycuda.driver as drv
 import pytest
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from pycuda import gpuarray
-from test_foreign_arrays import pointer_of
+from test_importing import pointer_of
 
 import bridge
 from bridge.interop.importing import PLAIN_DTYPES

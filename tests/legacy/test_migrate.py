@@ -37,7 +37,7 @@ PRINT = "\nfor name, array in run().items():\n    print(name, array.dtype, array
 
 
 def program_of(name):
-    text = (LEGACY / f"{name}.py").read_text()
+    text = (LEGACY / "sources" / f"{name}.py").read_text()
     docstring, rest = text.split("\n", 1)
     return f"{docstring}\n{IMPORTS}{rest.replace('def run(SourceModule)', 'def run()')}{PRINT}"
 

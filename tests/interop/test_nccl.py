@@ -8,7 +8,7 @@ import pycuda.driver as drv
 import pytest
 from conftest import GPUS, PACKAGE_MISSING
 from pycuda import gpuarray
-from test_foreign_arrays import pointer_of
+from test_importing import pointer_of
 
 import bridge
 

@@ -5,7 +5,7 @@ versions 0 to 2 left open; its `typestr` and `descr` are those of NumPy's array 
 *Spec*: DLPack, "Python Specification". *Header*: `dlpack.h` 1.1, by struct and field. *API*: the
 array API standard 2024.12, by method. The bridge consumes both; GPUArrays produce them.
 
-These sentences have their tests in `test_foreign_arrays`:
+These sentences have their tests in `test_importing`:
 
 - CAI, the four required entries and their types, `stream` 0, `mask`; NumPy, `descr`, as many bytes
   as in `typestr`: `BROKEN`
@@ -42,7 +42,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_foreign_arrays import BOTH, Exporter, pointer_of
+from test_importing import BOTH, Exporter, pointer_of
 
 import bridge
 from bridge.interop.importing import HOLDS_BFLOAT16
@@ -216,7 +216,7 @@ def test_cai_data_is_what_the_device_can_access(convert, memory):
     assert pointer_of(convert(Exporter(floats(4), data=(pointer, False)))) == pointer
 
 
-# --- what a GPUArray produces; `test_order` has more ------------------------------------------
+# --- what a GPUArray produces; `test_unnamed_streams` has more ----------------------------------
 
 
 @pytest.mark.parametrize("part", [np.s_[:, :], np.s_[1::2, ::-1], np.s_[1:1], np.s_[1, 1]], ids=str)

@@ -1,6 +1,7 @@
 """A block goes back to its pool only after the other library's last queued use.
 
-`test_order` has every pair of streams; here are the places where views end, and the controls.
+`test_unnamed_streams` has every pair of streams; here are the places where views end, and the
+controls.
 """
 
 import gc
@@ -14,7 +15,7 @@ from conftest import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 from sampling import on_a_thread, sampled
-from test_streams import CUPY_STREAMS, UNORDERED, cupy_stream, every_pair, pycuda_stream
+from test_named_streams import CUPY_STREAMS, UNORDERED, cupy_stream, every_pair, pycuda_stream
 
 import bridge
 

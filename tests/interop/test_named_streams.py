@@ -1,4 +1,4 @@
-"""Streams that are named; `test_order` has the order of those that are not."""
+"""Streams that are named; `test_unnamed_streams` has the order of those that are not."""
 
 import threading
 import time

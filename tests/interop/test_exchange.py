@@ -11,7 +11,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_foreign_arrays import BOTH, Exporter, pointer_of
+from test_importing import BOTH, Exporter, pointer_of
 from test_protocols import (
     CUDA,
     IS_COPIED,

@@ -5,7 +5,7 @@ the other library, its memory is let go of and taken again.  Every step follows 
 are told, and no more: what the bridge is to order, nothing else orders.  Each read must then be
 what it is if everything runs in the order in which it was queued.
 
-``python tests/ordering.py`` runs 2,000 schedules.
+``python tests/support/schedules.py`` runs 2,000 schedules.
 """
 
 import argparse

@@ -9,7 +9,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_foreign_arrays import pointer_of
+from test_importing import pointer_of
 
 import bridge
 

@@ -13,7 +13,7 @@ COUNT = """
 import json
 import bridge, bridge.autoinit, cupy, hostcuda, numpy as np, pycuda.driver as drv
 from pycuda import gpuarray
-from test_foreign_arrays import Exporter
+from test_importing import Exporter
 
 a, x = gpuarray.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
 strided, part = a[::2], a[2:]

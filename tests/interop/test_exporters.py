@@ -4,7 +4,7 @@ import cupy
 import numpy as np
 import pytest
 from pycuda import gpuarray
-from test_foreign_arrays import BOTH, pointer_of
+from test_importing import BOTH, pointer_of
 
 import bridge
 from bridge.interop.importing import PLAIN_DTYPES

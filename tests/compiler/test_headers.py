@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from test_compiler import in_nvrtc
+from test_program import in_nvrtc
 
 from bridge.compiler import program as nvrtc
 

@@ -1,7 +1,7 @@
 """Programs of the years since 2010, with NumPy's numbers beside them.
 
-Every other module of this folder is a program: ``run(SourceModule)`` computes some arrays with the
-`SourceModule` that it is given, and ``expected()`` computes them with NumPy. It may also have
+Every module of the folder `sources` is a program: ``run(SourceModule)`` computes some arrays with
+the `SourceModule` that it is given, and ``expected()`` computes them with NumPy. It may also have
 
 ``TOLERANCE``
     how far they may differ, relative to an array's largest number; none: not at all;
@@ -28,13 +28,12 @@ import pytest
 import bridge
 from bridge.compiler import program as nvrtc
 
-FILES = {path.stem for path in Path(__file__).parent.glob("*.py")}
-NAMES = sorted(name for name in FILES if not name.startswith(("_", "test_")))
+NAMES = sorted(path.stem for path in Path(__file__).parent.glob("sources/*.py"))
 
 
 @pytest.fixture(params=NAMES)
 def program(request):
-    module = importlib.import_module(f"legacy.{request.param}")
+    module = importlib.import_module(f"sources.{request.param}")
     if hasattr(module, "NEEDS"):
         request.getfixturevalue("gpu")
     return module
