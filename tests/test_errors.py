@@ -17,10 +17,13 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU, run_python, second_context
+from contexts import second_context
+from error_tables import error_of, rows_of
+from exporters import Exporter  # noqa: F401  (as above)
+from gpus import ON_GPU
+from processes import run_python
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from test_importing import Exporter  # noqa: F401  (as above)
 
 import bridge
 import bridge.__main__
@@ -90,15 +93,6 @@ def unchanged(w):
     assert after == before
 
 
-def error_of(call):
-    """Return the type and the text of the error that a call raises; it and its frames are gone."""
-    try:
-        call()
-    except (Exception, SystemExit) as error:
-        return type(error), str(error)
-    return None, "no error"
-
-
 # ---- what the rows use beside the fixture --------------------------------------------------------
 
 
@@ -132,11 +126,6 @@ def of_dtype(dtype):
 
 KINDS = {"LogicError": drv.LogicError, "CompileError": drv.CompileError}
 KINDS |= {kind.__name__: kind for kind in (bridge.ContextError, OutOfMemoryError)}
-
-
-def rows_of(table):
-    """Return the calls of a table, each with its kind of error and the phrase below it."""
-    return re.findall(r"^(\w.*)\n    (\w+): (.+)$", table, re.MULTILINE)
 
 
 # ---- the tables ----------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import sys
 from pkgutil import resolve_name
 
 import pytest
-from conftest import ON_GPU, ROOT, install
+from gpus import ON_GPU
+from processes import ROOT, install
 
 import bridge
 from bridge import report

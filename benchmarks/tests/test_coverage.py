@@ -11,7 +11,8 @@ from pathlib import Path
 
 import cupy
 import pytest
-from conftest import ON_GPU, PACKAGE_MISSING, ROOT, run_python
+from gpus import ON_GPU, PACKAGE_MISSING
+from processes import ROOT, run_python
 
 from .pycuda_sources import COMPLEX, INTEGERS, REALS, curandom
 

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import cupy
 import numpy as np
 import pytest
-from conftest import GPUS, install, surroundings
+from gpus import GPUS
+from processes import install, surroundings
 
 import bridge
 from benchmarks import batches, model, scaling, scaling_tables as tables, waves

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_program import in_nvrtc
+from real_nvrtc import in_nvrtc
 
 MACROS = """#define ALIGN16 __align__(16)
 #define MY_ALIGN(n) __align__(n)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from test_program import in_nvrtc
+from real_nvrtc import in_nvrtc
 
 from bridge.compiler import program as nvrtc
 

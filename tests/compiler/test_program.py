@@ -1,7 +1,6 @@
 """SourceModule: what NVRTC makes of sources and options written for nvcc; modules; the cache."""
 
 import gc
-import json
 import os
 import threading
 import time
@@ -12,7 +11,8 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU, run_python
+from processes import run_python
+from real_nvrtc import in_nvrtc
 
 import bridge
 from bridge.compiler import program as nvrtc
@@ -260,25 +260,6 @@ for _name, (_source, *_) in ERRORS.items():
     _keywords = {"no_extern_c": "no_extern_c" in _name or "header cupy" in _name}
     COMPILE[_name] = (_source, _keywords | {"options": ["--nonsense"] * ("unknown" in _name)})
 COMPILE["a remark"] = (KERNEL % "1; int unused = 2", {})
-
-
-def in_nvrtc(script, cases, tmp_path_factory):
-    """Return what a script's function `attempt` returns for each case, with the real NVRTC.
-
-    In another process: without a GPU, g++ is in NVRTC's place in this one.
-    """
-    path = tmp_path_factory.mktemp("nvrtc") / "cases.json"
-    path.write_text(json.dumps(cases))
-    host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
-    start = f"{host}\nimport json\nfrom bridge.compiler import program as nvrtc\n"
-    end = f"""
-with open({str(path)!r}) as file:
-    cases = json.load(file)
-print(json.dumps({{name: attempt(*case) for name, case in cases.items()}}))
-"""
-    done = run_python(start + script + end, devices=0)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 ATTEMPT = """

@@ -1,7 +1,7 @@
 """What the compiler tells of a kernel's parameters: the real NVRTC, also without a GPU."""
 
 import pytest
-from test_program import in_nvrtc
+from real_nvrtc import in_nvrtc
 
 from bridge.compiler.signature import kernel_names
 

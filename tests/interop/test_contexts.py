@@ -6,7 +6,7 @@ import textwrap
 import cupy
 import pycuda.driver as drv
 import pytest
-from conftest import ROOT
+from processes import ROOT
 from pycuda import gpuarray
 
 import bridge

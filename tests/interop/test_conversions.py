@@ -6,9 +6,9 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from exporters import Plain
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from test_release import Plain
 
 import bridge
 

@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from conftest import ON_GPU
+from gpus import ON_GPU
 
 # A kernel that takes 20 ms on a GPU; the host driver is lazy in any case.
 START = f"""
@@ -200,7 +200,7 @@ def test_another_devices_memory_is_refused_by_every_call(on_two):
         OF_ONE
         + """
 from pycuda.tools import DeviceMemoryPool
-from test_release import Plain
+from exporters import Plain
 
 class ByDlpack:
     __dlpack_device__ = lambda self: (2, 1)

@@ -10,9 +10,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from pycuda import gpuarray
-from test_importing import BOTH, Exporter, pointer_of
-from test_protocols import (
+from dlpack_structs import (
     CUDA,
     IS_COPIED,
     READ_ONLY,
@@ -24,7 +22,9 @@ from test_protocols import (
     new_capsule,
     structure,
 )
-from test_release import reuse_pycudas_block
+from exporters import BOTH, Exporter, pointer_of
+from pycuda import gpuarray
+from races import reuse_pycudas_block
 
 import bridge
 from bridge.interop.views import views_alive

@@ -3,8 +3,8 @@
 import cupy
 import numpy as np
 import pytest
+from exporters import BOTH, pointer_of
 from pycuda import gpuarray
-from test_importing import BOTH, pointer_of
 
 import bridge
 from bridge.interop.importing import PLAIN_DTYPES

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import ON_GPU
+from gpus import ON_GPU
 
 KERNELS = {"trap": ("__trap();", "cudaErrorLaunchFailure: unspecified launch failure")}
 if ON_GPU:

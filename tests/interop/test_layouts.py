@@ -10,9 +10,9 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from exporters import pointer_of
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from pycuda import gpuarray
-from test_importing import pointer_of
 
 import bridge
 from bridge.interop.importing import PLAIN_DTYPES

@@ -9,8 +9,9 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU
+from gpus import ON_GPU
 from pycuda import gpuarray
+from races import UNORDERED, every_pair, read_through_cupy, read_through_pycuda
 
 import bridge
 from bridge.interop import ordering as streams, streams as handles
@@ -19,72 +20,6 @@ if not ON_GPU:
     import hostcuda
 
 N = 1000
-CUPY_STREAMS = {
-    "null": lambda: cupy.cuda.Stream.null,
-    "blocking": cupy.cuda.Stream,
-    "non-blocking": lambda: cupy.cuda.Stream(non_blocking=True),
-    "per-thread": lambda: cupy.cuda.Stream.ptds,
-}
-PYCUDA_STREAMS = {"None": lambda: None, "Stream()": drv.Stream, "Stream(1)": lambda: drv.Stream(1)}
-every_pair = pytest.mark.parametrize(
-    ("cupy_kind", "pycuda_kind"), [(c, p) for c in CUPY_STREAMS for p in PYCUDA_STREAMS]
-)
-
-
-@pytest.fixture
-def cupy_stream(cupy_kind):
-    return CUPY_STREAMS[cupy_kind]()
-
-
-@pytest.fixture
-def pycuda_stream(pycuda_kind):
-    return PYCUDA_STREAMS[pycuda_kind]()
-
-
-def read_through_cupy(convert, cupy_stream, pycuda_stream, latch, put, before_release=None):
-    """Let PyCUDA write behind a latch, convert, read with CuPy; return what was read."""
-    a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    copy = cupy.zeros(N, np.int32)
-    with latch.hold(pycuda_stream), cupy_stream:
-        put(a.gpudata, N, 7, pycuda_stream)
-        x = convert(a, pycuda_stream)
-        copy.data.copy_from_device_async(x.data, x.nbytes, cupy_stream)
-        if before_release:
-            before_release()
-    return set(copy.get().tolist())
-
-
-def read_through_pycuda(
-    convert, cupy_stream, pycuda_stream, latch, copy_kernel, before_release=None
-):
-    """Let CuPy write behind a latch, convert, read with PyCUDA; return what was read."""
-    x = cupy.zeros(N, np.int32)
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    copy = gpuarray.to_gpu(np.zeros(N, np.int32))
-    with latch.hold(cupy_stream), cupy_stream:
-        x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
-        a = convert(x, pycuda_stream)
-        copy_kernel(copy.gpudata, a.gpudata, pycuda_stream)
-        if before_release:
-            before_release()
-    return set(copy.get().tolist())
-
-
-@pytest.fixture(scope="module")
-def copy_kernel(compile_kernel):
-    function = compile_kernel(
-        'extern "C" __global__ void copy(int *to, const int *from, int n)'
-        "{ for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }",
-        "copy",
-    )
-
-    def copy(to, source, stream):
-        to, source = np.uintp(int(to)), np.uintp(int(source))
-        function(to, source, np.int32(N), block=(32, 1, 1), stream=stream)
-
-    array = gpuarray.zeros(N, np.int32)
-    copy(array.gpudata, array.gpudata, None)  # loaded before a latch holds it up
-    return copy
 
 
 def test_a_named_stream_is_ordered(latch, put, copy_kernel):
@@ -119,16 +54,6 @@ def test_no_other_stream_is_ordered_then(named, latch, put, copy_kernel):
         finish[1],
     )
     assert read == {0}
-
-
-# The pairs that CUDA does not order by itself.  On such a pair a reader comes to its end while the
-# writer is still held up, so it reads stale data.
-UNORDERED = {
-    (c, p)
-    for c in CUPY_STREAMS
-    for p in PYCUDA_STREAMS
-    if "on-blocking" in c or p == "Stream(1)" or (c != "null" and p != "None")
-}
 
 
 @every_pair

@@ -6,9 +6,9 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import GPUS, PACKAGE_MISSING
+from exporters import pointer_of
+from gpus import GPUS, PACKAGE_MISSING
 from pycuda import gpuarray
-from test_importing import pointer_of
 
 import bridge
 

@@ -8,8 +8,9 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from captures import captured
+from exporters import pointer_of
 from pycuda import gpuarray
-from test_importing import pointer_of
 
 import bridge
 
@@ -26,19 +27,6 @@ ONE = {"block": (32, 1, 1), "grid": (1, 1, 1)}
 
 def raises(message):
     return pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match=message)
-
-
-@contextlib.contextmanager
-def captured(stream):
-    """Capture a CuPy stream; the graph must stay whole, and is run at the end."""
-    with stream:
-        stream.begin_capture()
-        try:
-            yield
-        finally:
-            graph = stream.end_capture()
-    graph.launch(stream)
-    stream.synchronize()
 
 
 @pytest.fixture(autouse=True)

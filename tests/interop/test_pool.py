@@ -8,7 +8,7 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from test_named_streams import CUPY_STREAMS, PYCUDA_STREAMS
+from races import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
 from bridge.interop.pool import Allocation, OutOfMemoryError

@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import install
+from processes import install
 
 import bridge
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 import schedules
-from conftest import ON_GPU, run_python
+from gpus import ON_GPU
 from mutants import MUTANTS, SOURCES, Mutant, Workshop
+from processes import run_python
 
 
 @pytest.mark.parametrize("kind", [schedules.Schedule, schedules.Unnamed])

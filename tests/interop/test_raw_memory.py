@@ -7,8 +7,8 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from exporters import Plain
 from pycuda.tools import DeviceMemoryPool
-from test_release import Plain
 
 import bridge
 

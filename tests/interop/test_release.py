@@ -11,40 +11,17 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import USUAL
+from exporters import Plain
+from processes import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
+from races import CUPY_STREAMS, UNORDERED, every_pair, reuse_cupys_block, reuse_pycudas_block
 from sampling import on_a_thread, sampled
-from test_named_streams import CUPY_STREAMS, UNORDERED, cupy_stream, every_pair, pycuda_stream
 
 import bridge
 
 pytestmark = pytest.mark.alone
-FIXTURES = cupy_stream, pycuda_stream
 N = 1000
-
-
-def reuse_cupys_block(
-    convert, cupy_stream, pycuda_stream, latch, put, before_release=None, drop=list.clear
-):
-    """Write 7 behind a latch into a view of CuPy's block, drop it, let CuPy reuse the block."""
-    pool = cupy.cuda.MemoryPool()
-    ones = cupy.asarray(np.ones(N, np.int32))
-    with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
-        x = cupy.empty(N, np.int32)
-        pointer = x.data.ptr
-        with latch.hold(pycuda_stream):
-            a = convert(x, pycuda_stream)
-            put(a.gpudata, N, 7, pycuda_stream)
-            views = [a, x]
-            del a, x
-            drop(views)
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer, "the pool did not hand out the same block"
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy_stream)
-            if before_release:
-                before_release()
-        return set(y.get().tolist())
 
 
 def as_pycuda(x, stream):
@@ -75,27 +52,6 @@ def test_work_on_the_per_thread_stream_is_waited_for(cupy_stream, latch):
 
     sevens, per_thread = cupy.asarray(np.full(N, 7, np.int32)), cupy.cuda.Stream.ptds
     assert reuse_cupys_block(as_pycuda, cupy_stream, per_thread, latch, put) == {1}
-
-
-def reuse_pycudas_block(
-    convert, cupy_stream, latch, put, pycuda_stream=None, before_release=None, allocate=None, wait=0
-):
-    """Write 7 with CuPy into a view of PyCUDA's block, drop it, let PyCUDA reuse the block."""
-    allocate = allocate or DeviceMemoryPool().allocate
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
-    pointer = int(a.gpudata)
-    with latch.hold(cupy_stream, wait):
-        with cupy_stream:
-            x = convert(a)
-            x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
-        del a, x
-        b = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
-        assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
-        put(b.gpudata, N, 1, pycuda_stream)
-        if before_release:
-            before_release()
-    return set(b.get().tolist())
 
 
 def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put, pycudas_export):
@@ -188,20 +144,6 @@ def test_views_of_views_hold_pycudas_block(convert, of_cupy, latch, put):
 
 
 # ---- the allocators ------------------------------------------------------------------------------
-
-
-class Plain(drv.PointerHolderBase):
-    """The allocator that one would write by hand: PyCUDA's interface over CuPy's pool."""
-
-    def __init__(self, memory):
-        super().__init__()
-        self.memory, self.gpudata = memory, memory.ptr
-
-    def get_pointer(self):
-        return self.memory.ptr
-
-    def __int__(self):
-        return self.memory.ptr
 
 
 def reuse_of_cupys_pool(

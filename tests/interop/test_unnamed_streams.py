@@ -8,27 +8,25 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from captures import captured
+from exporters import Exporter
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from test_importing import Exporter
-from test_named_streams import (
+from races import (
     CUPY_STREAMS,
     PYCUDA_STREAMS,
     UNORDERED,
-    copy_kernel,
-    cupy_stream,
     every_pair,
-    pycuda_stream,
+    is_read,
     read_through_pycuda,
+    reuse_cupys_block,
+    reuse_pycudas_block,
 )
-from test_pipelines import captured
-from test_release import reuse_cupys_block, reuse_pycudas_block
 
 import bridge
 import bridge.autoinit
 from bridge.interop import exporting, ordering as streams
 
-FIXTURES = copy_kernel, cupy_stream, pycuda_stream
 N = 1000
 WAIT = 0.02  # seconds, for consumers that let the host wait
 alive = pytest.mark.parametrize("alive", [0, 2], ids="{} other streams".format)
@@ -444,18 +442,6 @@ def test_launches_on_named_streams_overlap(kernels, latch, put):
 # ---- which streams -------------------------------------------------------------------------------
 
 
-def is_read(held, latch, put, ends=False):
-    """Tell whether CuPy waits for a stream, the only item of a list, that it is not told of."""
-    a = zeros()
-    with latch.hold(held[0]), cupy.cuda.Stream(non_blocking=True):
-        put(a.gpudata, N, 7, held[0])
-        if ends:
-            held.clear()
-            gc.collect()
-        result = copy_of(bridge.as_cupy(a))
-    return values(result) == {7}
-
-
 @pytest.mark.parametrize("flags", [0, 1])
 def test_a_stream_that_ends_leaves_its_work_ordered(flags, latch, put):
     held = [drv.Stream(flags)]
@@ -471,11 +457,11 @@ def test_streams_from_before_the_import_are_followed(python):
         import pycuda.driver as drv
         from pycuda.driver import Stream
         early = Stream(1)
-        import bridge, conftest, cupy, test_order
+        import bridge, races
+        from latch import Latch, compile_plain, putting
         bridge.as_cupy
-        compile = conftest.compile_plain
-        latch, put = conftest.Latch(compile), conftest.put.__wrapped__(compile)
-        print(*[test_order.is_read([stream], latch, put) for stream in (early, Stream(1))])
+        latch, put = Latch(compile_plain), putting(compile_plain)
+        print(*[races.is_read([stream], latch, put) for stream in (early, Stream(1))])
         """
     )
     assert (done.stdout, done.stderr) == ("True True\n", "")

@@ -7,7 +7,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU
+from gpus import ON_GPU
 from pycuda import gpuarray
 
 import bridge

@@ -7,13 +7,14 @@ on the machine, if the driver is that of ``hostcuda``.
 import json
 
 import pytest
-from conftest import ON_GPU, run_python
+from gpus import ON_GPU
+from processes import run_python
 
 COUNT = """
 import json
 import bridge, bridge.autoinit, cupy, hostcuda, numpy as np, pycuda.driver as drv
 from pycuda import gpuarray
-from test_importing import Exporter
+from exporters import Exporter
 
 a, x = gpuarray.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
 strided, part = a[::2], a[2:]

@@ -8,13 +8,12 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import second_context
+from contexts import second_context
+from exporters import DLPackExporter, Exporter, Plain
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
+from races import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
 from sampling import on_a_thread, on_threads
-from test_importing import DLPackExporter, Exporter
-from test_named_streams import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
-from test_release import Plain
 
 import bridge
 import bridge.kernels.function

@@ -9,9 +9,10 @@ import cupy
 import numpy as np
 import pycuda.compiler
 import pytest
-from conftest import ON_GPU, run_python
+from captures import captured
+from gpus import ON_GPU
+from processes import run_python
 from sampling import on_threads
-from test_pipelines import captured
 
 import bridge
 

@@ -6,8 +6,8 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from exporters import Exporter
 from pycuda import gpuarray
-from test_importing import Exporter
 
 import bridge
 

@@ -3,7 +3,8 @@
 import textwrap
 
 import pytest
-from conftest import ON_GPU, run_python
+from gpus import ON_GPU
+from processes import run_python
 
 PROGRAMS = {
     "right.py": """

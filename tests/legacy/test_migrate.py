@@ -7,7 +7,8 @@ import sys
 import textwrap
 
 import pytest
-from conftest import ON_GPU, ROOT, surroundings
+from gpus import ON_GPU
+from processes import ROOT, surroundings
 
 pytest.importorskip("libcst", reason="not installed: libcst")
 pytest.importorskip("fissix", reason="not installed: fissix")

@@ -8,7 +8,8 @@ import sys
 import textwrap
 
 import pytest
-from conftest import ON_GPU, ROOT, surroundings
+from gpus import ON_GPU
+from processes import ROOT, surroundings
 
 HOST = "" if ON_GPU else "import hostcuda; hostcuda.install()"
 
@@ -355,14 +356,15 @@ def test_a_notebook_loads_it(python):
 REUSE = (
     START
     + """
-import json, conftest
+import json
+from latch import Latch, compile_plain
 from sampling import on_a_thread
 
 put = SourceModule('''
 __global__ void put(int *x, int n, int value)
 { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value; }
 ''').get_function("put")
-latch = conftest.Latch(conftest.compile_plain)
+latch = Latch(compile_plain)
 make = {"blocking": lambda: drv.Stream(), "non-blocking": lambda: drv.Stream(1)}
 n = 1000
 
@@ -417,7 +419,7 @@ def test_with_the_plain_allocator_it_is_not(run):
     """The control: the block is written to by the first stream's kernel after the second's."""
     plain = REUSE.replace("import pycuda.autoinit", "import bridge.autoinit; bridge.use_nvrtc()")
     plain = plain.replace("GPUArray(n, np.int32)", "GPUArray(n, np.int32, allocate)")
-    allocate = "from test_release import Plain\nallocate = lambda n: Plain(cupy.cuda.alloc(n))"
+    allocate = "from exporters import Plain\nallocate = lambda n: Plain(cupy.cuda.alloc(n))"
     plain = plain.replace("n = 1000", f"n = 1000\n{allocate}")
     case = ("non-blocking", "non-blocking", "made before")
     done = run(plain.replace("CASES", repr([case])), plainly=True)
@@ -425,10 +427,11 @@ def test_with_the_plain_allocator_it_is_not(run):
 
 
 OVERLAP = """
-import json, conftest
+import json
+from latch import Latch, compile_plain
 
 put = SourceModule("__global__ void put(int *x, int value) { *x = value; }").get_function("put")
-latch = conftest.Latch(conftest.compile_plain)
+latch = Latch(compile_plain)
 latch._patience = np.int32(min(latch._patience, 200_000))  # where it waits, not for ten seconds
 one, two, views, zero = drv.Stream(1), drv.Stream(1), [], ((), np.int32)
 

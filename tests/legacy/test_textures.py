@@ -10,8 +10,8 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from cupy.cuda import runtime, texture
+from error_tables import error_of, rows_of
 from pycuda import gpuarray
-from test_errors import error_of, rows_of
 
 import bridge
 from bridge.legacy import textures

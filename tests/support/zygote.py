@@ -1,6 +1,6 @@
 """Run scripts, each in a fork of this process, which has imported both libraries and used neither.
 
-A fork takes a tenth of the time of a new interpreter.  `conftest.Zygote` starts this and writes a
+A fork takes a tenth of the time of a new interpreter.  `processes.Zygote` starts this and writes a
 line of JSON for each script: the script, the files for its output, and the number of devices.  The
 answers are the id of the forked process, and its exit status.
 """
