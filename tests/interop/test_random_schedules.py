@@ -5,7 +5,7 @@ import re
 import pytest
 import schedules
 from gpus import ON_GPU
-from mutants import MUTANTS, SOURCES, Mutant, Workshop
+from mutants import MUTANTS, SOURCES, Mutant, Workshop, changed, test_of
 from processes import run_python
 
 
@@ -43,10 +43,9 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
         assert workshop.fails(mutant)
 
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
-        test = "test_release.py::test_the_release_in_a_reference_cycle_is_ordered"
-        for file, named in ("interop/views.pyx", ""), ("interop/wrapping.py", test):
-            same = SOURCES[file][0]
-            assert not workshop.fails(Mutant(file, 0, same, same, named), 100)
+        test = test_of("release", "the_release_in_a_reference_cycle_is_ordered")
+        for file, kind, named in ("views.pyx", "View", ""), ("pool.py", "Allocation", test):
+            assert not workshop.fails(Mutant(f"interop/{file}", kind, kind, kind, named), 100)
 
     USE = "import hostcuda; hostcuda.install(); import bridge; bridge.as_cupy"
 
@@ -75,4 +74,9 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
 
 def test_every_fence_is_known():
     assert sum(name.startswith("no fence") for name in MUTANTS) >= 15
-    assert sum(name.startswith("no order at the end") for name in MUTANTS) >= 4
+    assert sum(name.startswith("no order at the end") for name in MUTANTS) >= 7
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_every_mistake_has_its_place(mutant):
+    assert changed(mutant) != SOURCES[mutant.file]
