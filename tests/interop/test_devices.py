@@ -250,7 +250,9 @@ with bridge.primary_context(1):
     assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 12 * 6
     assert out.count(f"launch: argument 0 {refusal}") == 12
     assert out.count(f": the array {refusal}") == 9 * 3 + 2
-    assert out.count("`with bridge.primary_context(1):`") == 12 * 7 + 9 * 3 + 2
+    assert (
+        out.count("`with bridge.primary_context(1):`, or copy it to device 0") == 12 * 7 + 9 * 3 + 2
+    )
 
 
 def test_a_bound_launch_follows_the_current_device(on_two):
@@ -259,15 +261,21 @@ def test_a_bound_launch_follows_the_current_device(on_two):
         + """
 bound = put.bind(block=32, shared=50_000)
 of_stream = put.bind(block=32, stream=drv.Stream(1))
+with cupy.cuda.Stream(non_blocking=True) as stream:
+    stream.begin_capture()
+    node = bound.capture(bridge.as_cupy(gpuarray.zeros(N, np.int32), stream=-1), N, 7, 0)
+    graph = stream.end_capture()
 with bridge.primary_context(1):
     x = cupy.zeros(N, np.int32)
     bound(x, N, 7, 0)
     print(set(x.get().tolist()))
     said(lambda: of_stream(x, N, 7, 0))
+    said(lambda: node.update(graph, x, N, 7, 0))
 """
     )
     assert out.splitlines()[0] == "{7}"
     assert "put: stream is on device 0, but device 1 is current" in out
+    assert "put: update: the graph is of device 0, but device 1 is current; work under" in out
 
 
 def test_devices_side_by_side_on_threads_keep_what_is_theirs(on_two):

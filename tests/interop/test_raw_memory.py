@@ -147,5 +147,5 @@ def test_pinned_memory_is_viewed_by_its_address():
 def test_a_read_only_host_array_is_refused():
     pinned = drv.pagelocked_zeros(4, np.float32, mem_flags=MAPPED)
     pinned.flags.writeable = False
-    with pytest.raises(BufferError, match="marked read-only"):
+    with pytest.raises(BufferError, match="as_cupy: the array is marked read-only"):
         bridge.as_cupy(pinned)

@@ -300,6 +300,8 @@ UNREADABLE = {
     "no Python": ("a b c", "is neither Python 3 (invalid syntax"),
     "a name of ours": ("bridge = 3\nimport pycuda.autoinit", "`bridge` of its own, in line 1"),
     "a null byte": ("a = 1\0", "is neither Python 3 (source code"),
+    "a name that is a keyword": ("print 'a'\nasync = 1", "is not Python 3 after fissix has conv"),
+    "too long a sum": ("a = 1" + " + a" * 2000, " cannot be read: "),
 }
 
 
@@ -384,7 +386,12 @@ def test_a_missing_library_is_named(missing, command, tmp_path):
     path = os.pathsep.join([str(tmp_path), surroundings()["env"]["PYTHONPATH"]])
     done = command("print 1", "program.py", PYTHONPATH=path)
     assert done.returncode == 2
-    assert "is not installed (not here): `pip install" in " ".join(done.stderr.split())
+    said = (
+        "fissix, which converts Python 2,"
+        if missing == "fissix"
+        else "LibCST, which edits programs,"
+    )
+    assert f"{said} is not installed (not here): `pip install" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 

@@ -431,6 +431,11 @@ def test_names_of_variables_that_are_none():
     )
     with pytest.raises(drv.LogicError, match="no variable 'two' in .*; its source has c, d, o"):
         module.get_texref("two")
+    volume = module_of("float, 3", FETCHES[3]).get_texref("image")
+    with pytest.raises(
+        TypeError, match="the texture has 3 dimensions, copy it into a pycuda.driver."
+    ):
+        volume.set_array(cupy.zeros((4, 4, 4), np.float32))
     for name in "cd":
         with pytest.raises(drv.LogicError, match=f"the variable '{name}' is no texture or surface"):
             module.get_texref(name)
