@@ -63,7 +63,7 @@ demo: $(ready)
 	@$(if $(ctk),,echo 'This machine has no GPU: the host emulates one, with the real PyCUDA and the real CuPy on it.')
 	@$(script) tools/demo.py
 
-# For one file, ARGS=tests/test_arrays.py, without the wheel.
+# For one file, ARGS=tests/interop/test_conversions.py, without the wheel.
 test: lint types $(if $(ARGS),,wheel) pytest
 
 lint: $(tools)
@@ -82,11 +82,11 @@ pytest: $(tools)
 nightly: lint types wheel
 	-@$(pip) ray
 	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
-	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/test_layouts.py
-	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/test_packing.py
+	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/interop/test_layouts.py
+	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/kernels/test_packing.py
 	for order in latest earliest random:1; do for names in "" --unnamed; do HOSTCUDA_ORDER=$$order \
-		$(script) tests/ordering.py --schedules 10000 $$names || exit; done; done
-	$(script) tests/soak.py --threads 8 --seconds 60
+		$(script) tests/support/schedules.py --schedules 10000 $$names || exit; done; done
+	$(script) tests/support/soak.py --threads 8 --seconds 60
 	$(bin)/python tools/links.py
 	$(MAKE) coverage
 

@@ -1,7 +1,7 @@
 """Mistakes in the ordering and in the release, each in a copy of the package that must then fail.
 
-A mutant is a text in one of the package's files, and what takes its place; a compiled file is
-compiled again.  What random schedules can see must fail there, the rest in a named test.
+A mutant names a file, a function in it, and a call or a few words in the function; a compiled file
+is compiled again.  What random schedules can see must fail there, the rest in a named test.
 
 ``python tests/mutants.py`` tries all of them; with words, those whose names have one.
 """
@@ -13,13 +13,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEDULES = (
-    "import hostcuda; hostcuda.install(); import ordering; ordering.run({0}); "
-    "ordering.run({0}, kind=ordering.Unnamed)"
+    "import hostcuda; hostcuda.install(); import schedules; schedules.run({0}); "
+    "schedules.run({0}, kind=schedules.Unnamed)"
 )
 
 
@@ -27,37 +28,144 @@ class Mutant(NamedTuple):
     """A mistake, and the test that finds it where the schedules do not."""
 
     file: str
-    start: int  # where in the file
-    old: str
+    function: str
+    old: str  # with "(" at its end, a whole call
     new: str
     test: str = ""
+    number: int = 1  # which one in the function
 
 
-EXCHANGE, ORDER, RELEASE, CAPTURES = (
-    "test_exchange.py::test_",
-    "test_order.py::test_",
-    "test_release.py::test_",
-    "test_pipelines.py::test_",
-)
-# What the schedules do not do.
-BY_LINE = {
-    "fence(found.handle, 0)": ORDER + "a_new_stream_waits_for_the_default_one",
-    "order(consumer, here)": ORDER + "a_copy_is_exported_in_order",
-    "order(0 if can_wait else here, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
-    "order(consumer, PYCUDA)": ORDER + "what_pycuda_wrote_is_read",
-    "order(here, PYCUDA)  # CuPy copies": ORDER + "a_copy_is_exported_in_order",
-    "order(here, PYCUDA)  # a consumer": EXCHANGE + "pycudas_work_comes_before",
-    "order(<Stream> out[0], PYCUDA)": EXCHANGE + "pycudas_work_comes_before",
-    "order(waiter, 0 if <Stream> awaited": EXCHANGE + "the_exporters_stream_is_ordered",
-    "            order(waiter, handle_of(stream": EXCHANGE + "the_exporters_stream_is_ordered",
-    "order(first, second)": "test_streams.py::test_wait_stream_orders_any_two_streams",
-    "fence(0, streams[index].handle)": ORDER
-    + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
-    "order(there, 0)": "test_function.py::test_arguments_that_copy_are_taken",
-    "order(PYCUDA, 0)": ORDER + "pycuda_reads_what_cupy_wrote",
-    "# what is given": "test_skcuda.py::test_work_queued_before_comes_first",
-    "# what is returned": "test_skcuda.py::test_work_queued_later_comes_later",
-}
+# A mistake, its place and what it changes there, and the test that finds it.  Each call that orders
+# two streams, and each view whose release does, is a mutant of its own: below are their tests.
+TABLE = r"""
+a view for one stream that all may use now is ordered after that one
+    interop/conversions.pyx: other_as_pycuda: type(base) is View -> False
+the default stream is not ordered with PyCUDA's side
+    interop/ordering.pyx: order_pycuda: order_default( -> 0
+non-blocking streams are not ordered with PyCUDA's side
+    interop/ordering.pyx: order_pycuda: handle == other -> True
+PyCUDA's side waits where it is to be waited for
+    interop/ordering.pyx: order_pycuda: elif pycuda_waits -> elif True
+PyCUDA's side is waited for where it is to wait
+    interop/ordering.pyx: order_pycuda: elif pycuda_waits -> elif False
+the default stream waits where it is to be waited for
+    interop/ordering.pyx: order_default: if default_waits -> if True
+the default stream is waited for where it is to wait
+    interop/ordering.pyx: order_default: if default_waits -> if False
+named streams are not ordered
+    interop/ordering.pyx: order: fence( -> 0
+a stream that ends is forgotten
+    interop/ordering.pyx: unfollow: forget( -> False
+    unnamed_streams: a_stream_that_ends_leaves_its_work_ordered
+another capture's streams are drawn in
+    interop/ordering.pyx: order_pycuda: capture_of(handle) != capture -> False
+    unnamed_streams: in_a_capture_its_other_streams_are_ordered
+an owner on a thread's stream does not wait for blocking ones
+    interop/ordering.pyx: order_release: if of_thread -> if False
+    unnamed_streams: cupys_block_is_reused_after_the_work_on_every_stream
+a block's next user does not wait for a blocking stream
+    interop/ordering.pyx: order_reuse: default_waits_for_blocking( -> 0
+    unnamed_streams: a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream
+a capture is like any other stream to the default one
+    interop/ordering.pyx: order: is_capturing(waiter or awaited) -> False
+a fence records nothing
+    interop/streams.pyx: fence: cuEventRecord( -> 0
+a fence is not waited for
+    interop/streams.pyx: fence: cuStreamWaitEvent( -> 0
+the default stream does not wait for the release too
+    interop/ordering.pyx: order_release: fence( #2 -> 0
+the owner's stream does not wait for the release
+    interop/ordering.pyx: order_release: fence( #3 -> 0
+a user needs no order
+    interop/ordering.pyx: needs_order: user != 0 -> False
+a non-blocking owner needs no order
+    interop/ordering.pyx: needs_order: is_non_blocking( -> False
+    named_streams: which_releases_order_streams
+an owner in a capture is like any other
+    interop/ordering.pyx: needs_order: is_capturing( -> False
+unordered views are ordered at their end
+    interop/ordering.pyx: needs_order: if user == UNORDERED or owner == UNORDERED -> if False
+    release: an_unordered_view_keeps_no_streams
+a release in a capture does not wait for its end
+    interop/ordering.pyx: order_release: if of_owner or of_user -> if False
+a release is not ordered within the graph
+    interop/ordering.pyx: order_release: owner != user -> False
+a release does not look for the capture of a blocking stream
+    interop/ordering.pyx: order_release: capture_of(0, &status) -> pass
+    pipelines: a_block_stays_where_cuda_refuses_the_order
+events of all devices are one
+    interop/streams.pyx: fence: device_of( -> 0
+    named_streams: events_are_used_again_on_their_own_device
+an exporter may leave another device current
+    interop/importing.pyx: stay: cuCtxSetCurrent( -> 0
+    importing: an_exporter_that_switches_the_device_changes_nothing
+streams of two devices are not ordered
+    interop/ordering.pyx: wait_stream: runtime.streamWaitEvent( -> None
+    devices: streams_of_two_devices_are_ordered
+a captured stream waits for one outside
+    interop/ordering.pyx: order: if is_outside -> if False
+    pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
+the collector ends streams before the views that need them
+    interop/views.pyx: KeptStreams: @cython.no_gc -> #
+    release: the_release_in_a_reference_cycle_is_ordered[stream in the cycle]
+the collector clears views before their release
+    interop/views.pyx: View: @cython.no_gc_clear -> #
+    release: views_alive_at_exit_of_a_context_that_another_thread_made
+memory is freed under whatever context is current
+    interop/views.pyx: release: is_entered( -> True
+    release: the_release_is_ordered_wherever_it_happens
+NVRTC's thread begins in Python
+    compiler/program.py: _run_patiently: run_under -> lambda *given: run_under(*given)
+    program: the_collector_has_a_context_where_nvrtcs_thread_begins
+the release leaves its context current
+    interop/views.pyx: release: leave( -> pass
+    release: letting_go_leaves_the_current_device_as_it_is
+a view takes its memory for held
+    interop/views.pyx: is_held: Py_REFCNT(value) > 1 -> True
+    release: memory_of_what_another_finalizer_saves_is_kept_and_let_go_later
+what waits for a capture is freed in it
+    interop/views.pyx: release: if CAPTURE_ERRORS -> if False and CAPTURE_ERRORS
+memory is freed before its streams are ordered
+    interop/views.pyx: release: try: #2 -> view.memory = view.source = None\n    try:
+    release: streams_are_ordered_before_memory_is_freed
+
+interop/conversions.pyx: other_as_pycuda, call 1 of order
+    unnamed_streams: pycuda_reads_what_cupy_wrote
+interop/exporting.pyx: array_interface, call 1 of new_view
+    unnamed_streams: pycudas_block_is_reused_after_cupys_work
+interop/exporting.pyx: array_interface, call 1 of order
+    unnamed_streams: what_pycuda_wrote_is_read
+interop/exporting.pyx: export, call 1 of order
+    unnamed_streams: what_pycuda_wrote_is_read
+interop/exporting.pyx: export, call 2 of order
+    unnamed_streams: a_copy_is_exported_in_order
+interop/exporting.pyx: export, call 3 of order
+    unnamed_streams: a_copy_is_exported_in_order
+interop/exporting.pyx: gpuarray_to_managed, call 1 of order
+    exchange: pycudas_work_comes_before
+interop/exporting.pyx: lend_gpuarray, call 1 of new_view
+    exchange: a_block_is_reused_after_the_consumers_work
+interop/exporting.pyx: pycudas_stream, call 1 of order
+    exchange: pycudas_work_comes_before
+interop/importing.pyx: import_exchanged, call 1 of order
+    exchange: the_exporters_stream_is_ordered
+interop/importing.pyx: import_exchanged, call 2 of order
+    exchange: the_exporters_stream_is_ordered
+interop/ordering.pyx: init_and_follow, call 1 of fence
+    unnamed_streams: a_new_stream_waits_for_the_default_one
+interop/ordering.pyx: wait_stream, call 1 of order
+    named_streams: wait_stream_orders_any_two_streams
+interop/views.pyx: release, call 1 of new_view
+    pipelines: a_block_dropped_in_a_capture_is_not_reused_early
+kernels/launching.pyx: begin, call 3 of order
+    function: arguments_that_copy_are_taken
+legacy/skcuda/__init__.py: ordered, call 1 of order
+    skcuda: work_queued_before_comes_first
+legacy/skcuda/__init__.py: ordered, call 2 of order
+    skcuda: work_queued_later_comes_later
+"""
+# A function or a class with its decorators, up to its name.
+DEFINITION = re.compile(r"(?m)^(?:[ ]*@.*\n)*( *)(?:cp?def|def|class)\b[^\n(=:]*?\b(\w+) *[(:]")
 
 
 def sources() -> dict[str, str]:
@@ -70,190 +178,92 @@ def sources() -> dict[str, str]:
 SOURCES = sources()
 
 
-def mutant(old: str, new: str, test: str = "") -> Mutant:
-    """Return a mutant by a text that stands in the package once."""
-    (place,) = (
-        (file, text.index(old)) for file, text in SOURCES.items() for _ in text.split(old)[1:]
-    )
-    return Mutant(*place, old, new, test)
-
-
-def without_fences() -> dict[str, Mutant]:
-    """Return a mutant for each line of the package that orders two streams, without that."""
-    found = {}
-    for file, text in SOURCES.items():
-        for call in re.finditer(r"(?<=\n) +((?:order|fence)\().*", text):
-            name = f"no fence: {file}, {call[0].strip()}, {len(found)}"
-            test = next((test for line, test in BY_LINE.items() if line in call[0]), "")
-            found[name] = Mutant(file, call.start(1), call[1], "(", test)  # its arguments only
+def functions_of(text: str) -> list[tuple[str, int, int]]:
+    """Return the functions and classes of a file: name, start and end."""
+    found = []
+    for one in DEFINITION.finditer(text):
+        # A line that is not further in ends it, but for the brackets of its first lines.
+        end = re.compile(rf"(?m)^ {{0,{len(one[1])}}}[^ \n)#]").search(text, one.end())
+        found.append((one[2], one.start(), end.start() if end else len(text)))
     return found
 
 
-MUTANTS = {
-    **without_fences(),
-    **{
-        f"no order at the end: {old}": mutant(old, new)
-        for old, new in (
-            ("array.nbytes, here, waiter,", "array.nbytes, UNORDERED, UNORDERED,"),
-            ("nbytes, awaited, waiter, kept)\n    return", "nbytes, -1, -1, kept)\n    return"),
-            ('"], awaited, waiter, kept', '"], UNORDERED, UNORDERED, kept'),
-            ("device_id, 0, 0, PYCUDA, None)", "device_id, 0, UNORDERED, UNORDERED, None)"),
-        )
-    },
-    "no order at the end: of what is exported": mutant(
-        "device_id, nbytes, PYCUDA, here, kept)",
-        "device_id, 0, UNORDERED, UNORDERED, kept)",
-        ORDER + "pycudas_block_is_reused_after_cupys_work",
-    ),
-    "no order at the end: of what is lent": mutant(
-        "device_id, nbytes, PYCUDA, user, kept)",
-        "device_id, 0, UNORDERED, UNORDERED, kept)",
-        EXCHANGE + "a_block_is_reused_after_the_consumers_work",
-    ),
-    "a view for one stream that all may use now is ordered after that one": mutant(
-        "type(base) is View and (<View> base).user > 0", "False"
-    ),
-    "the default stream is not ordered with PyCUDA's side": mutant(
-        "        status = order_default(other, pycuda_waits)\n", "        pass\n"
-    ),
-    "non-blocking streams are not ordered with PyCUDA's side": mutant(
-        "            if status or handle == other:", "            if True:"
-    ),
-    "PyCUDA's side waits where it is to be waited for": mutant(
-        "            elif pycuda_waits:\n", "            elif True:\n"
-    ),
-    "PyCUDA's side is waited for where it is to wait": mutant(
-        "            elif pycuda_waits:\n", "            elif False:\n"
-    ),
-    "the default stream waits where it is to be waited for": mutant(
-        "fence(0, other) if default_waits else", "fence(0, other) if True else"
-    ),
-    "the default stream is waited for where it is to wait": mutant(
-        "fence(0, other) if default_waits else", "fence(0, other) if False else"
-    ),
-    "named streams are not ordered": mutant("else fence(waiter, awaited)", "else 0"),
-    "a stream that ends is forgotten": mutant(
-        "    if not forget(self, &found) or",
-        "    if True or",
-        ORDER + "a_stream_that_ends_leaves_its_work_ordered",
-    ),
-    "another capture's streams are drawn in": mutant(
-        "if capture_of(handle) != capture:",
-        "if False:",
-        ORDER + "in_a_capture_its_other_streams_are_ordered",
-    ),
-    "an owner on a thread's stream does not wait for blocking ones": mutant(
-        "        if of_thread:\n",
-        "        if False:\n",
-        ORDER + "cupys_block_is_reused_after_the_work_on_every_stream",
-    ),
-    "a block's next user does not wait for a blocking stream": mutant(
-        "if status := default_waits_for_blocking():",
-        "if status := 0:",
-        ORDER + "a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream",
-    ),
-    "a capture is like any other stream to the default one": mutant(
-        "elif not is_capturing(waiter or awaited):", "elif True:"
-    ),
-    "a fence records nothing": mutant("status = cuEventRecord(event, awaited)", "pass"),
-    "a fence is not waited for": mutant("status = cuStreamWaitEvent(waiter, event, 0)", "pass"),
-    "the default stream does not wait for the release too": mutant(
-        "    elif user:\n        status = fence(0, user)", "    elif user:\n        pass"
-    ),
-    "the owner's stream does not wait for the release": mutant(
-        "        status = fence(owner, user)\n    return status", "        pass\n    return status"
-    ),
-    "a user needs no order": mutant("return user != 0 or (", "return ("),
-    "a non-blocking owner needs no order": mutant(
-        "or is_non_blocking(owner))",
-        "or False)",
-        "test_streams.py::test_which_releases_order_streams",
-    ),
-    "an owner in a capture is like any other": mutant(
-        "(is_capturing(owner) or is_non",
-        "(False or is_non",
-    ),
-    "unordered views are ordered at their end": mutant(
-        "    if user == UNORDERED or owner == UNORDERED:\n        return False",
-        "    if False:\n        return False",
-        RELEASE + "an_unordered_view_keeps_no_streams",
-    ),
-    "a release in a capture does not wait for its end": mutant(
-        "    if of_owner or of_user:\n", "    if False:\n"
-    ),
-    "a release is not ordered within the graph": mutant(
-        "elif owner != user and of_owner == of_user:", "elif False:"
-    ),
-    "a release does not look for the capture of a blocking stream": mutant(
-        "        return CAPTURE_IMPLICIT\n    capture_of(0, &status)\n",
-        "        return CAPTURE_IMPLICIT\n",
-        CAPTURES + "a_block_stays_where_cuda_refuses_the_order",
-    ),
-    "events of all devices are one": mutant(
-        "    cdef int device_id = device_of(cuda_current())  # events",
-        "    cdef int device_id = 0  #",
-        "test_streams.py::test_events_are_used_again_on_their_own_device",
-    ),
-    "an exporter may leave another device current": mutant(
-        "    if cuda_current() != current:\n        cuCtxSetCurrent(current)\n    return 0",
-        "    return 0",
-        "test_foreign_arrays.py::test_an_exporter_that_switches_the_device_changes_nothing",
-    ),
-    "streams of two devices are not ordered": mutant(
-        "runtime.streamWaitEvent(first, event.ptr)",
-        "pass",
-        "test_devices.py::test_streams_of_two_devices_are_ordered",
-    ),
-    "a captured stream waits for one outside": mutant(
-        "is_outside = is_capturing(waiter) and not is_capturing(awaited)",
-        "is_outside = False",
-        CAPTURES + "a_wait_for_what_is_outside_of_a_capture_is_refused",
-    ),
-    "the collector ends streams before the views that need them": mutant(
-        "@cython.no_gc  # in a cycle",
-        "# in a cycle",
-        RELEASE + "the_release_in_a_reference_cycle_is_ordered[stream in the cycle]",
-    ),
-    "the collector clears views before their release": mutant(
-        "@cython.no_gc_clear  # the",
-        "# the",
-        RELEASE + "views_alive_at_exit_of_a_context_that_another_thread_made",
-    ),
-    "memory is freed under whatever context is current": mutant(
-        "    cdef bint is_elsewhere = not is_entered(device_id)\n",
-        "    cdef bint is_elsewhere = False\n",
-        RELEASE + "the_release_is_ordered_wherever_it_happens",
-    ),
-    "NVRTC's thread begins in Python": mutant(
-        "_thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))",
-        "threading.Thread(target=run_under, args=(drv.Context.get_current(), work, ended)).start()",
-        "test_compiler.py::test_the_collector_has_a_context_where_nvrtcs_thread_begins",
-    ),
-    "the release leaves its context current": mutant(
-        "        if is_elsewhere:\n            leave(",
-        "        if False:\n            leave(",
-        RELEASE + "letting_go_leaves_the_current_device_as_it_is",
-    ),
-    "a view takes its memory for held": mutant(
-        "return Py_REFCNT(value) > 1",
-        "return True",
-        RELEASE + "memory_of_what_another_finalizer_saves_is_kept_and_let_go_later",
-    ),
-    "what waits for a capture is not ordered then": mutant(
-        "device_id, 0, view.owner, view.user, None",
-        "device_id, 0, UNORDERED, UNORDERED, None",
-        CAPTURES + "a_block_dropped_in_a_capture_is_not_reused_early",
-    ),
-    "what waits for a capture is freed in it": mutant(
-        "if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:", "if False:"
-    ),
-    "memory is freed before its streams are ordered": mutant(
-        "    try:\n        if needs_order(view.owner, view.user):",
-        "    try:\n        view.memory = view.source = None\n"
-        "        if needs_order(view.owner, view.user):",
-        RELEASE + "streams_are_ordered_before_memory_is_freed",
-    ),
-}
+def end_of_call(text: str, start: int) -> int:
+    """Return where the call ends that starts there."""
+    depth = 0
+    for place in range(text.index("(", start), len(text)):
+        depth += (text[place] in "([{") - (text[place] in ")]}")
+        if not depth:
+            return place + 1
+    raise AssertionError("no end")
+
+
+def changed(mutant: Mutant) -> str:
+    """Return the file of a mutant with its mistake."""
+    text = SOURCES[mutant.file]
+    spans = [at for name, *at in functions_of(text) if name == mutant.function]
+    assert len(spans) == 1, f"{mutant.file} has {len(spans)} functions {mutant.function}"
+    start, end = spans[0]
+    found = [*re.finditer(r"(?<![\w.])" + re.escape(mutant.old), text[start:end])]
+    assert len(found) >= mutant.number, f"{mutant.function} in {mutant.file} has no {mutant.old}"
+    first = start + found[mutant.number - 1].start()
+    last = end_of_call(text, first) if mutant.old[-1] == "(" else first + len(mutant.old)
+    return text[:first] + mutant.new + text[last:]
+
+
+def calls(pattern: str) -> Iterator[tuple[str, str, str, int, str]]:
+    """Yield file, function, name, number and arguments of each call that a pattern finds."""
+    for file, text in SOURCES.items():
+        functions = functions_of(text)
+        for call in re.finditer(pattern, text):
+            at, name = call.start(1), call[1]
+            function, start, _ = [one for one in functions if one[1] <= at < one[2]][-1]
+            number = len(re.findall(rf"(?<![\w.]){name}\(", text[start:at])) + 1
+            yield file, function, name, number, text[call.end() : end_of_call(text, at) - 1]
+
+
+def without_fences() -> Iterator[Mutant]:
+    """Yield a mutant for each line of the package that orders two streams, without that."""
+    for file, function, name, number, given in calls(r"(?<=\n) +(order|fence)\("):
+        yield Mutant(file, function, f"{name}(", f"({given})", number=number)
+
+
+def unordered_views() -> Iterator[Mutant]:
+    """Yield a mutant for each view with streams that its release orders, without these."""
+    for file, function, name, number, given in calls(r"= (new_view)\("):
+        new = re.sub(r"[\w.]+, [\w.]+(,\s+\w+(\(.*\))?\s*)\Z", r"UNORDERED, UNORDERED\1", given)
+        if new != given:
+            yield Mutant(file, function, f"{name}(", f"{name}({new})", number=number)
+
+
+def test_of(file: str, test: str) -> str:
+    """Return the id of a test of the table; "" for none."""
+    if not file:
+        return ""
+    (path,) = (ROOT / "tests").glob(f"*/test_{file}.py")
+    return f"{path.relative_to(ROOT)}::test_{test}"
+
+
+def mutants() -> dict[str, Mutant]:
+    """Return all by their names."""
+    found, tests = {}, {}
+    for place, *test in re.findall(r"(?m)^(\S+: \w+, call \d+ of \w+)\n    (\w+): (.+)", TABLE):
+        tests[place] = test_of(*test)
+    for kind, each in ("no fence", without_fences()), ("no order at the end", unordered_views()):
+        for one in each:
+            place = f"{one.file}: {one.function}, call {one.number} of {one.old[:-1]}"
+            found[f"{kind}: {place}"] = one._replace(test=tests.pop(place, ""))
+    assert not tests, f"of no call: {tests}"
+    for row in re.finditer(
+        r"(?m)^(\w.+)\n    (\S+): (\w+): (.+?)(?: #(\d))? -> (.+)(?:\n    (\w+): (.+))?", TABLE
+    ):
+        name, file, function, old, number, new, *test = row.groups("")
+        new = new.replace(r"\n", "\n")
+        found[name] = Mutant(file, function, old, new, test_of(*test), int(number or 1))
+    return found
+
+
+MUTANTS = mutants()
 
 
 class Workshop:
@@ -269,7 +279,7 @@ class Workshop:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run Python on the copy; return its status and what it printed."""
-        path = os.pathsep.join((str(self.folder), str(self.folder / "tests")))
+        path = os.pathsep.join((str(self.folder), str(self.folder / "tests/support")))
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
@@ -295,19 +305,16 @@ class Workshop:
 
     def fails(self, mutant: Mutant, schedules: int = 3000) -> bool:
         """Tell whether a mutant's schedules, or its test, fail as they must."""
-        text = SOURCES[mutant.file]
-        assert text.startswith(mutant.old, mutant.start)
-        changed = text[: mutant.start] + mutant.new + text[mutant.start + len(mutant.old) :]
         library = {path: path.read_bytes() for path in (self.folder / "bridge").rglob("*.so")}
         try:
-            self.write(mutant.file, changed)
+            self.write(mutant.file, changed(mutant))
             if not mutant.test:
                 status, said = self.run("-W", "error", "-c", SCHEDULES.format(schedules))
                 return status == 1 and "AssertionError: schedule" in said
-            status, said = self.run("-m", "pytest", "-q", "-x", f"tests/{mutant.test}")
+            status, said = self.run("-m", "pytest", "-q", "-x", mutant.test)
             return status < 0 or (status == 1 and "\nFAILED " in said)  # it may crash
         finally:
-            (self.folder / "bridge" / mutant.file).write_text(text)
+            (self.folder / "bridge" / mutant.file).write_text(SOURCES[mutant.file])
             for path, content in library.items():
                 path.write_bytes(content)
 

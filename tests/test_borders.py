@@ -4,7 +4,7 @@ import re
 from graphlib import TopologicalSorter
 
 import pytest
-from conftest import ROOT
+from processes import ROOT
 
 PACKAGE = ROOT / "bridge"
 FLOORS = "interop", "kernels", "compiler", "legacy"
@@ -128,3 +128,12 @@ def test_a_wrong_import_is_found(module, line):
     graph = arrows()
     graph[module] |= imported(line, module, is_package=False)
     assert len(wrong(graph)) == 1
+
+
+def test_no_test_imports_another_test():
+    """What tests share is in ``tests/support``, and the fixtures are in ``conftest.py``."""
+    wanted = re.compile(r"\b(?:from|import) +[\w., ]*\b(?:test_\w+|conftest)\b")
+    files = (ROOT / "tests").rglob("*.py")
+    assert [
+        (path.name, found[0]) for path in files for found in wanted.finditer(path.read_text())
+    ] == []

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import GPUS, ON_GPU, PACKAGE_MISSING, ROOT, install, run_python, surroundings
+from gpus import GPUS, ON_GPU, PACKAGE_MISSING
+from processes import ROOT, install, run_python, surroundings
 
 EXAMPLES = ROOT / "examples"
 COMPLAINTS = re.compile(

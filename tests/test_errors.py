@@ -2,9 +2,10 @@
 
 Each message names the function and the argument, says what came and what is accepted, and what
 to do where there is something to do.  The tables hold a telling phrase of each.
-`test_foreign_arrays` has the array interfaces that are refused.
+`test_importing` has the array interfaces that are refused.
 """
 
+import ast
 import builtins
 import contextlib
 import gc
@@ -17,13 +18,20 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from conftest import ON_GPU, run_python, second_context
+from contexts import second_context
+from dlpack_structs import Producer  # noqa: F401  (as above)
+from error_tables import error_of, rows_of
+from exporters import Exporter  # noqa: F401
+from gpus import ON_GPU
+from messages import messages
+from processes import ROOT, run_python
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from test_foreign_arrays import Exporter  # noqa: F401  (as above)
 
 import bridge
 import bridge.__main__
+import bridge.legacy.skcuda.fft
+import bridge.legacy.skcuda.linalg
 from bridge.interop.pool import OutOfMemoryError
 
 N = 8
@@ -36,6 +44,7 @@ __global__ void fill(float *x, int n, float v)
     for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = v;
 }
 __global__ void move(char axis, struct point p, real by) { }
+__global__ void add(float *x, const float *y) { }
 """
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)
 
@@ -55,6 +64,8 @@ def w(compile_kernel):
         module=module,
         f=module.get_function("fill"),
         move=module.get_function("move"),
+        add=module.get_function("add"),
+        square=cupy.zeros((4, 4), np.float32),
         prepared=module.get_function("fill").prepare("Pif"),
         plain=compile_kernel(f'extern "C" {{ {SOURCE} }}', "fill"),
         stream=drv.Stream(),
@@ -90,15 +101,6 @@ def unchanged(w):
     assert after == before
 
 
-def error_of(call):
-    """Return the type and the text of the error that a call raises; it and its frames are gone."""
-    try:
-        call()
-    except (Exception, SystemExit) as error:
-        return type(error), str(error)
-    return None, "no error"
-
-
 # ---- what the rows use beside the fixture --------------------------------------------------------
 
 
@@ -118,10 +120,24 @@ def answering(answer):
     return SimpleNamespace(__cuda_stream__=lambda: answer)
 
 
-def without_memory():
+def in_a_capture(call):
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        try:
+            call()
+        finally:
+            stream.end_capture()
+
+
+def changed(**attributes):
+    """Return an array whose attributes were set as the constructor never sets them."""
     array = gpuarray.GPUArray(N, np.float32)
-    array.gpudata = None
+    vars(array).update(attributes)
     return array
+
+
+def without_memory():
+    return changed(gpudata=None)
 
 
 def of_dtype(dtype):
@@ -130,13 +146,9 @@ def of_dtype(dtype):
     return array
 
 
+skcuda = bridge.legacy.skcuda
 KINDS = {"LogicError": drv.LogicError, "CompileError": drv.CompileError}
 KINDS |= {kind.__name__: kind for kind in (bridge.ContextError, OutOfMemoryError)}
-
-
-def rows_of(table):
-    """Return the calls of a table, each with its kind of error and the phrase below it."""
-    return re.findall(r"^(\w.*)\n    (\w+): (.+)$", table, re.MULTILINE)
 
 
 # ---- the tables ----------------------------------------------------------------------------------
@@ -183,6 +195,20 @@ as_cupy(of_dtype(">f4"))
     TypeError: is not in native byte order; convert it on the host first, e.g. a.astype('<f4')
 as_cupy(without_memory())
     ValueError: as_cupy: the array has no memory: its gpudata is None, its shape (8,)
+as_cupy(changed(gpudata=-8))
+    ValueError: as_cupy: the array's gpudata is -8, which is no address
+as_cupy(changed(shape=(2, 4)))
+    ValueError: as_cupy: the array has shape (2, 4), but strides (4,): its shape was set without its
+changed(shape=(2, 4)).__dlpack__(max_version=(1, 0))
+    ValueError: the array has shape (2, 4), but strides (4,): its shape was set without its strides
+a.__dlpack__(stream="s")
+    TypeError: GPUArray.__dlpack__: stream is 's'; None, -1 (no ordering), 1 (the legacy default
+as_cupy(Exporter(x, data=(x.data.ptr, True)))
+    BufferError: as_cupy: the argument's __cuda_array_interface__ is marked read-only; neither
+as_cupy(Exporter(x, typestr="|V4", descr=[("", "<f8")]))
+    ValueError: has typestr '|V4', descr [('', '<f8')]: descr describes 8 bytes;
+as_cupy(Producer(x, major=2))
+    BufferError: as_cupy: the argument is exported as DLPack 2; version 1 is accepted
 as_cupy(a, stream=7)
     TypeError: an object whose __cuda_stream__() returns (0, handle) is accepted; in conversions, -1
 as_cupy(a, stream=True)
@@ -279,6 +305,8 @@ module.get_function(None)
     TypeError: SourceModule.get_function: name is None; the kernel's name, a str, is accepted
 module.get_surfref("image")
     LogicError: SourceModule.get_surfref: there is no variable 'image' in the module; its source has
+SourceModule("texture<float, 1> t; __global__ void k() { }").get_surfref("t")
+    LogicError: SourceModule.get_surfref: texture 't' is no surface reference
 f.get_attribute("num_regs")
     TypeError: fill: attribute 'num_regs': an int is accepted, or a member of pycuda.driver's
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30)
@@ -315,6 +343,8 @@ f(np.int64(-1), n, v, block=32)
     ValueError: , which is no address
 f(drv.InOut(np.zeros(4, ">f4")), 4, 7, block=32)
     TypeError: is an array of >f4, but the kernel takes float32
+add(square, square.T, block=32)
+    ValueError: add: argument 1 is in Fortran order, but argument 0 in C order; a kernel that
 move(1, np.zeros(2, POINT), 1, block=32)
     TypeError: move: argument 1 (`point p`) is a numpy.ndarray, but the kernel takes 24 bytes by
 move(1, np.zeros((), "u8")[()], 1, block=32)
@@ -379,8 +409,26 @@ launch(plain, x, n, v, grid=1, block=32, stream=cupy.cuda.Stream.null)
     TypeError: launch on its own streams only: give a pycuda.driver.Stream, or none
 wrap_pycuda(x)
     TypeError: wrap_pycuda: func is a cupy.ndarray; a callable is accepted
+in_a_capture(lambda: wrap_pycuda(abs)(x))
+    ValueError: abs: CuPy's current stream is being captured into a graph, but PyCUDA's default
 bridge.as_numpy
     AttributeError: module 'bridge' has no attribute 'as_numpy'
+
+# skcuda.
+skcuda.fft.Plan(8, "c8", "c8", batch=0)
+    ValueError: skcuda.fft.Plan: batch is 0, shape is (8,)
+skcuda.fft.fft(a, a, SimpleNamespace(in_dtype="f4", out_dtype="c8"))
+    ValueError: skcuda.fft: only complex data can be transformed in place
+skcuda.linalg.dot(a, a, "X")
+    ValueError: skcuda.linalg: 'X' is not one of 'N', 'T' and 'C'
+skcuda.linalg.dot(a, of_dtype("f8"))
+    TypeError: skcuda.linalg.dot: the dtypes are float32 and float64
+skcuda.linalg.multiply(a, gpuarray.zeros((2, N), "f4"))
+    ValueError: skcuda.linalg: the shapes (8,) and (2, 8) differ
+skcuda.misc.select_block_grid_sizes(drv.Device(0), N, 1 << 20)
+    ValueError: threads per block: 1048576 are asked for, the device has 1024
+skcuda.misc.add_matvec(a, gpuarray.zeros((2, N), "f4"))
+    ValueError: a vector of shape (2, 8) does not fit (8,)
 """
 # On a GPU the driver may crash of such a handle, and does whatever it likes with too few arguments.
 ON_THE_HOST = """
@@ -412,6 +460,73 @@ def test_what_is_said(w, call, kind, phrase):
 def test_every_row_is_read():
     calls = [line for line in TABLE.splitlines() if line and line[0] not in "# "]
     assert [row[0] for row in rows_of(TABLE)] == calls
+
+
+# Messages without a row: the files that raise them, and the tests that have the text.
+ELSEWHERE = {
+    "autoinit.py": "contexts errors",
+    "compiler/nvcc/alignment.py": "alignment",
+    "compiler/program.py": "program",
+    "interop/contexts.pyx": "contexts package processes random_schedules",
+    "interop/conversions.pyx": "protocols",
+    "interop/dlpack.pyx": "exchange",
+    "interop/exporting.pyx": "exchange",
+    "interop/importing.pyx": "devices exchange importing protocols release",
+    "interop/ordering.pyx": "pipelines",
+    "interop/primary.py": "contexts",
+    "interop/raw_memory.py": "raw_memory",
+    "interop/streams.pyx": "devices",
+    "interop/wrapping.py": "pycuda_compiler wrapping",
+    "kernels/arguments.py": "function pointers",
+    "kernels/function.pyx": "bind",
+    "kernels/graph_nodes.pyx": "bind devices",
+    "kernels/launch_limits.py": "pipelines",
+    "kernels/module.py": "pointers program",
+    "kernels/packing.pyx": "packing",
+    "kernels/parameters.py": "function",
+    "legacy/check.py": "check",
+    "legacy/migrate": "migrate",
+    "legacy/skcuda": "skcuda",
+    "legacy/textures.py": "textures",
+    "report.py": "package",
+}
+NOT_RAISED = {
+    "has another": "packing.pyx, at the import: no CuPy that is tested has other attributes",
+    "has another layout of": "packing.pyx, at the import: all of NumPy's scalars have this layout",
+    "the code cannot be loaded": "module.py: on a GPU, with code for another; hostcuda loads any",
+    "its copy would not be Python 3": "migrate/command.py: a guard; no edit is known to do it",
+}
+
+
+def text_of(name):
+    """Return the texts in a test's file, without the backslashes of regular expressions."""
+    (path,) = (ROOT / "tests").rglob(f"test_{name}.py")
+    nodes = ast.walk(ast.parse(path.read_text()))
+    found = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return "\n".join(str(text) for text in found).replace("\\", "")
+
+
+def is_elsewhere(message, others):
+    """Tell whether a test that is named has a piece of a message that no other message has."""
+    for file, names in ELSEWHERE.items():
+        if message.file.startswith(file):
+            text = "\n".join(map(text_of, names.split()))
+            rest = "\n".join(part for other in others for part in other.parts)
+            return any(run in text for run in message.runs() if run not in rest)
+    return False
+
+
+def test_every_message_has_a_row(w):
+    names = {**globals(), **{name: getattr(bridge, name) for name in bridge.__all__}, **vars(w)}
+    said = [error_of(lambda call=row[0]: eval(call, names))[1] for row in ROWS]
+    every, missing = messages(), []
+    for one in every:
+        others = [other for other in every if other.parts != one.parts]
+        if not any(map(one.matches, said)) and not is_elsewhere(one, others):
+            missing.append(f"{one.file}:{one.line}: {' ... '.join(one.parts)}")
+    unknown = [one for one in missing if not any(part in one for part in NOT_RAISED)]
+    assert not unknown, "no row for\n" + "\n".join(unknown)
+    assert all(any(part in one for one in missing) for part in NOT_RAISED)  # none was found since
 
 
 RANGE = np.arange(N, dtype=np.float32)

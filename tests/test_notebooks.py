@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 
 import pytest
-from conftest import ROOT
+from processes import ROOT
 
 pytestmark = pytest.mark.nightly
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -10,7 +10,8 @@ import sys
 from pkgutil import resolve_name
 
 import pytest
-from conftest import ON_GPU, ROOT, install
+from gpus import ON_GPU
+from processes import ROOT, install
 
 import bridge
 from bridge import report
@@ -171,7 +172,7 @@ def test_check_needs_no_driver():
         hidden = (
             "import sys; sys.modules['hostcuda'] = None; from bridge.__main__ import main; main("
         )
-        done = run("-c", f"{hidden}['check', 'tests/legacy'])")
+        done = run("-c", f"{hidden}['check', 'tests/legacy/sources'])")
         assert (done.returncode, done.stdout) == (2, "")
         assert "error: bridge: libcuda.so.1 is missing" in done.stderr
         assert "`python -m hostcuda PROGRAM` needs no GPU" in done.stderr

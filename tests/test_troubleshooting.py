@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import ROOT
+from processes import ROOT
 
 pytestmark = pytest.mark.nightly
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()

@@ -1,4 +1,4 @@
-"""The sources of PyCUDA's own kernels and of the programs in `tests/legacy`, and NVRTC's answer.
+"""The sources of PyCUDA's own kernels and of programs (`tests/legacy/sources`), by NVRTC.
 
 Both halves want an interpreter of their own: `generate` takes nvcc away from PyCUDA, and
 `compile_all` needs the real NVRTC.  PyCUDA itself is real: its arrays' operations run as far as its
@@ -8,10 +8,10 @@ compiler.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import operator
 import os
+import runpy
 import sys
 import warnings
 from collections import Counter
@@ -36,7 +36,7 @@ try:
 except AttributeError:  # PyCUDA was built without curand
     curandom = None
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "legacy"
+PROGRAMS = Path(__file__).resolve().parents[2] / "tests/legacy/sources"
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 REALS = ["float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -392,9 +392,7 @@ class Recorded(Exception):  # noqa: N818
 
 def legacy(recorder):
     signature = inspect.signature(pycuda.compiler.SourceModule.__init__)
-    for path in sorted(PROGRAMS.glob("[!_]*.py")):
-        if path.stem.startswith("test_"):
-            continue
+    for path in sorted(PROGRAMS.glob("*.py")):
         # The program ends at its first module.
         assert path.read_text().count("SourceModule(") == 1, f"{path}: more than one source"
 
@@ -405,7 +403,7 @@ def legacy(recorder):
             raise Recorded
 
         try:
-            importlib.import_module(f"legacy.{path.stem}").run(record)
+            runpy.run_path(str(path))["run"](record)
         except Recorded:
             continue
         raise AssertionError(f"{path} compiled nothing")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import cupy
 import pytest
-from conftest import ON_GPU, PACKAGE_MISSING, ROOT, run_python
+from gpus import ON_GPU, PACKAGE_MISSING
+from processes import ROOT, run_python
 
 from .pycuda_sources import COMPLEX, INTEGERS, REALS, curandom
 
@@ -141,8 +142,7 @@ def test_the_sources_are_many(generated):
 
 
 def test_every_program_of_the_years_is_among_them(generated):
-    files = {path.stem for path in (ROOT / "tests" / "legacy").glob("*.py")}
-    programs = {name for name in files if not name.startswith(("_", "test_"))}
+    programs = {path.stem for path in (ROOT / "tests/legacy/sources").glob("*.py")}
     assert {n for n, s in generated["sources"].items() if s["kind"] == "legacy"} == programs
 
 

@@ -9,7 +9,8 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ON_GPU, PACKAGE_MISSING, run_python
+from gpus import ON_GPU, PACKAGE_MISSING
+from processes import run_python
 
 TYPES = """
 struct plain { int a; short b; };

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import cupy
 import numpy as np
 import pytest
-from conftest import GPUS, ON_GPU, install, run_python, surroundings
+from gpus import GPUS, ON_GPU
+from processes import install, run_python, surroundings
 
 import bridge
 from benchmarks.scale import all_reduce, cluster, exchange, frames, page, waves

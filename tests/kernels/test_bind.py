@@ -1,0 +1,188 @@
+"""Bound launches, their nodes in graphs, cooperative launches and clusters.
+
+`test_function` has their arguments and their order.
+"""
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from gpus import ON_GPU
+from pycuda import gpuarray
+
+import bridge
+from bridge.legacy import run
+
+N = 1000
+SOURCE = """
+__global__ void add(float *to, const float *from, float a, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] = from[i] + a;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def add():
+    return bridge.SourceModule(SOURCE).get_function("add")
+
+
+def test_what_is_said(add):
+    bound, x = add.bind(block=256, grid=4), cupy.zeros(N, np.float32)
+    assert repr(bound) == (
+        "<bridge.kernels.function.BoundFunction add(float *to, const float *from, float a, int n), "
+        "grid=(4, 1, 1), block=(256, 1, 1)>"
+    )
+    with pytest.raises(TypeError, match="block= is given, but the launch is bound: pass the kern"):
+        bound(x, x, 1, N, block=32)
+    with pytest.raises(TypeError, match=r"^add: 2 arguments for 4 parameters: add\(float \*to"):
+        bound(x, x)
+    with pytest.raises(ValueError, match="add: block is missing; give it by name"):
+        add.bind(grid=1)
+    with pytest.raises(TypeError, match="add: bind takes no arguments of the kernel; pass them to"):
+        add.bind(x, x, 1, N, block=32)
+    for cluster in (0, (0, 1, 1), (-1, 1, 1)):
+        with pytest.raises(ValueError, match="add: cluster is .*; each extent is 1 or more"):
+            add.bind(block=32, cluster=cluster)
+    with pytest.raises(ValueError, match="add: grid is 0; each extent is 1 or more"):
+        add.bind(block=32, grid=0)
+    with pytest.raises(TypeError, match="add: stream is 5; None, a pycuda.driver.Stream"):
+        add.bind(block=32, stream=5)
+
+
+def test_it_keeps_the_module_and_the_stream():
+    bound = bridge.SourceModule(SOURCE).get_function("add").bind(block=N, stream=drv.Stream(1))
+    x = cupy.zeros(N, np.float32)
+    bound(x, x, 2, N)
+    assert set(x.get().tolist()) == {2}
+
+
+def test_all_ways_to_call_are_the_same_call(add):
+    """By the fast path, with other keywords, by ``__call__``, and with names made at run time."""
+    x = cupy.zeros(N, np.float32)
+    block = {"".join(["bl", "ock"]): N}  # not the interned name
+    for call in (
+        lambda: add(x, x, np.float32(1), np.int32(N), block=N, shared=0, stream=None),
+        lambda: add(x, x, 1, N, block=(N, 1, 1), grid=(1, 1), strided=True, time_kernel=True),
+        lambda: add.__call__(x, x, 1.0, N, block=N),
+        lambda: add(*(x, x, 1, N), **block),
+        lambda: add.bind(block=N)(x, x, 1, N),
+        lambda: add.bind(block=N).__call__(x, x, 1, N),
+    ):
+        before = float(x[0])
+        call()
+        assert set(x.get().tolist()) == {before + 1}
+
+
+# ---- graphs -------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
+    bound = add.bind(block=256, grid=4)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        buffers = [cupy.zeros(N, np.float32) for _ in range(21)]
+        stream.begin_capture()
+        pairs = zip(buffers[1:], buffers, strict=False)
+        nodes = [bound.capture(to, source, 1, N) for to, source in pairs]
+        graph = stream.end_capture()
+        graph.launch()
+        others = [cupy.full(N, 100, np.float32), *(cupy.zeros(N, np.float32) for _ in nodes)]
+        pairs = zip(others[1:], others, strict=False)
+        for node, (to, source) in zip(nodes, pairs, strict=True):
+            node.update(graph, to, source, 2, N)  # the launch before is as it was
+        graph.launch()
+        stream.synchronize()
+    assert [set(x.get().tolist()) for x in buffers] == [{i} for i in range(21)]
+    assert set(others[20].get().tolist()) == {140}
+
+
+def test_new_arguments_are_checked(add):
+    bound, x = add.bind(block=256, grid=4), cupy.zeros(N, np.float32)
+    with pytest.raises(ValueError, match="add.capture: the stream of the launch is not being capt"):
+        bound.capture(x, x, 1, N)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        node = bound.capture(x, x, 1, N)
+        graph = stream.end_capture()
+        stream.begin_capture()
+        bound(x, x, 1, N)
+        other = stream.end_capture()
+    for arguments, error, message in [
+        ((graph, x.astype("d"), x, 1, N), TypeError, r"argument 0 \(`float \*to`\) is an array of"),
+        ((graph, x, x, 1), TypeError, "3 arguments for 4 parameters"),
+        ((graph, drv.InOut(np.zeros(N, "f")), x, 1, N), TypeError, "copy when a call begins and"),
+        ((x, x, x, 1, N), TypeError, r"update: graph is .*; the cupy.cuda.Graph of the capture is"),
+        ((other, x, x, 1, N), ValueError, "update: CUDA refuses it .* captured into is accepted"),
+    ]:
+        with pytest.raises(error, match=message):
+            node.update(*arguments)
+    x.fill(0)
+    graph.launch(cupy.cuda.Stream.null)
+    cupy.cuda.Device().synchronize()
+    assert set(x.get().tolist()) == {1}
+
+
+def test_under_run_a_capture_stays_on_its_stream():
+    """There, launches without CuPy's arrays go to the default stream."""
+    add = run._SourceModule(SOURCE).get_function("add")
+    bound = add.bind(block=256, grid=4)
+    a, b = gpuarray.zeros(N, np.float32), gpuarray.zeros(N, np.float32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        node = bound.capture(a, a, 1, N)
+        graph = stream.end_capture()
+        drv.Context.synchronize()
+        assert set(a.get().tolist()) == {0}
+        node.update(graph, b, a, 2, N)
+        graph.launch()
+        stream.synchronize()
+    assert set(b.get().tolist()) == {2}
+
+
+# ---- cooperative launches and clusters ----------------------------------------------------------
+
+COOPERATIVE = """
+#include <cooperative_groups.h>
+__global__ void turn(int *x, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x, value = i < n ? x[n - 1 - i] : 0;
+    cooperative_groups::this_grid().sync();
+    if (i < n) x[i] = value;
+}
+__global__ void cluster_sizes(int *x)
+{
+    unsigned n;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(n));
+    x[blockIdx.x] = n;
+}
+"""
+
+
+def test_without_a_gpu_they_are_refused(add):
+    if ON_GPU:
+        pytest.skip("not installed: hostcuda in the place of the driver")
+    x = cupy.zeros(N, np.float32)
+    with pytest.raises(drv.LogicError, match="NOT_SUPPORTED"):
+        add(x, x, 1, N, block=32, cooperative=True)
+    with pytest.raises(drv.LogicError, match=r"cluster is \(2, 1, 1\), grid is \(4, 1, 1\); a clu"):
+        add.bind(block=32, grid=4, cluster=2)(x, x, 1, N)
+
+
+def test_all_blocks_run_at_the_same_time(gpu):
+    turn = bridge.SourceModule(COOPERATIVE, no_extern_c=True).get_function("turn")
+    n = 1024 * 100
+    x = cupy.arange(n, dtype=np.int32)
+    turn(x, n, block=1024, grid=100, cooperative=True)
+    assert (x.get() == np.arange(n)[::-1]).all()
+    with pytest.raises(drv.Error, match=r"grid \(100000, 1, 1\) has 100000 blocks; in a cooperati"):
+        turn(x, n, block=1024, grid=100_000, cooperative=True)
+
+
+def test_clusters(gpu):
+    sizes = bridge.SourceModule(COOPERATIVE, no_extern_c=True).get_function("cluster_sizes")
+    x = cupy.zeros(8, np.int32)
+    sizes(x, block=32, grid=8, cluster=4)
+    assert set(x.get().tolist()) == {4}
+    with pytest.raises(drv.Error, match=r"cluster is \(3, 1, 1\), grid is \(8, 1, 1\); a cluster"):
+        sizes(x, block=32, grid=8, cluster=(3, 1, 1))

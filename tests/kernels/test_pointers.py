@@ -1,0 +1,304 @@
+"""What a kernel's pointers lead to: the compiler tells, and an array that does not fit raises."""
+
+import warnings
+
+import cupy
+import numpy as np
+import pycuda.driver as drv
+import pytest
+from exporters import Exporter
+from pycuda import gpuarray
+
+import bridge
+from bridge.legacy import run
+
+BYTES = 96
+P12 = np.dtype([(axis, "f4") for axis in "xyz"])
+P24 = np.dtype([("id", "i4"), ("position", "f8"), ("flag", "u1")], align=True)
+P48 = np.dtype(
+    {"names": ["id", "at", "flag"], "formats": ["i4", gpuarray.vec.float4, "u1"],
+     "offsets": [0, 16, 32], "itemsize": 48}
+)  # fmt: skip
+
+SOURCE = """
+struct __align__(4) __half2 { unsigned short x, y; };  // as in cuda_fp16.h
+struct point { float x, y, z; }; struct particle { int id; float4 at; char flag; };
+enum mode { slow, fast };
+typedef float (*operation)(float);
+extern "C" {
+__global__ void points(point *p) { p[1].x = 1; }
+__global__ void particles(particle *p) { p[1].at.x = 1; }
+__global__ void anything(void *p) { }
+__global__ void modes(mode *p) { p[0] = fast; }
+__global__ void table(float **p) { if (p) p[1][0] = 9; }
+__global__ void rows(float (*p)[3]) { p[1][0] = 4; }
+__global__ void apply(operation f) { }
+__global__ void quads(float4 *p) { p->x = 1; }
+__global__ void complexes(float2 *p) { p->x = 1; }
+__global__ void pairs(__half2 *p) { }
+__global__ void wide(double *p) { }
+__global__ void add(float *out, const float *in) { out[threadIdx.x] += in[threadIdx.x]; }
+__global__ void vectors(float *out, float3 v, float2 w) { *out = v.x + v.y + v.z + w.x + w.y; }
+__global__ void set(float *out, float a, int n) { out[0] = a; }
+__global__ void by_value(particle p, float *out) { out[0] = p.at.x; }
+}
+"""
+# Arrays by dtype, perhaps with an offset and a size in bytes; a message is that of an error.
+ARRAYS = {
+    "points": {
+        **dict.fromkeys([P12, "u1", "V12", "V1"]),
+        "f4": "float32, but the kernel takes items of 12 bytes: give a.view(numpy.uint8)",
+        P24: "takes items of 12 bytes: yours have 24",
+        ("u1", 0, 40): "40 bytes, which end within an item",
+    },
+    "particles": {
+        **dict.fromkeys([P48, "V48", "u1"]),
+        P24: "items of 48 bytes: yours have 24; numpy.dtype({'names': ",
+        P12: "numpy.dtype(..., align=True) lays structs out as C does",
+        ("u1", 8): "but the kernel reads items at multiples of 16; pass a copy",
+    },
+    "anything": dict.fromkeys(["f8", P12, ("u1", 1)]),
+    "modes": {**dict.fromkeys(["i4", "u4"]), "i8": "is an array of int64, but"},
+    "table": {
+        "f4": "uint64: for pointers to pointers, pass an array of addresses",
+        "i4": "is an array of int32, but",
+    },
+    "rows": {**dict.fromkeys(["f4", "V4", P12]), "f8": "float64, but the kernel takes float32"},
+    "quads": {
+        **dict.fromkeys(["f4", gpuarray.vec.float4, ("f4", 16)]),
+        ("f4", 0, 24): "24 bytes, which end within an item",
+        ("f4", 4): "multiples of 16",
+        "i4": "is an array of int32, but",
+    },
+    "complexes": {
+        "c16": "complex128, but the kernel takes complex64: pass a.astype(numpy.complex64)",
+        "c8": None,
+    },
+    "pairs": {**dict.fromkeys(["f2", "u2"]), "f4": "float32", ("f2", 2): "multiples of 4"},
+    "wide": {("f8", 8): None, ("f8", 4): "multiples of 8"},
+    "apply": {"f4": "but the kernel takes a function; its address on the device"},
+}  # fmt: skip
+CASES = [(name, array) for name, arrays in ARRAYS.items() for array in arrays]
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return bridge.SourceModule(SOURCE, no_extern_c=True).get_function
+
+
+def make(array):
+    """Return zeros of a dtype, from an offset on, of a number of bytes."""
+    given = array if isinstance(array, tuple) else (array,)
+    dtype, offset, nbytes = given + ("u1", 0, BYTES)[len(given) :]
+    return cupy.zeros(offset + nbytes, "u1")[offset:].view(dtype)
+
+
+@pytest.mark.parametrize("kind", [bridge.as_cupy, bridge.as_pycuda, Exporter])
+@pytest.mark.parametrize(("name", "array"), CASES)
+def test_an_array_passes_or_is_refused(name, array, kind, kernel):
+    x, message = make(array), ARRAYS[name][array]
+    if kind is Exporter and x.dtype.fields:
+        message = message and "items of"  # it tells of bytes only
+    if message is None:
+        kernel(name)(kind(x), block=1)
+        return
+    with pytest.raises((TypeError, ValueError)) as info:
+        kernel(name)(kind(x), block=1)
+    text = str(info.value)
+    assert f"{name}: argument 0 (`" in text
+    assert message in text
+    assert not x.view("u1").get().any()
+
+
+def test_addresses_and_allocations_pass(kernel):
+    x = cupy.zeros(4, "f4")
+    addresses = cupy.array([0, x.data.ptr], np.uintp)
+    for value in addresses, addresses.view(np.int64), addresses.data:
+        x.fill(0)
+        kernel("table")(value, block=1)
+        assert x[0] == 9
+    kernel("table")(None, block=1)
+    memory = drv.mem_alloc(BYTES)
+    kernel("points")(memory, block=1)
+    kernel("apply")(np.uintp(0), block=1)
+    with pytest.raises(TypeError, match="is 5, but the kernel takes a function"):
+        kernel("apply")(5, block=1)
+    with pytest.raises(ValueError, match="multiples of 4; pass a copy"):
+        kernel("points")(np.uintp(int(memory) + 1), block=1)
+
+
+# ---- orders --------------------------------------------------------------------------------------
+
+
+def images(kind):
+    x = cupy.arange(4, dtype="f4").reshape(2, 2)
+    return [kind(array) for array in (x, x + 1, x.T, x.copy(order="F"), x.ravel())]
+
+
+@pytest.mark.parametrize("kind", [bridge.as_cupy, bridge.as_pycuda, Exporter])
+def test_arrays_of_two_orders_are_refused(kind, kernel):
+    """The kernel would read one of them transposed."""
+    add = kernel("add")
+    c, other, turned, fortran, flat = images(kind)
+    for right in [(c, other), (turned, fortran), (c, flat), (flat, turned)]:
+        add(*right, block=4)
+    before = bridge.as_cupy(c).get()
+    match = r"add: argument 1 is in Fortran order, but argument 0 in C order; .*: add\(float \*out"
+    with pytest.raises(ValueError, match=match):
+        add(c, turned, block=4)
+    with pytest.raises(ValueError, match="argument 0 is in Fortran order, but argument 1 in C"):
+        add(fortran, other, block=4)
+    assert np.array_equal(bridge.as_cupy(c).get(), before)
+    add(c, turned, block=4, strided=True)
+    assert not np.array_equal(bridge.as_cupy(c).get(), before)
+
+
+def test_orders_of_prepared_calls_handlers_and_long_axes(kernel):
+    add = kernel("add")
+    c, _, turned, *_ = images(bridge.as_cupy)
+    with pytest.raises(ValueError, match="argument 1 is in Fortran order"):
+        add.prepare("PP").prepared_call((1, 1), (4, 1, 1), c, turned)
+    host = np.zeros((2, 2), np.float32)
+    with pytest.raises(ValueError, match="argument 1 is in Fortran order"):
+        add(c, drv.In(np.asfortranarray(host)), block=4)
+    add(c, cupy.ones((4, 1), "f4").T, block=4)  # in both orders
+    add.prepared_call((1, 1), (4, 1, 1), c, turned, strided=True)
+    with pytest.raises(ValueError, match="items of 16 bytes would lie across its rows"):
+        kernel("quads")(cupy.zeros((2, 4), "f4", order="F"), block=1)
+
+
+def test_arguments_that_are_passed_as_to_other_libraries(kernel):
+    x = cupy.zeros(4, "f4")
+    for arguments in ((1,), (4,), (x, 1.0, 1)), ((x,), 1.0, 1), ([x], 1.0, 1):
+        with pytest.raises(TypeError, match=r"argument 0 .* is a (tuple|list); pass the arg"):
+            kernel("set")(*arguments, block=1)
+    for copied in x, np.zeros((4, 4), "f4")[:, 0], [1.0]:
+        with pytest.raises(TypeError, match="argument 0 .* copies .*; a contiguous NumPy array"):
+            kernel("set")(drv.In(copied), 1.0, 1, block=1)
+    with pytest.raises(TypeError, match="but the kernel takes float32 by value; pass a number"):
+        kernel("set")(x, None, 1, block=1)
+    assert not x.any()
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def test_vectors_and_numbers(kernel):
+    out, v = cupy.zeros(1, "f4"), gpuarray.vec.make_float3(1, 2, 3)
+    kernel("vectors")(out, v, 4 + 5j, block=1)
+    assert out[0] == 15
+    match = r"\(`float3 v`\) is \(1, 2, 3\), .* pass pycuda.gpuarray.vec.make_float3\(...\)"
+    with pytest.raises(TypeError, match=match):
+        kernel("vectors")(out, (1, 2, 3), 1j, block=1)
+    with pytest.raises(TypeError, match=r"a CUDA vector by value; pass numpy.complex64\(...\)"):
+        kernel("vectors")(out, v, np.complex128(1j), block=1)
+    kernel("set")(out, np.sqrt(2.0), 1, block=1)  # a numpy.float64 is a Python float
+    assert out[0] == np.float32(np.sqrt(2.0))
+    with pytest.raises(TypeError, match="`int n`.* is 2.5.*; or the arguments are in another or"):
+        kernel("set")(out, 3, 2.5, block=1)
+
+
+def test_the_advice_on_structs_is_not_what_was_done(kernel):
+    kernel("by_value")(bytes(48), cupy.zeros(1, "f4"), block=1)
+    packed, aligned = np.dtype([*P24.descr[:1], ("x", "f8")]), P24
+    for dtype, advice in (packed, "align=True"), (aligned, "'offsets': ..., 'itemsize'"):
+        with pytest.raises(TypeError) as info:
+            kernel("by_value")(np.zeros((), dtype)[()], cupy.zeros(1, "f4"), block=1)
+        assert advice in str(info.value)
+        assert ("align=True" in str(info.value)) == (dtype is packed)
+
+
+def test_host_memory_that_the_device_reaches(kernel):
+    managed = drv.managed_zeros((2, 6), np.float32, mem_flags=drv.mem_attach_flags.GLOBAL)
+    pinned = drv.pagelocked_zeros((2, 6), np.float32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+    for host in managed, pinned:
+        kernel("set")(host, 3, 1, block=1)
+        kernel("set")(host[1], 4, 1, block=1)
+        drv.Context.synchronize()
+        assert host[:, 0].tolist() == [3, 4]
+        with pytest.raises(ValueError, match="not contiguous"):
+            kernel("set")(host[:, 1], 4, 1, block=1)
+        with pytest.raises(TypeError, match="array of float32, but the kernel takes float64"):
+            kernel("wide")(host, block=1)
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+TEMPLATES = """
+__constant__ float weight[4];
+namespace filters {
+template <class T> __global__ void blur(T *x) { x[threadIdx.x] *= weight[threadIdx.x]; }
+}
+extern "C" { __constant__ int shift; __device__ double total = 1; }
+extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= weight[threadIdx.x]; }
+"""  # fmt: skip
+
+
+def test_names_that_are_not_there():
+    module = bridge.SourceModule(TEMPLATES, no_extern_c=True)
+    with pytest.raises(
+        drv.LogicError, match=r"source has blur \(a template\), scale; list instances .*name_exp"
+    ):
+        module.get_function("filters::blur<float>")
+    module = bridge.SourceModule("__device__ void f(float *x) {}")
+    with pytest.raises(drv.LogicError, match="its source has no function with __global__; list"):
+        module.get_function("f")
+    module = bridge.SourceModule(TEMPLATES, no_extern_c=True)
+    with pytest.raises(drv.LogicError, match="'wieght' .*; its source has shift, total, weight; "):
+        module.get_global("wieght")
+    with pytest.raises(ValueError, match=r"name_expressions has 'blur<float>', but the source has"):
+        bridge.SourceModule(TEMPLATES, no_extern_c=True, name_expressions=["blur<float>"])
+    for keywords in {}, {"no_extern_c": True, "backend": "nvcc"}:
+        with pytest.raises(ValueError, match="they are names of C"):
+            bridge.SourceModule(TEMPLATES, name_expressions=["f<int>"], **keywords)
+    for names in "f<int>", [3]:
+        with pytest.raises(TypeError, match="name_expressions"):
+            bridge.SourceModule(TEMPLATES, no_extern_c=True, name_expressions=names)
+
+
+# ---- programs that nobody edited -----------------------------------------------------------------
+
+
+@pytest.fixture
+def lenient():
+    """Functions of a module under `bridge run`."""
+    return run._SourceModule(SOURCE, no_extern_c=True).get_function
+
+
+def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):
+    ints = gpuarray.zeros(4, np.int32)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            lenient("set")(ints, 1, 1, block=1)
+        lenient("set")(ints, 1, 1, block=1)
+    assert [(one.filename, "argument 0" in str(one.message)) for one in seen] == [
+        (__file__, True),
+        (__file__, True),
+    ]
+    assert "bridge run --strict raises" in str(seen[0].message)
+    assert ints.get().view(np.float32)[0] == 1
+
+
+def test_integers_of_another_size_are_converted(lenient):
+    a = gpuarray.zeros(4, np.float32)
+    for n in np.int64(3), np.uint8(3), np.int16(3):
+        with pytest.warns(UserWarning, match="the kernel takes int32: it is converted"):
+            lenient("set")(a, 1.0, n, block=1)
+    with pytest.raises(TypeError, match=r"pass numpy.int32\(...\)"):
+        lenient("set")(a, 1.0, np.float32(3), block=1)
+
+
+def test_a_mismatch_of_other_arrays_raises(lenient):
+    c, _, turned, *_ = images(bridge.as_pycuda)
+    with pytest.raises(TypeError, match="is an array of int32"):
+        lenient("set")(cupy.zeros(4, "i4"), 1, 1, block=1)
+    with pytest.raises(ValueError, match="argument 1 is in Fortran order"):
+        lenient("add")(bridge.as_cupy(c), turned, block=4)
+    a = gpuarray.to_gpu(np.zeros((2, 2), np.float32))
+    b = gpuarray.to_gpu(np.zeros((2, 2), np.float32, order="F"))
+    with pytest.warns(UserWarning, match="argument 1 is in Fortran order") as seen:
+        lenient("add")(a, b, block=4)
+    assert seen[0].filename == __file__
+    with pytest.warns(UserWarning, match="is not contiguous"):
+        lenient("set")(a[:, 1], 1, 1, block=1)

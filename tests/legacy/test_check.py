@@ -1,0 +1,207 @@
+"""``python -m bridge check``: what it reads from programs, and what it says of them."""
+
+import re
+import textwrap
+
+import pytest
+from gpus import ON_GPU
+from processes import run_python
+
+import bridge
+from bridge.legacy import names
+
+PROGRAMS = {
+    "right.py": """
+        import pycuda.driver as drv
+        from pycuda.compiler import SourceModule as Module
+        N = 2 ** 3
+        TEMPLATE = "__global__ void %(name)s(float *x, int n) { x[n] = {value}; }"
+        def make():
+            N = 7
+            text = TEMPLATE.replace("{value}", str(N)) % {"name": "put"}
+            return Module(text, options=["-DA"])
+        def other():
+            return Module(f"__global__ void f(float *x) {{ x[0] = {N + 1}; }}")
+        from_file = Module(open("kernel.cu").read(), no_extern_c=True)
+        class Filter:
+            def compile(self):
+                self.module = Module('''
+                    texture<float, 2> image; struct S { int a[3]; };
+                    __global__ void g(S *s, S t, double *y) { y[0] = tex2D(image, 0, 0); }
+                ''')
+    """,
+    "kernel.cu": 'extern "C" __global__ void from_file(int *p) { *p = 1; }\n',
+    "wrong.py": """
+        from pycuda import compiler
+        compiler.SourceModule("__global__ void f(float *x) { x[0] = nothing; }")
+        compiler.SourceModule(input())
+        compiler.SourceModule("%d" % "a")
+        f.launch_grid(1, 1)
+    """,
+    "old.py": """
+        from pycuda.compiler import SourceModule
+        print "Python 2"
+        SourceModule("__global__ void old(float *x) {}")
+    """,
+    "libraries.py": """
+        import skcuda.linalg as culinalg, skcuda.special
+        from scikits.cuda import integrate, fft
+        from skcuda.cublas import cublasCreate, cublasNothing
+        culinalg.dmd(culinalg.dot(1, 2))
+        fft.Plan(fft.nothing)
+    """,
+    "other.py": "print('no CUDA')",
+    "files.py": """
+        import os.path
+        from pycuda.compiler import SourceModule
+        with open(os.path.join(os.path.dirname(__file__), "kernel.cu")) as file:
+            text: str = file.read()
+        SourceModule(text, no_extern_c=True)
+        kind = "nothing"
+        def make(kind):
+            return SourceModule("__global__ void f(%s *x) {}" % kind)
+        for kind in ("int", "float"):
+            SourceModule("__global__ void f(%s *x) {}" % kind)
+        SourceModule("// %d" % 10 ** 10 ** 8)
+        from pathlib import Path
+        parts = ["int", os.path.split(__file__)[1]]
+        SourceModule("__global__ void f(%s *x) {} // %s" % (parts[0], parts[1]))
+        SourceModule((Path(__file__).parent / "kernel.cu").read_text(), no_extern_c=True)
+    """,
+    "binary.py": "SourceModule\0",
+}
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory):
+    """Run the command on the programs, with the real NVRTC."""
+    folder = tmp_path_factory.mktemp("drawer")
+    for name, text in PROGRAMS.items():
+        (folder / name).write_text(textwrap.dedent(text))
+    (folder / "gone.py").symlink_to("nowhere.py")
+    (folder / "folder.py").mkdir()
+    host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
+
+    def check(*arguments):
+        script = f"""
+{host}
+import shutil
+shutil.which = lambda name: None  # no nvcc
+from bridge.__main__ import main
+print("status", main({["check", *(a.format(folder) for a in arguments)]}))
+"""
+        done = run_python(script)
+        return done.stdout.replace(f"{folder}/", ""), done.stderr
+
+    return check
+
+
+def test_a_folder(check, package):
+    (
+        package("cupy_backends.cuda.libs.cublas"),
+        package("cupy.cuda.cufft"),
+    )  # whose functions are looked up
+    package("libcst"), package("fissix")  # for the program in Python 2
+    text, errors = check("{}")
+    assert errors == ""
+    first, *rest = text.splitlines()
+    assert first.startswith("binary.py: cannot be read: binary.py is neither Python 3 (")
+    assert rest == [
+        "files.py:9: the source is made when the program runs: kind",
+        "files.py:11: the source is made when the program runs: kind",
+        "files.py:12: the source is made when the program runs: a large number",
+        'wrong.py:3: does not compile: kernel.cu(1): error: identifier "nothing" is undefined',
+        "wrong.py:4: the source is made when the program runs: input()",
+        "wrong.py:5: the source is made when the program runs: TypeError: %d format: a real number "
+        "is required, not str",
+        "8 of 9 sources compile for sm_90",
+        "made at run time: 5",
+        "not read: 1",
+        "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are "
+        "checked",
+        "not served by bridge run: skcuda.special (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: skcuda.integrate (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge's skcuda; "
+        "see CuPy",
+        "not served by bridge run: skcuda.linalg.dmd (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: skcuda.fft.nothing (files: 1): not in bridge's skcuda; see CuPy",
+        "not served by bridge run: launch_grid (files: 1): call f(*args, grid=..., block=...)",
+        "status 1",
+    ]
+
+
+def test_one_program_with_its_kernels(check):
+    text, _ = check("--verbose", "--arch", "sm_80", "{}/right.py")
+    assert text.splitlines()[:5] == [
+        "right.py:9: compiles: put(float *x, int n)",
+        "right.py:11: compiles: f(float *x)",
+        "right.py:12: compiles: from_file(int *p)",
+        "right.py:15: compiles: g(S *s, S t, double *y)",
+        "4 of 4 sources compile for sm_80",
+    ]
+    assert text.endswith("status 0\n")
+
+
+def test_a_folder_that_is_not_there(check):
+    text, errors = check("{}/nowhere")
+    assert text == ""
+    assert errors.endswith("nowhere'; give a folder of programs, or one\n")
+
+
+BEFORE_CUDA_4 = """
+    from pycuda.compiler import SourceModule
+    class Filter:
+        def run(self):
+            self.f.launch()
+        def make(self):
+            self.f = SourceModule("").get_function("f")
+            self.f.set_block_shape(8, 1, 1), self.f.set_shared_size(8)
+            self.f.param_set(1), self.f.param_seti(0, 1), self.f.param_setf(4, 1)
+            self.f.param_setv(8, b""), self.f.param_set_size(12)
+            self.f.launch_grid(1, 1), self.f.launch_grid_async(1, 1, None)
+"""
+OTHER_LAUNCHES = """
+    import bridge, tkinter
+    from bridge import launch
+    from pycuda.compiler import SourceModule
+    class Window:
+        def __init__(self, module):
+            self.window = tkinter.Tk()
+            self.window.launch()
+            module.launch()
+    class Other:
+        def __init__(self, launch, window):
+            self.launch = launch
+            self.window = SourceModule("").get_function("f")
+            self.window.launch()
+            self.shown = SourceModule("").get_function("f")
+            for self.shown in [window]:
+                self.shown.launch()
+    f = SourceModule("").get_function("f")
+    bridge.launch(f, grid=1)
+    launch(f)
+    f = bridge
+    f.launch()
+"""
+
+
+def names_in(text, check, tmp_path):
+    (tmp_path / "program.py").write_text(textwrap.dedent(text))
+    lines = check(str(tmp_path))[0].splitlines()
+    return {line.split()[5]: line.split("): ")[1] for line in lines if line.startswith("not serv")}
+
+
+def test_names_of_before_cuda_4(check, tmp_path):
+    assert names_in(BEFORE_CUDA_4, check, tmp_path) == names.BEFORE_CUDA_4
+
+
+@pytest.mark.parametrize("name", names.BEFORE_CUDA_4)
+def test_functions_give_the_same_advice(name):
+    function = bridge.SourceModule("__global__ void f() {}").get_function("f")
+    advice = re.escape(f"{name}'; {names.BEFORE_CUDA_4[name]}")
+    with pytest.raises(AttributeError, match=f"{advice}$"):
+        getattr(function, name)
+
+
+def test_launches_of_others_are_no_alarm(check, tmp_path):
+    assert names_in(OTHER_LAUNCHES, check, tmp_path) == {}

@@ -1,0 +1,547 @@
+"""``python -m bridge run``: programs as they are, in one context, without nvcc."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from gpus import ON_GPU
+from processes import ROOT, surroundings
+
+HOST = "" if ON_GPU else "import hostcuda; hostcuda.install()"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a program, by ``python -m bridge run`` or by Python alone, in a folder of its own."""
+
+    def run(program, *arguments, options=(), plainly=False, **environment):
+        (tmp_path / "program.py").write_text(textwrap.dedent(program))
+        # Child processes need the host driver, too: what Python imports first installs it.
+        (tmp_path / "sitecustomize.py").write_text(HOST)
+        before = [] if plainly else ["-m", "bridge", "run", *options]
+        command = [sys.executable, *before, "program.py", *arguments]
+        around = surroundings() | {"cwd": tmp_path}
+        around["env"]["PYTHONPATH"] = os.pathsep.join((str(tmp_path), around["env"]["PYTHONPATH"]))
+        nowhere = {"PATH": "/usr/bin:/bin"} if ON_GPU else {}  # no nvcc
+        around["env"].update(nowhere | environment)
+        return subprocess.run(command, capture_output=True, timeout=300, **around)
+
+    return run
+
+
+START = """
+import bridge, cupy, numpy as np
+import pycuda.autoinit
+import pycuda.driver as drv
+from pycuda import gpuarray
+from pycuda.compiler import SourceModule
+"""
+LEGACY = """
+    import sys
+    import numpy as np
+    import pycuda.driver as drv
+    import pycuda.autoinit
+    from pycuda import gpuarray
+    from pycuda.compiler import SourceModule
+
+    module = SourceModule("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")
+    twice = module.get_function("twice")
+    a = gpuarray.to_gpu(np.arange(4, dtype=np.float32))
+    twice(a, block=(4, 1, 1))
+    host = np.ones(4, np.float32)
+    memory = drv.mem_alloc(host.nbytes)
+    drv.memcpy_htod(memory, host)
+    twice(memory, block=(4, 1, 1))
+    drv.memcpy_dtoh(host, memory)
+    print((a + 1).get(), host, gpuarray.sum(a).get())
+"""
+
+
+WITH_CUPY = """
+    import cupy
+    x = cupy.ones(4, np.float32)
+    twice(x, block=(4, 1, 1))
+    print(x, cupy.cuda.driver.ctxGetCurrent() == drv.Context.get_current().handle)
+    try:
+        twice(cupy.ones(4), block=(4, 1, 1))
+    except TypeError as error:
+        print(error)
+"""
+
+
+def test_a_program_needs_no_change_and_its_kernels_take_cupy_arrays(run):
+    done = run(LEGACY + WITH_CUPY)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.startswith(
+        "[1. 3. 5. 7.] [2. 2. 2. 2.] 12.0\n"
+        "[2. 2. 2. 2.] True\ntwice: argument 0 (`float *x`) is an array of float64"
+    )
+
+
+MISMATCH = """
+put = SourceModule("__global__ void put(int *x) { x[threadIdx.x] = 7; }").get_function("put")
+a = gpuarray.zeros(4, np.float32)
+for _ in range(3):
+    put(a, block=(4, 1, 1))
+print(a.get().view(np.int32))
+"""
+
+
+def test_a_program_that_passes_other_dtypes_works_and_is_told(run):
+    """PyCUDA's own test_large_smem is such a program."""
+    done = run(START + MISMATCH)
+    assert (done.returncode, done.stdout) == (0, "[7 7 7 7]\n")
+    assert done.stderr.count("UserWarning") == 1
+    assert "program.py:11: UserWarning: put: argument 0 (`int *x`) is an array of float32" in (
+        done.stderr
+    )
+    done = run(START + MISMATCH, options=["--strict"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "TypeError: put: argument 0 (`int *x`) is an array of float32" in done.stderr
+
+
+def test_pycudas_error_on_a_thread_without_a_context_says_what_to_do(run):
+    thread = "from sampling import on_a_thread\non_a_thread(lambda: gpuarray.to_gpu(np.zeros(3)))"
+    said = "invalid device context; a thread needs a context: work under `with bridge"
+    assert said in run(START + thread).stderr
+
+
+PROGRAMS = sorted((ROOT / "tests" / "legacy" / "programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_programs_of_the_years_print_the_same_with_pycuda_alone(path, run, nvcc):
+    plain = run(path.read_text(), plainly=True, PATH=os.environ["PATH"])
+    assert plain.returncode == 0, plain.stderr
+    for options in ([], ["--pool"]):
+        done = run(path.read_text(), options=options)
+        assert (done.stdout, done.stderr, done.returncode) == (plain.stdout, "", 0)
+        assert done.stdout.count("\n") == 1
+
+
+USE = """
+import atexit
+import bridge, numpy as np
+import pycuda.driver as drv
+from pycuda import gpuarray
+from sampling import on_threads
+
+drv.init()
+
+def use():
+    a = gpuarray.to_gpu(np.arange(3.0))
+    assert bridge.as_cupy(a).sum() == 3
+
+def make():
+    return drv.Device(0).make_context()
+"""
+CONTEXTS = """
+outer, inner = make(), make()  # one made, popped and detached within another
+inner.pop()
+inner.detach()
+use()
+outer.detach()
+print(drv.Context.get_current())
+
+context = make()  # make_context, pop, detach
+use()
+context.pop()
+context.detach()
+print(drv.Context.get_current())
+
+context = make()  # push and pop
+drv.Context.pop()
+for _ in range(3):
+    context.push()
+    use()
+    context.pop()
+print(drv.Context.get_current())
+
+outer, inner = make(), make()  # two contexts
+use()
+inner.pop()
+use()
+outer.pop()
+print(drv.Context.get_current())
+"""
+AUTOINIT = """
+import pycuda.autoinit
+context = make()  # beside autoinit's
+use()
+context.pop()
+context.detach()
+use()
+pycuda.autoinit.context.pop()
+context = make()  # after autoinit's is popped
+use()
+context.detach()
+print(drv.Context.get_current())
+"""
+ON_A_THREAD = """
+def work():
+    import pycuda.autoinit
+    use()
+on_threads(lambda _: work(), None)
+print(drv.Context.get_current())
+"""
+AT_EXIT = """
+context = make()
+atexit.register(context.pop)
+use()
+"""
+PROGRAMS_OF_CONTEXTS = {
+    "of its own": (CONTEXTS, 4),
+    "autoinit's": (AUTOINIT, 1),
+    "autoinit on a thread": (ON_A_THREAD, 1),
+    "popped at exit": (AT_EXIT, 0),
+    "never popped": ("context = make()\nuse()", 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "times"), PROGRAMS_OF_CONTEXTS.values(), ids=PROGRAMS_OF_CONTEXTS
+)
+def test_contexts_of_its_own_are_the_primary_one(program, times, run):
+    done = run(USE + program)
+    assert (done.stdout, done.stderr, done.returncode) == ("None\n" * times, "", 0)
+
+
+OF_THREADS = """
+def work(index):
+    context = make()
+    use()
+    if index == 3:
+        raise KeyError("before pop")
+    context.pop()
+
+on_threads(work, *range(4))
+print("the end")
+"""
+
+
+def test_a_thread_has_its_own(run):
+    done = run(USE + OF_THREADS)
+    assert (done.stdout, done.returncode) == ("the end\n", 0)
+    assert done.stderr.count("KeyError: 'before pop'") == 1
+    assert "PyCUDA ERROR" not in done.stderr
+
+
+def test_without_run_such_a_thread_aborts_the_process(run):
+    """The control."""
+    done = run(USE + "on_threads(lambda _: make(), None)\nprint('the end')", plainly=True)
+    assert done.returncode != 0
+    assert "PyCUDA ERROR" in done.stderr
+
+
+IN_ORDER = """
+import os, pickle, sys
+import program
+class P: pass
+print(type(pickle.loads(pickle.dumps(P()))) is P, program.__name__)
+print(sys.argv, __name__, __file__, sys.path[0])
+if __name__ == "__main__":
+    os.chdir("/")
+    print(open(__file__).read())
+"""
+ENDS = {
+    "an exit status": ("import sys; sys.exit(3)", 3),
+    "an error": ("def f():\n    return 1 / 0\nf()", 1),
+    "its arguments, folder, classes and module": (IN_ORDER, 0),
+    "bad syntax": ("def f(:\n    pass", 1),
+    "an interrupt": ("raise KeyboardInterrupt", -2),
+    "pickling at the end": (
+        "import atexit, pickle\nclass P: pass\natexit.register(lambda: pickle.dumps(P()))",
+        0,
+    ),
+    "a hook of its own": ("import sys\nsys.excepthook = lambda *e: print(e[0])\n1 / 0", 1),
+}
+
+
+@pytest.mark.parametrize(("program", "status"), ENDS.values(), ids=ENDS)
+def test_it_ends_as_with_python_alone(program, status, run):
+    ours, plain = run(program, "one", "--two"), run(program, "one", "--two", plainly=True)
+    assert ours.returncode == status, ours.stderr
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    assert ours.stderr == plain.stderr
+    assert "bridge" not in ours.stderr
+
+
+def test_python_2_is_named(run):
+    assert run('print "one"').stderr.endswith("python -m bridge migrate converts it\n")
+
+
+def test_a_module(run, tmp_path):
+    (tmp_path / "mine.py").write_text(textwrap.dedent(LEGACY) + "\nprint(sys.argv[1:], __name__)")
+    done = run("", options=["-m", "mine", "one"])
+    assert done.stdout.endswith("['one', 'program.py'] __main__\n"), done.stderr
+
+
+def test_processes_that_it_spawns_are_alike(run):
+    done = run("""
+        import multiprocessing
+        import numpy as np
+
+        def work(n):
+            import pycuda.autoinit, pycuda.compiler
+            import pycuda.driver as drv
+            from pycuda import gpuarray
+            import bridge
+            a = gpuarray.to_gpu(np.arange(n, dtype=np.float32))
+            return float(bridge.as_cupy(a + 1).sum()), pycuda.compiler.SourceModule.__module__
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                print(pool.map(work, [2, 3]))
+    """)
+    assert done.stdout == "[(3.0, 'bridge.legacy.run'), (6.0, 'bridge.legacy.run')]\n", done.stderr
+
+
+def test_explain_lists_the_lines_that_touch_it(run):
+    done = run(LEGACY, options=["--explain", "--pool"])
+    assert done.returncode == 0, done.stderr
+    touched = {"pycuda.autoinit": [5], "SourceModule": [9]}
+    touched |= {"PyCUDA's kernels": [18], "allocations": [11, 18]}
+    for what, lines in touched.items():
+        named = "".join(rf"\n.*program\.py:{line}" for line in lines)
+        assert re.search(rf"bridge run: {what} -> .*{named}\n", done.stderr), done.stderr
+    assert done.stderr.splitlines()[-1].startswith("bridge run: not looked for: pointers")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.py"], "there is no file 'nothing.py'; give a program, or -m and a module"),
+        ([], "the following arguments are required: PROGRAM"),
+    ],
+)
+def test_what_it_cannot_run(arguments, said):
+    command = [sys.executable, "-m", "bridge", "run", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_after_autoinit_it_is_too_late(python):
+    done = python("""
+        import pycuda.autoinit
+        import bridge.legacy.run
+        try:
+            bridge.legacy.run.replace()
+        except bridge.ContextError as error:
+            print(error)
+    """)
+    assert "`import pycuda.autoinit` ran before" in done.stdout, done.stderr
+
+
+def test_a_notebook_loads_it(python):
+    done = python("""
+        import bridge, types
+        from pycuda.compiler import SourceModule  # as a cell that ran earlier
+        bridge.load_ipython_extension(types.SimpleNamespace(user_ns=globals()))
+        import pycuda.autoinit, cupy
+        import pycuda.driver as drv
+        print(cupy.cuda.driver.ctxGetCurrent() == drv.Context.get_current().handle)
+        print(issubclass(SourceModule, bridge.SourceModule))
+    """)
+    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
+
+
+# ---- one pool ------------------------------------------------------------------------------------
+
+REUSE = (
+    START
+    + """
+import json
+from latch import Latch, compile_plain
+from sampling import on_a_thread
+
+put = SourceModule('''
+__global__ void put(int *x, int n, int value)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = value; }
+''').get_function("put")
+latch = Latch(compile_plain)
+make = {"blocking": lambda: drv.Stream(), "non-blocking": lambda: drv.Stream(1)}
+n = 1000
+
+def reuse(first, second, when):
+    one, two = make[first](), (make[second]() if when != "made later" else None)
+    put(gpuarray.zeros(n, np.int32), np.int32(n), np.int32(0), block=(32, 1, 1), stream=one)
+    drv.Context.synchronize()
+    held = make[first]() if "dropped" in when else one
+    with latch.hold(held):
+        a = gpuarray.GPUArray(n, np.int32)
+        address = int(a.gpudata)
+        if "dropped" in when:
+            bridge.wait_stream(one, held)
+        put(a, np.int32(n), np.int32(1), block=(32, 1, 1), stream=one)
+        if "dropped" in when:
+            dropped = [one]
+            del one
+            if when != "dropped":
+                on_a_thread(dropped.clear)
+            dropped.clear()
+        del a  # plain PyCUDA waits here for the kernel
+        if two is None:
+            two = make[second]()
+        b = gpuarray.GPUArray(n, np.int32)
+        assert int(b.gpudata) == address, "the block was not reused"
+        put(b, np.int32(n), np.int32(2), block=(32, 1, 1), stream=two)
+    drv.Context.synchronize()
+    return sorted(set(b.get().tolist()))
+
+print(json.dumps([reuse(*case) for case in CASES]))
+"""
+)
+KINDS = ("blocking", "non-blocking")
+CASES = [
+    (one, two, when)
+    for one in KINDS
+    for two in KINDS
+    for when in ("made before", "made later", "dropped", "dropped without a context")
+]
+
+
+@pytest.mark.latch
+def test_a_block_is_reused_after_the_work_on_every_stream(run):
+    done = run(REUSE.replace("CASES", repr(CASES)), options=["--pool"])
+    assert done.returncode == 0, done.stderr
+    found = dict(zip(CASES, json.loads(done.stdout), strict=True))
+    assert found == {case: [2] for case in CASES}
+
+
+@pytest.mark.latch
+def test_with_the_plain_allocator_it_is_not(run):
+    """The control: the block is written to by the first stream's kernel after the second's."""
+    plain = REUSE.replace("import pycuda.autoinit", "import bridge.autoinit; bridge.use_nvrtc()")
+    plain = plain.replace("GPUArray(n, np.int32)", "GPUArray(n, np.int32, allocate)")
+    allocate = "from exporters import Plain\nallocate = lambda n: Plain(cupy.cuda.alloc(n))"
+    plain = plain.replace("n = 1000", f"n = 1000\n{allocate}")
+    case = ("non-blocking", "non-blocking", "made before")
+    done = run(plain.replace("CASES", repr([case])), plainly=True)
+    assert (done.stdout, done.returncode) == ("[[1]]\n", 0), done.stderr
+
+
+OVERLAP = """
+import json
+from latch import Latch, compile_plain
+
+put = SourceModule("__global__ void put(int *x, int value) { *x = value; }").get_function("put")
+latch = Latch(compile_plain)
+latch._patience = np.int32(min(latch._patience, 200_000))  # where it waits, not for ten seconds
+one, two, views, zero = drv.Stream(1), drv.Stream(1), [], ((), np.int32)
+
+def converted(a):
+    views.append(bridge.as_cupy(a))
+    return a
+
+MAKE = {
+    "arrays of PyCUDA": lambda: gpuarray.zeros(*zero),
+    "of pycuda_allocator": lambda: gpuarray.zeros(*zero, bridge.pycuda_allocator()),
+    "arrays of CuPy": lambda: cupy.zeros(*zero),
+    "views of CuPy": lambda: bridge.as_pycuda(cupy.zeros(*zero)),
+    "arrays that CuPy views": lambda: converted(gpuarray.zeros(*zero)),
+}
+
+def waits(make):
+    x, y = make(), make()
+    put(x, np.int32(0), block=(1, 1, 1), stream=one)
+    drv.Context.synchronize()
+    found = False
+    try:
+        with latch.hold(one):
+            put(x, np.int32(1), block=(1, 1, 1), stream=one)
+            put(y, np.int32(2), block=(1, 1, 1), stream=two)
+            two.synchronize()
+    except AssertionError as error:
+        found = "the host waited" in str(error)
+    assert (int(x.get()), int(y.get())) == (1, 2)
+    return found
+
+print(json.dumps([kind for kind in MAKE if waits(MAKE[kind])]))
+"""
+
+
+@pytest.mark.latch
+@pytest.mark.parametrize("options", [[], ["--pool"]], ids=["plain memory", "one pool"])
+def test_launches_on_two_streams_overlap(options, run):
+    """But not of memory on which CuPy's current stream may work before."""
+    done = run(START + OVERLAP, options=options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["arrays of CuPy", "views of CuPy", "arrays that CuPy views"]
+
+
+SHARED = """
+module = SourceModule("__global__ void add(float *to, float *x) { *to = *x + 1; }")
+add, s = module.get_function("add"), drv.Stream(1)
+
+def read(name, cupy_stream):
+    memory, a, out = drv.mem_alloc(4), gpuarray.zeros(8, np.float32), drv.mem_alloc(4)
+    host = np.zeros(1, np.float32)
+    drv.memcpy_htod(memory, host)
+    drv.Context.synchronize()
+    with cupy_stream:
+        x = bridge.as_cupy(memory, shape=1, dtype="f4") if name == "memory" else bridge.as_cupy(a)
+        x[:] = 3
+        array = {"memory": memory, "a slice": a[4:], "gpudata": a.gpudata}[name]
+        add(out, array, block=(1, 1, 1), stream=s)
+        drv.memcpy_dtoh_async(host, out, s)
+        s.synchronize()
+    return host[0]
+
+for name in ("memory", "a slice", "gpudata"):
+    for cupy_stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        assert read(name, cupy_stream) == 4, (name, cupy_stream)
+"""
+
+
+def test_memory_that_cupy_views_is_ordered_by_any_name(run):
+    done = run(START + SHARED)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+ARITHMETIC = """
+module = SourceModule("__global__ void fill(float *x) { x[threadIdx.x] = 5; }")
+fill = module.get_function("fill")
+c, s = cupy.cuda.Stream(), drv.Stream()
+a, host = gpuarray.zeros(20, np.float32)[10:], np.zeros(10, np.float32)
+drv.Context.synchronize()
+with c:
+    fill(a, block=(10, 1, 1), stream=s)
+    a += 1
+fill(drv.Out(host), block=(10, 1, 1), stream=drv.Stream(1))
+print(set(a.get()), set(host))
+"""
+
+
+def test_pycudas_arithmetic_and_copies_stay_pycudas_beside_other_streams(run):
+    done = run(START + ARITHMETIC)
+    assert (done.stdout, done.stderr) == ("{np.float32(6.0)} {np.float32(5.0)}\n", "")
+
+
+CAPTURE = """
+streams = [drv.Stream(1), drv.Stream()]
+a, x = gpuarray.zeros(8, np.float32), cupy.zeros(8, np.float32)
+used = cupy.get_default_memory_pool().used_bytes()
+with bridge.as_cupy_stream(streams[1]) as stream:
+    x += 1
+    stream.synchronize()
+    stream.begin_capture()
+    x += 1
+    del a
+    streams.append(drv.Stream())
+    graph = stream.end_capture()
+    graph.launch(stream)
+    bridge.wait_stream(stream, streams[0])
+drv.Context.synchronize()
+print(x, used - cupy.get_default_memory_pool().used_bytes())
+"""
+
+
+def test_a_capture_is_not_spoilt_by_what_is_dropped(run):
+    done = run(START + CAPTURE, options=["--pool"])
+    assert (done.stdout, done.stderr) == ("[2. 2. 2. 2. 2. 2. 2. 2.] 512\n", "")

@@ -1,0 +1,90 @@
+"""Programs of the years since 2010, with NumPy's numbers beside them.
+
+Every module of the folder `sources` is a program: ``run(SourceModule)`` computes some arrays with
+the `SourceModule` that it is given, and ``expected()`` computes them with NumPy. It may also have
+
+``TOLERANCE``
+    how far they may differ, relative to an array's largest number; none: not at all;
+``GONE``
+    what PyCUDA's own compiler says of the program today;
+``NEEDS``
+    what the program uses that the host driver lacks: without a GPU it is skipped;
+``PRINTS``
+    the lines its kernels print, in any order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pycuda.compiler
+import pycuda.driver as drv
+import pytest
+
+import bridge
+from bridge.compiler.headers import vendor_folders
+
+NAMES = sorted(path.stem for path in Path(__file__).parent.glob("sources/*.py"))
+
+
+@pytest.fixture(params=NAMES)
+def program(request):
+    module = importlib.import_module(f"sources.{request.param}")
+    if hasattr(module, "NEEDS"):
+        request.getfixturevalue("gpu")
+    return module
+
+
+@pytest.fixture
+def printed(capfd):
+    """Answer the lines that kernels have printed since."""
+
+    def printed():
+        drv.Context.synchronize()
+        ctypes.CDLL(None).fflush(None)
+        return sorted(capfd.readouterr().out.splitlines())
+
+    printed()
+    return printed
+
+
+def compare(got, expected, tolerance):
+    assert list(got) == list(expected)
+    for name, wanted in expected.items():
+        assert (got[name].dtype, got[name].shape) == (wanted.dtype, wanted.shape), name
+        if tolerance:
+            room = tolerance * np.abs(wanted).max()
+            np.testing.assert_allclose(got[name], wanted, rtol=0, atol=room, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got[name], wanted, err_msg=name)
+
+
+def test_a_program_with_pycuda_gives_numpys_numbers(nvcc, program, printed):
+    if hasattr(program, "GONE"):
+        with pytest.raises(drv.CompileError, match=program.GONE):
+            program.run(pycuda.compiler.SourceModule)
+    else:
+        check(program, pycuda.compiler.SourceModule, printed)
+
+
+def test_a_program_with_the_bridge_gives_numpys_numbers(program, printed):
+    if getattr(program, "NEEDS", "") == "curand" and not has_header("curand_kernel.h"):
+        pytest.skip("not installed: curand_kernel.h")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s)NVRTC compiled the source, but says.*since CUDA 9")
+        check(program, bridge.SourceModule, printed)
+
+
+def has_header(name):
+    """Tell whether NVRTC will find one of CUDA's headers."""
+    return any(Path(folder, name).exists() for folder in vendor_folders())
+
+
+def check(program, source_module, printed):
+    got = program.run(source_module)
+    assert printed() == sorted(getattr(program, "PRINTS", []))
+    compare(got, program.expected(), getattr(program, "TOLERANCE", 0))

@@ -1,0 +1,108 @@
+"""The latch, a kernel that holds a stream; and the kernels that tests queue behind it."""
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpus import ON_GPU
+
+
+def compile_plain(source: str, name: str) -> Any:
+    """Compile CUDA C, load it with PyCUDA and return its function."""
+    import cupy
+    import pycuda.driver as drv
+
+    image, _ = cupy.cuda.compiler.compile_using_nvrtc(source)
+    return drv.module_from_buffer(image).get_function(name)
+
+
+def putting(compile_kernel: Callable[[str, str], Any]) -> Callable[..., None]:
+    """Return what queues ``array[...] = value`` for an int32 array on a PyCUDA stream."""
+    import numpy as np
+
+    function = compile_kernel(
+        'extern "C" __global__ void put(int *p, int n, int v)'
+        "{ for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = v; }",
+        "put",
+    )
+
+    def put(pointer: Any, n: int, value: int, stream: Any = None) -> None:
+        where = np.uintp(int(pointer))
+        function(where, np.int32(n), np.int32(value), block=(32, 1, 1), stream=stream)
+
+    return put
+
+
+class Latch:
+    """A kernel that keeps a stream busy until the host lets go.
+
+    With it a test of ordering is certain: what is queued behind it cannot run by luck.  If the
+    host waits for the stream, nobody lets go: the kernel gives up and `hold` fails the test.
+    """
+
+    def __init__(self, compile_kernel: Any) -> None:
+        import numpy as np
+        import pycuda.driver as drv
+
+        self._function = compile_kernel(
+            """
+            extern "C" __global__ void hold(volatile int *state, int patience)
+            {
+                while (state[0] == 0 && patience-- > 0) __nanosleep(1000);
+                if (state[0] == 0) state[1] = 1;
+            }
+            """,
+            "hold",
+        )
+        self._state = drv.pagelocked_zeros(2, np.int32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+        self._pointer = np.uintp(self._state.base.get_device_pointer())
+        self._patience = np.int32(10_000_000 if ON_GPU else 100)
+
+    @contextlib.contextmanager
+    def hold(self, stream: Any, seconds: float = 0) -> Iterator[None]:
+        """Hold a PyCUDA or CuPy stream (None: the default one) during the block.
+
+        With `seconds`, the latch opens by itself, and the host may wait.
+        """
+        import cupy
+        import pycuda.driver as drv
+
+        opener = threading.Timer(seconds, self._state.fill, [1])
+
+        gc.disable()  # PyCUDA's memory in what an earlier test left would make the host wait
+        self._state[:] = 0
+        drv.Context.synchronize()
+        self._launch(cupy, stream)
+        stream = None  # it may end in the block
+        if seconds and ON_GPU:  # on the host driver, who waits runs the kernel, which gives up
+            opener.start()
+        try:
+            yield
+            if ON_GPU and not seconds:
+                time.sleep(0.001)  # what nothing holds up runs now, before the latch opens
+            waited = bool(self._state[1])
+        finally:
+            self._state[0] = 1
+            opener.cancel()
+            drv.Context.synchronize()
+            gc.enable()
+        assert seconds or not waited, "the host waited for the stream"
+
+    def _launch(self, cupy: Any, stream: Any) -> None:
+        if not isinstance(stream, cupy.cuda.Stream):
+            self._function(self._pointer, self._patience, block=(1, 1, 1), stream=stream)
+            return
+        # PyCUDA cannot launch on a CuPy stream: hold one of its own, and make CuPy's wait.
+        import pycuda.driver as drv
+
+        self._last = None  # when a stream ends, the default stream waits for it
+
+        own = drv.Stream(1)
+        self._function(self._pointer, self._patience, block=(1, 1, 1), stream=own)
+        event = cupy.cuda.Event(disable_timing=True)
+        cupy.cuda.runtime.eventRecord(event.ptr, own.handle)
+        stream.wait_event(event)
+        self._last = own  # until the next one: destroying it would not wait

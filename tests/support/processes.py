@@ -1,0 +1,91 @@
+"""Processes that tests start, with the host driver where there is no GPU."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpus import GPUS, ON_GPU
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALL = "import hostcuda; hostcuda.install(devices={})\n"
+
+
+def install(devices: int = 1) -> str:
+    """Return the line that puts the host driver into a process, where there is no GPU."""
+    return "" if ON_GPU else INSTALL.format(devices)
+
+
+# All are errors but Dask's: 2026.8 uses what NumPy 2.5 deprecates.
+WARNINGS = "-W", "error", "-W", "ignore:The 'generic' unit for NumPy:DeprecationWarning"
+LATEST = 300  # seconds: most take a few, on a busy machine some a hundred
+
+
+def surroundings() -> dict[str, Any]:
+    """Return the folder and the environment of processes that tests start."""
+    folders = [str(ROOT / folder) for folder in ("", "tests/support", "hostcuda/src")]
+    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path}
+    env.pop("BRIDGE_REQUIRE_GPU", None)  # a script may import the tests on the host driver
+    return {"cwd": ROOT, "env": env, "text": True}
+
+
+def run_python(script: str, devices: int = 1, **environment: str) -> Any:
+    """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
+    prelude = INSTALL.format(devices) if devices > GPUS else ""
+    around = surroundings()
+    around["env"].update(environment)
+    command = [sys.executable, *WARNINGS, "-c", prelude + textwrap.dedent(script)]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=LATEST, **around)
+    except subprocess.TimeoutExpired as late:
+        said = [(text or b"").decode() for text in (late.stdout, late.stderr)]
+        pytest.fail(f"no end after {late.timeout} s; it had printed\n" + "\n".join(said))
+
+
+class Zygote:
+    """A process that has imported both libraries, and runs scripts in forks (`zygote.py`)."""
+
+    process: Any = None
+
+    def run(self, script: str, devices: int = 1, **environment: str) -> Any:
+        """Run a script as `run_python` does, in a fork where that is the same."""
+        if environment or devices == 0 or (ON_GPU and devices > GPUS):
+            return run_python(script, devices, **environment)
+        if self.process is None:
+            command = [
+                sys.executable,
+                *WARNINGS,
+                "tests/support/zygote.py",
+                *["host"] * (not ON_GPU),
+            ]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.process = subprocess.Popen(command, **pipes, **surroundings())
+        with tempfile.TemporaryDirectory() as folder:
+            files = {name: Path(folder, name) for name in ("stdout", "stderr")}
+            for file in files.values():
+                file.touch()
+            request = {name: str(file) for name, file in files.items()}
+            request |= {"script": textwrap.dedent(script), "devices": devices}
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            pid = int(self.process.stdout.readline())
+            late = threading.Timer(LATEST, os.kill, [pid, signal.SIGKILL])
+            late.start()
+            status = int(self.process.stdout.readline())
+            late.cancel()
+            said = {name: file.read_text() for name, file in files.items()}
+        return subprocess.CompletedProcess(script, status, **said)
+
+
+USUAL = """
+import bridge, cupy, numpy as np, pycuda.driver as drv
+from pycuda import gpuarray
+"""
