@@ -236,7 +236,7 @@ def unordered_views() -> Iterator[Mutant]:
             yield Mutant(file, function, f"{name}(", f"{name}({new})", number=number)
 
 
-def test_of(file: str, test: str) -> str:
+def named_test(file: str, test: str) -> str:
     """Return the id of a test of the table; "" for none."""
     if not file:
         return ""
@@ -248,7 +248,7 @@ def mutants() -> dict[str, Mutant]:
     """Return all by their names."""
     found, tests = {}, {}
     for place, *test in re.findall(r"(?m)^(\S+: \w+, call \d+ of \w+)\n    (\w+): (.+)", TABLE):
-        tests[place] = test_of(*test)
+        tests[place] = named_test(*test)
     for kind, each in ("no fence", without_fences()), ("no order at the end", unordered_views()):
         for one in each:
             place = f"{one.file}: {one.function}, call {one.number} of {one.old[:-1]}"
@@ -259,7 +259,7 @@ def mutants() -> dict[str, Mutant]:
     ):
         name, file, function, old, number, new, *test = row.groups("")
         new = new.replace(r"\n", "\n")
-        found[name] = Mutant(file, function, old, new, test_of(*test), int(number or 1))
+        found[name] = Mutant(file, function, old, new, named_test(*test), int(number or 1))
     return found
 
 
