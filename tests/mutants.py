@@ -55,7 +55,7 @@ the default stream is waited for where it is to wait
 named streams are not ordered
     interop/ordering.pyx: order: fence( -> 0
 a stream that ends is forgotten
-    interop/ordering.pyx: unfollow: forget( -> False
+    interop/pycuda_streams.pyx: unfollow: forget( -> False
     unnamed_streams: a_stream_that_ends_leaves_its_work_ordered
 another capture's streams are drawn in
     interop/ordering.pyx: order_pycuda: capture_of(handle) != capture -> False
@@ -115,7 +115,7 @@ memory is freed under whatever context is current
     interop/views.pyx: release: is_entered( -> True
     release: the_release_is_ordered_wherever_it_happens
 NVRTC's thread begins in Python
-    compiler/program.py: _run_patiently: run_under -> lambda *given: run_under(*given)
+    compiler/nvrtc.py: compile_on_thread: run_under -> lambda *given: run_under(*given)
     program: the_collector_has_a_context_where_nvrtcs_thread_begins
 the release leaves its context current
     interop/views.pyx: release: leave( -> pass
@@ -143,7 +143,7 @@ interop/exporting.pyx: export, call 3 of order
     unnamed_streams: a_copy_is_exported_in_order
 interop/exporting.pyx: gpuarray_to_managed, call 1 of order
     exchange: pycudas_work_comes_before
-interop/exporting.pyx: lend_gpuarray, call 1 of new_view
+interop/exporting.pyx: export_gpuarray, call 1 of new_view
     exchange: a_block_is_reused_after_the_consumers_work
 interop/exporting.pyx: pycudas_stream, call 1 of order
     exchange: pycudas_work_comes_before
@@ -151,17 +151,17 @@ interop/importing.pyx: import_exchanged, call 1 of order
     exchange: the_exporters_stream_is_ordered
 interop/importing.pyx: import_exchanged, call 2 of order
     exchange: the_exporters_stream_is_ordered
-interop/ordering.pyx: init_and_follow, call 1 of fence
+interop/pycuda_streams.pyx: init_and_follow, call 1 of fence
     unnamed_streams: a_new_stream_waits_for_the_default_one
 interop/ordering.pyx: wait_stream, call 1 of order
     named_streams: wait_stream_orders_any_two_streams
 interop/views.pyx: release, call 1 of new_view
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
-kernels/launching.pyx: begin, call 3 of order
+kernels/launching.pyx: order_before_launch, call 3 of order
     function: arguments_that_copy_are_taken
-legacy/skcuda/__init__.py: ordered, call 1 of order
+interop/ordering.pyx: ordered, call 1 of order
     skcuda: work_queued_before_comes_first
-legacy/skcuda/__init__.py: ordered, call 2 of order
+interop/ordering.pyx: ordered, call 2 of order
     skcuda: work_queued_later_comes_later
 """
 # A function or a class with its decorators, up to its name.
@@ -236,7 +236,7 @@ def unordered_views() -> Iterator[Mutant]:
             yield Mutant(file, function, f"{name}(", f"{name}({new})", number=number)
 
 
-def test_of(file: str, test: str) -> str:
+def named_test(file: str, test: str) -> str:
     """Return the id of a test of the table; "" for none."""
     if not file:
         return ""
@@ -248,7 +248,7 @@ def mutants() -> dict[str, Mutant]:
     """Return all by their names."""
     found, tests = {}, {}
     for place, *test in re.findall(r"(?m)^(\S+: \w+, call \d+ of \w+)\n    (\w+): (.+)", TABLE):
-        tests[place] = test_of(*test)
+        tests[place] = named_test(*test)
     for kind, each in ("no fence", without_fences()), ("no order at the end", unordered_views()):
         for one in each:
             place = f"{one.file}: {one.function}, call {one.number} of {one.old[:-1]}"
@@ -259,7 +259,7 @@ def mutants() -> dict[str, Mutant]:
     ):
         name, file, function, old, number, new, *test = row.groups("")
         new = new.replace(r"\n", "\n")
-        found[name] = Mutant(file, function, old, new, test_of(*test), int(number or 1))
+        found[name] = Mutant(file, function, old, new, named_test(*test), int(number or 1))
     return found
 
 

@@ -1,5 +1,6 @@
-"""The borders inside of the package: which floor may import which, and that no import is hidden."""
+"""The house: which floor may import which, what each file has, and where each promise is kept."""
 
+import os
 import re
 from graphlib import TopologicalSorter
 
@@ -128,6 +129,38 @@ def test_a_wrong_import_is_found(module, line):
     graph = arrows()
     graph[module] |= imported(line, module, is_package=False)
     assert len(wrong(graph)) == 1
+
+
+def first_line(path):
+    return re.search(r'^"""(.*?)\.?(?:"""|$)', path.read_text(), re.MULTILINE)[1].replace("``", "`")
+
+
+def test_contributing_lists_the_files_by_their_first_lines():
+    """With BRIDGE_WRITE=1, write the list."""
+    page, head = ROOT / "CONTRIBUTING.md", "| file | what it has |\n|---|---|\n"
+    files = [path for path in PACKAGE.rglob("*.py*") if path.suffix in (".py", ".pyx")]
+    names = {str(path.relative_to(PACKAGE)).replace("__init__.py", ""): path for path in files}
+    rows = [f"| `{name or 'bridge/'}` | {first_line(names[name])} |\n" for name in sorted(names)]
+    before, _, rest = page.read_text().partition(head)
+    listed = re.match(r"(?:\|.*\n)*", rest)[0]
+    if os.environ.get("BRIDGE_WRITE") == "1":
+        page.write_text(before + head + "".join(rows) + rest.removeprefix(listed))
+    else:
+        assert listed == "".join(rows)
+
+
+def test_the_page_on_trust_names_functions_and_tests_that_exist():
+    page = (ROOT / "docs" / "trust.md").read_text()
+    for file, name in re.findall(r"`([\w/]+\.pyx?)(?:::(\w+))?`", page):
+        paths = [path for path in (ROOT / file, PACKAGE / file) if path.exists()]
+        for folder in "tests", "benchmarks/tests", "hostcuda/tests":
+            paths += [] if "/" in file else (ROOT / folder).rglob(file)
+        defined = rf"(?m)^ *(?:cp?def|def|class)\b[^\n=(:]*\b{name} *[(:]" if name else ""
+        assert [bool(re.search(defined, path.read_text())) for path in paths] == [True], (
+            file,
+            name,
+        )
+    assert page.count("\n- code: ") == page.count("\n- tests: ") > 10
 
 
 def test_no_test_imports_another_test():

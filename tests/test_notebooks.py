@@ -44,9 +44,7 @@ def test_the_first_cell_finds_the_gpu_before_cuda_is_used(path, machine):
 
 
 @pytest.mark.parametrize(
-    "path",
-    [path for path in NOTEBOOKS if path.stem != NEEDS_LIBRARIES],
-    ids=lambda path: path.stem,
+    "path", [path for path in NOTEBOOKS if path.stem != NEEDS_LIBRARIES], ids=lambda path: path.stem
 )
 def test_cells_tagged_gpu_are_those_that_say_why_they_need_one(path, machine):
     for source, tags in cells(path):

@@ -244,17 +244,6 @@ def test_python_m_bridge_fails_when_a_check_fails(change, said, python):
     assert "all checks passed" not in done.stdout
 
 
-def test_what_the_page_on_trust_names_is_there():
-    page = (ROOT / "docs" / "trust.md").read_text()
-    named = re.findall(r"`(?:[a-z/]+/)?(\w+\.py)(?:::(\w+))?", page)
-    folders = "tests", "benchmarks/tests", "hostcuda/tests"
-    paths = [path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py")]
-    files = {path.name: path.read_text() for path in paths}
-    assert len(named) > 20
-    for file, test in named:
-        assert f"def {test}(" in files[file] if test else file in files
-
-
 @pytest.mark.nightly
 def test_the_page_on_the_api_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text()

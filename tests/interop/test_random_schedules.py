@@ -5,7 +5,7 @@ import re
 import pytest
 import schedules
 from gpus import ON_GPU
-from mutants import MUTANTS, SOURCES, Mutant, Workshop, changed, test_of
+from mutants import MUTANTS, SOURCES, Mutant, Workshop, changed, named_test
 from processes import run_python
 
 
@@ -43,7 +43,7 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
         assert workshop.fails(mutant)
 
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
-        test = test_of("release", "the_release_in_a_reference_cycle_is_ordered")
+        test = named_test("release", "the_release_in_a_reference_cycle_is_ordered")
         for file, kind, named in ("views.pyx", "View", ""), ("pool.py", "Allocation", test):
             assert not workshop.fails(Mutant(f"interop/{file}", kind, kind, kind, named), 100)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 PACKAGE = Path(__file__).resolve().parents[2] / "bridge"
 # What is raised, and calls of errors' classes, and of functions that return an error.
 START = re.compile(r"(?<=\braise )(?=[\w(])|(?<![\w.])(?=[\w.]*(?:Error|refusal|refused)\()")
-SHORT, LONG = 6, 12  # how much of a message's text is telling
+SHORT, LONG = 6, 14  # how much of a message's text is telling
 
 
 class Message(NamedTuple):
