@@ -90,8 +90,8 @@ cdef int release(View view) except -1:
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
                 # A new view, since an object cannot outlive its deallocator.
                 heir = new_view(
-                    MEMORY, view.source, view.memory, device_id, 0, view.owner_stream,
-                    view.user_stream, None
+                    MEMORY, view.source, view.memory, device_id, 0,
+                    view.owner_stream, view.user_stream, None
                 )
                 heir.kept = view.kept
                 kept_for_capture.append(heir)
