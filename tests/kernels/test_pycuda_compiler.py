@@ -2,8 +2,9 @@
 
 import cupy
 import numpy as np
+import pycuda.driver as drv
 import pytest
-from pycuda import gpuarray
+from pycuda import compiler, gpuarray
 from pycuda.compiler import DynamicSourceModule, SourceModule
 from pycuda.elementwise import ElementwiseKernel
 from pycuda.reduction import ReductionKernel
@@ -54,6 +55,20 @@ def test_pycudas_compiler_takes_its_arguments(a):
     module = SourceModule(source, options=["-DVALUE=7"], no_extern_c=True, arch="sm_90")
     module.get_function("set")(a, block=(6, 1, 1))
     assert (a.get() == 7).all()
+
+
+def test_pycudas_modules_are_bridges_if_asked(a):
+    """Without, `take` asks PyCUDA for texture references, which are gone since CUDA 12."""
+    indices = gpuarray.to_gpu(np.array([3, 1, 4], np.uint32))
+    with pytest.raises(drv.Error):
+        gpuarray.take(a, indices)
+    assert compiler.SourceModule is not bridge.SourceModule
+    bridge.use_nvrtc(modules=True)
+    assert compiler.SourceModule is bridge.SourceModule
+    assert gpuarray.take(a, indices).get().tolist() == [3, 1, 4]
+    assert (2 * a + a / 4).get().tolist() == (2.25 * np.arange(6)).tolist()
+    bridge.use_nvrtc(False)
+    assert compiler.SourceModule is SourceModule
 
 
 OF_PYCUDA = {

@@ -223,7 +223,6 @@ NOTES = {
     ),
     "an address": ("f.prepared_async_call((1,), (1,), s, a.gpudata)", "pass the array"),
     "prepare with a block": ("f.prepare('P', (16, 1, 1))", "give it to each call"),
-    "take": ("b = gpuarray.take(a, i)", "write bridge.as_cupy(a)[indices]"),
     "scikit-cuda": ("import skcuda.rlinalg", "bridge.legacy.skcuda serves"),
     "flags": ("c = drv.Device(0).make_context(4)", "primary_context(device):`"),
     "a method's context": (

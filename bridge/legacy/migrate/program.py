@@ -31,7 +31,6 @@ _POINTER = "this address has no owner and no order: use {}"
 _VIEWS = "bridge.as_pycuda(x), with the CuPy array, or bridge.as_pycuda(memory, shape, dtype)"
 _ALLOCATOR = f"if this allocator gives memory in use, a + 1 overwrites it: use {_VIEWS}"
 _ADDRESS = "pass the array: an address is ordered with CuPy's current stream only"
-_TAKE = "take needs texture references, which CUDA 12 removed: write bridge.as_cupy(a)[indices]"
 
 
 class ProgramEdits(ContextEdits):
@@ -173,9 +172,7 @@ class ProgramEdits(ContextEdits):
             return self._copies(node, plain[0], "cupy", "bridge.as_pycuda({}.copy())")
         if name == "pycuda.gpuarray.GPUArray":
             return self._points(node)
-        if name == "pycuda.gpuarray.take":
-            self.note(node, _TAKE)
-        elif name == "cupy.cuda.UnownedMemory":
+        if name == "cupy.cuda.UnownedMemory":
             self.note(node, _POINTER.format("bridge.as_cupy(a), with the GPUArray"))
         elif name.startswith("pycuda.driver.memcpy_") and any(map(self._host_copy, plain)):
             self.note(node, _MEMCPY)
@@ -288,7 +285,7 @@ class ProgramEdits(ContextEdits):
         after = next((n for n in range(first, len(body)) if not roots[n]), 0)
         generates = self.imports_any(*(f"pycuda.{name}" for name in _GENERATING))
         if generates and self.has_context and not self.is_left and after:
-            self._insert(body[after], "\nbridge.use_nvrtc()  # for PyCUDA's own kernels")
+            self._insert(body[after], "\nbridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels")
         if self.imports_any("skcuda", "scikits.cuda"):
             self._insert(
                 body[first], "import bridge.legacy.skcuda  # so that the next import finds it"
