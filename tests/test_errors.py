@@ -136,10 +136,6 @@ def changed(**attributes):
     return array
 
 
-def without_memory():
-    return changed(gpudata=None)
-
-
 def of_dtype(dtype):
     array = gpuarray.GPUArray(N, np.complex128)
     array.dtype = np.dtype(dtype)
@@ -193,7 +189,7 @@ as_cupy(a, cupy.cuda.Stream.null)
     TypeError: or an address; stream=s gives a stream
 as_cupy(of_dtype(">f4"))
     TypeError: is not in native byte order; convert it on the host first, e.g. a.astype('<f4')
-as_cupy(without_memory())
+as_cupy(changed(gpudata=None))
     ValueError: as_cupy: the array has no memory: its gpudata is None, its shape (8,)
 as_cupy(changed(gpudata=-8))
     ValueError: as_cupy: the array's gpudata is -8, which is no address
@@ -223,7 +219,7 @@ as_pycuda(repeated)
     ValueError: as_pycuda: the array repeats elements (shape (8,), strides (0,))
 as_pycuda(Exporter(x, strides=(0,)))
     ValueError: pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy
-as_pycuda(without_memory())
+as_pycuda(changed(gpudata=None))
     ValueError: a GPUArray whose gpudata is its memory is accepted
 
 # Streams.
@@ -323,7 +319,7 @@ f(np.array(None), n, v, block=32)
     TypeError: e.g. cupy.asarray(a), or pass it in a pycuda.driver.In, Out or InOut
 f(cupy.zeros(N), n, v, block=32)
     TypeError: but the kernel takes float32: pass a.astype(numpy.float32), a copy, if the
-f(without_memory(), n, v, block=32)
+f(changed(gpudata=None), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) has no memory
 f(4096, n, v, block=32)
     TypeError: but the kernel takes a pointer; an array is accepted (not its gpudata: the ord
