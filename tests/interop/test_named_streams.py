@@ -11,7 +11,7 @@ import pycuda.driver as drv
 import pytest
 from gpus import ON_GPU
 from pycuda import gpuarray
-from races import UNORDERED, every_pair, read_through_cupy, read_through_pycuda
+from races import UNORDERED, as_plain_array, every_pair, read_through_cupy, read_through_pycuda
 
 import bridge
 from bridge.interop import ordering as streams, streams as handles
@@ -41,19 +41,13 @@ def test_a_named_stream_is_ordered(latch, put, copy_kernel):
 def test_no_other_stream_is_ordered_then(named, latch, put, copy_kernel):
     current, named, other = cupy.cuda.Stream(non_blocking=True), named(), drv.Stream(1)
     finish = current.synchronize, other.synchronize
-    read = read_through_cupy(
-        lambda a, _: bridge.as_cupy(a, stream=named), current, other, latch, put, finish[0]
-    )
-    assert read == {0}
-    read = read_through_pycuda(
+    used = current, other, latch
+    to_cupy, to_pycuda = (
+        lambda a, _: bridge.as_cupy(a, stream=named),
         lambda x, _: bridge.as_pycuda(x, stream=named),
-        current,
-        other,
-        latch,
-        copy_kernel,
-        finish[1],
     )
-    assert read == {0}
+    assert read_through_cupy(to_cupy, *used, put, finish[0]) == {0}
+    assert read_through_pycuda(to_pycuda, *used, copy_kernel, finish[1]) == {0}
 
 
 @every_pair
@@ -61,16 +55,9 @@ def test_the_plain_constructor_reads_stale_data_where_cuda_does_not_order(
     cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, copy_kernel
 ):
     stale = (cupy_kind, pycuda_kind) in UNORDERED
-    null = cupy.cuda.Stream.null
-    read = read_through_pycuda(
-        lambda x, _: gpuarray.GPUArray(x.shape, x.dtype, gpudata=x.data.ptr, base=x),
-        cupy_stream,
-        pycuda_stream,
-        latch,
-        copy_kernel,
-        (pycuda_stream or null).synchronize if stale else None,
-    )
-    assert read == ({0} if stale else {7})
+    finish = (pycuda_stream or cupy.cuda.Stream.null).synchronize if stale else None
+    used = cupy_stream, pycuda_stream, latch, copy_kernel, finish
+    assert read_through_pycuda(as_plain_array, *used) == ({0} if stale else {7})
 
 
 # Of 0, a blocking stream b, another one c, a non-blocking one n, and - for "do not order".

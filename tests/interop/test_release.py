@@ -15,7 +15,14 @@ from exporters import Plain
 from processes import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from races import CUPY_STREAMS, UNORDERED, every_pair, reuse_cupys_block, reuse_pycudas_block
+from races import (
+    CUPY_STREAMS,
+    UNORDERED,
+    as_plain_array,
+    every_pair,
+    reuse_cupys_block,
+    reuse_pycudas_block,
+)
 from sampling import on_a_thread, sampled
 
 import bridge
@@ -33,15 +40,9 @@ def test_the_plain_constructor_lets_the_block_go_too_early(
     cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, put
 ):
     early = (cupy_kind, pycuda_kind) in UNORDERED
-    read = reuse_cupys_block(
-        lambda x, _: gpuarray.GPUArray(x.shape, x.dtype, gpudata=x.data.ptr, base=x),
-        cupy_stream,
-        pycuda_stream,
-        latch,
-        put,
-        cupy_stream.synchronize if early else None,
-    )
-    assert read == ({7} if early else {1})
+    finish = cupy_stream.synchronize if early else None
+    used = cupy_stream, pycuda_stream, latch, put, finish
+    assert reuse_cupys_block(as_plain_array, *used) == ({7} if early else {1})
 
 
 @pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)

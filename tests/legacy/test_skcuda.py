@@ -6,6 +6,7 @@ What needs cuBLAS, cuFFT or cuSOLVER needs a GPU; scikit-cuda's own tests ran th
 import ast
 import textwrap
 from importlib import import_module
+from types import SimpleNamespace
 
 import cupy
 import numpy as np
@@ -250,6 +251,16 @@ def test_vectors_are_copied_and_swapped(libraries, letter):
     assert y.get().tolist() == [0, 2, 4, 9, 10, 11]
     getattr(cublas, f"cublas{letter}swap")(0, 2, x.gpudata, -1, y[3:].gpudata, 2)
     assert (x.get().tolist(), y.get().tolist()) == ([11, 9, 2, 3, 4, 5], [0, 2, 4, 1, 10, 0])
+
+
+def test_plans_that_no_transform_has(libraries):
+    from skcuda import fft
+
+    with pytest.raises(ValueError, match=r"skcuda.fft.Plan: batch is 0, shape is \(8,\)"):
+        fft.Plan(8, np.complex64, np.complex64, batch=0)
+    a, plan = gpuarray.zeros(8, np.float32), SimpleNamespace(in_dtype="f4", out_dtype="c8")
+    with pytest.raises(ValueError, match="only complex data can be transformed in place"):
+        fft.fft(a, a, plan)
 
 
 def test_transforms(gpu, libraries):
