@@ -32,7 +32,7 @@ def cluster(gpus: int) -> Iterator[tuple[Any, list[str]]]:
     for number in range(gpus):
         device = {"CUDA_VISIBLE_DEVICES": visible[number] if visible else str(number)}
         workers[number] = {"cls": Nanny, "options": {**options, "env": device}}
-    where = {"dashboard": False, "host": "127.0.0.1", "port": 0}
+    where = {"dashboard_address": ":0", "host": "127.0.0.1", "port": 0, "dashboard": False}
     scheduler = {"cls": Scheduler, "options": where}
     with (
         SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.ERROR) as started,

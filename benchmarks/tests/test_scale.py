@@ -220,7 +220,7 @@ def test_one_gpu_is_measured_with_dask(package):
 
 def test_the_results_of_tasks_or_the_first_error_come_back(package):
     distributed = package("distributed")
-    options = {"processes": False, "dashboard_address": None, "n_workers": 1}
+    options = {"processes": False, "dashboard_address": ":0", "n_workers": 1}
     with (
         distributed.LocalCluster(threads_per_worker=2, **options) as local,
         distributed.Client(local) as client,
