@@ -90,7 +90,7 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
         found = array.__cuda_array_interface__
     except AttributeError:
         raise no_array(array, caller) from None
-    stay(current)
+    undo_switch(current)
     pointer, shape, strides, dtype, nbytes, awaited = read_interface(found, caller)
     check_device(pointer, caller.array, device_id)
     if stream is not None:
@@ -100,11 +100,10 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     return new_array(shape, dtype, strides, pointer, nbytes, array, device_id)
 
 
-cdef int stay(Handle current) noexcept:
+cdef void undo_switch(Handle current) noexcept:
     """Make a context current again, if an exporter has switched the device."""
     if cuda_current() != current:
         cuCtxSetCurrent(current)
-    return 0
 
 
 cdef tuple HOST_TYPES = (
@@ -256,7 +255,7 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     except Exception:
         return None
     finally:
-        stay(current)
+        undo_switch(current)
     if managed.major != 1 or managed.dl_tensor.device_type not in (kDLCUDA, kDLCUDAManaged):
         return None
     if managed.dl_tensor.device_type == kDLCUDA and managed.dl_tensor.device_id != device_id:
@@ -293,7 +292,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     """Import through DLPack.  The exporter makes the stream that it receives wait for its work."""
     cdef Handle current = cuda_current()
     holder = dlpack_device(array, caller)
-    stay(current)
+    undo_switch(current)
     if holder is not None and holder != device_id:
         raise elsewhere(caller.array, holder, device_id)
     if stream is not None:
@@ -306,7 +305,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
         capsule = array.__dlpack__(stream=told, max_version=(1, 0))
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(stream=told)
-    stay(current)
+    undo_switch(current)
     try:
         check_capsule(capsule, caller)
         result = cupy.from_dlpack(capsule)

@@ -23,7 +23,7 @@ from .contexts import cuda_device
 from .failures import failure, start_cuda
 from .importing import ADDRESS_END
 from .ordering import release_kept
-from .views import allocate as take, views_alive
+from .views import allocate, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
@@ -117,14 +117,14 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
         try:
             if type(size) is not int or not 0 <= size < ADDRESS_END:
                 size = _bytes(size)  # CuPy's pools read larger sizes as 0
-            return take(malloc, Allocation, size)
+            return allocate(malloc, Allocation, size)
         except Exception as error:
             _raise_unless_out_of_memory(error)
         release_kept()
         for one in _pools():
             one.free_all_blocks()
         try:
-            return take(malloc, Allocation, size)
+            return allocate(malloc, Allocation, size)
         except Exception as error:
             _raise_unless_out_of_memory(error)
             raise OutOfMemoryError(

@@ -70,7 +70,7 @@ class Description(NamedTuple):
     owner: Any
 
 
-def array_on(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
+def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
     """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it."""
     name, order = caller.name, given.order
     if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
