@@ -397,14 +397,14 @@ def forget_after_fork():
     global abandoned, forked, device_count
     if device_count:  # a child of a process that has not used CUDA may use it
         abandoned, forked, device_count = True, True, 0
-        atexit.unregister(finish)
+        atexit.unregister(finish_at_exit)
 
 
 os.register_at_fork(after_in_child=forget_after_fork)
 
 
 @atexit.register
-def finish():
+def finish_at_exit():
     """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process.
 
     And wait for kernels: what they print appears then, since the primary context is not destroyed.

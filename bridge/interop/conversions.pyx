@@ -24,7 +24,7 @@ import numpy as np
 from cupy.cuda import UnownedMemory
 from pycuda.gpuarray import GPUArray
 
-from .importing import check_array, check_device, elsewhere, import_array
+from .importing import check_array, check_device, import_array, not_on_device
 from .layouts import check_dtype, pycudas_strides, repeats_elements
 from .raw_memory import Description, array_on_host, array_on_memory
 from .streams import PYCUDA_STREAM
@@ -279,7 +279,7 @@ cdef MemoryRecord memory_of(array, dict attributes, int device_id, caller, bint 
             check_device(pointer, caller.array, device_id)  # raises, with the reason
         memory = record_memory(array, pointer, device_id, dtype if is_for_cupy else None)
     elif memory.device_id != device_id:
-        raise elsewhere(caller.array, memory.device_id, device_id)
+        raise not_on_device(caller.array, memory.device_id, device_id)
     return memory
 
 

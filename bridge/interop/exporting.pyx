@@ -26,7 +26,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import address_of
-from .importing import check_flags, elsewhere
+from .importing import check_flags, not_on_device
 from .primary import primary_context
 from ..errors import caller_of, named
 
@@ -241,12 +241,12 @@ cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) exce
     cupys_stream(device_type, device_id, out)
     if device_type in (kDLCUDA, kDLCUDAManaged):
         if device_id != cuda_device():
-            raise elsewhere(OF_EXCHANGE.array, device_id, cuda_device())
+            raise not_on_device(OF_EXCHANGE.array, device_id, cuda_device())
         order(<Stream> out[0], ALL_PYCUDA_STREAMS)
     return 0
 
 
-cdef int allocate(
+cdef int allocate_tensor(
     DLTensor *like, DLManagedTensorVersioned **out, void *context,
     void (*set_error)(void *, const char *, const char *) noexcept
 ) noexcept with gil:
@@ -267,7 +267,7 @@ cdef int allocate(
         return -1
 
 
-cupy_api.major, cupy_api.minor, cupy_api.managed_tensor_allocator = 1, 3, &allocate
+cupy_api.major, cupy_api.minor, cupy_api.managed_tensor_allocator = 1, 3, &allocate_tensor
 cupy_api.managed_tensor_from_py_object_no_sync = &ndarray_to_managed
 cupy_api.managed_tensor_to_py_object_no_sync = &managed_to_ndarray
 cupy_api.current_work_stream = &cupys_stream
