@@ -46,7 +46,7 @@ cdef class KeptStreams:
     """
 
 
-@cython.no_gc_clear  # the deallocator needs the attributes; clearing the arrays breaks a cycle
+@cython.no_gc_clear  # the deallocator needs these attributes; clearing the arrays breaks a cycle
 @cython.freelist(64)
 cdef class View:
     """Keeps a view's memory alive: it is the owner of ``UnownedMemory``, or ``GPUArray.base``.
@@ -145,7 +145,6 @@ cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
 
 @cython.final
-@cython.no_gc_clear
 cdef class MemoryRecord(View):
     """What is known of a GPUArray's memory.  The array has it, so that any thread can free it."""
 
