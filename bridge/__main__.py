@@ -8,7 +8,7 @@ import sys
 
 from . import __version__
 from .legacy.cli import add_commands
-from .report import check, show_config
+from .report import self_test, show_config
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             show_config()
             print()
-        check()
+        self_test()
     except Exception as error:
         print(f"FAILED: {type(error).__name__}: {error}")
         return 1

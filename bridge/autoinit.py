@@ -38,7 +38,7 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .interop import patches, wrapping  # noqa: F401  (the second patches ReductionKernel)
-from .interop.contexts import push
+from .interop.contexts import push_primary
 from .interop.exporting import export_in_order, restore_gpuarray
 from .interop.failures import explain_context, start_cuda
 
@@ -61,7 +61,8 @@ if threading.current_thread() is not threading.main_thread():
 start_cuda()
 # `bridge.interop.contexts` pops it at exit.
 try:
-    context = push(None) if cupy.cuda.driver.ctxGetCurrent() else make_default_context(push)
+    is_current = cupy.cuda.driver.ctxGetCurrent()
+    context = push_primary(None) if is_current else make_default_context(push_primary)
 except drv.Error as error:
     raise ContextError(
         f"PyCUDA cannot use a device ({error}); CUDA_DEVICE is {os.environ.get('CUDA_DEVICE')!r}, "

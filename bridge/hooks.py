@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .interop import patches as patches
-from .interop.contexts import push as push_primary, shared_device as shared_device
+from .interop.contexts import push_primary as push_primary, shared_device as shared_device
 from .interop.driver import libcuda as libcuda
 from .interop.exporting import export_in_order as export_in_order
 from .interop.importing import check_device as check_device
@@ -14,17 +14,3 @@ from .interop.pool import Allocation as Allocation
 from .interop.streams import is_capturing as is_capturing
 from .kernels.extensions import LaunchPolicy as LaunchPolicy, LaunchReference as LaunchReference
 from .kernels.launch_limits import cuda_refusal as cuda_refusal
-
-__all__ = [
-    "Allocation",
-    "LaunchPolicy",
-    "LaunchReference",
-    "check_device",
-    "cuda_refusal",
-    "export_in_order",
-    "is_capturing",
-    "libcuda",
-    "patches",
-    "push_primary",
-    "shared_device",
-]

@@ -117,7 +117,7 @@ def conflicts(versions: Mapping[str, tuple[int, int]]) -> Iterator[str]:
         )
 
 
-def check() -> None:
+def self_test() -> None:
     """Share arrays, and print what both libraries see; raise where something is wrong."""
     import cupy
     import numpy as np

@@ -41,24 +41,24 @@ TABLE = r"""
 a view for one stream that all may use now is ordered after that one
     interop/conversions.pyx: other_as_pycuda: type(base) is View -> False
 the default stream is not ordered with PyCUDA's side
-    interop/ordering.pyx: order_pycuda: order_default( -> 0
+    interop/ordering.pyx: order_with_pycuda: order_with_default( -> 0
 non-blocking streams are not ordered with PyCUDA's side
-    interop/ordering.pyx: order_pycuda: handle == other -> True
+    interop/ordering.pyx: order_with_pycuda: handle == other -> True
 PyCUDA's side waits where it is to be waited for
-    interop/ordering.pyx: order_pycuda: elif pycuda_waits -> elif True
+    interop/ordering.pyx: order_with_pycuda: elif pycuda_waits -> elif True
 PyCUDA's side is waited for where it is to wait
-    interop/ordering.pyx: order_pycuda: elif pycuda_waits -> elif False
+    interop/ordering.pyx: order_with_pycuda: elif pycuda_waits -> elif False
 the default stream waits where it is to be waited for
-    interop/ordering.pyx: order_default: if default_waits -> if True
+    interop/ordering.pyx: order_with_default: if default_waits -> if True
 the default stream is waited for where it is to wait
-    interop/ordering.pyx: order_default: if default_waits -> if False
+    interop/ordering.pyx: order_with_default: if default_waits -> if False
 named streams are not ordered
     interop/ordering.pyx: order: fence( -> 0
 a stream that ends is forgotten
     interop/pycuda_streams.pyx: unfollow: forget( -> False
     unnamed_streams: a_stream_that_ends_leaves_its_work_ordered
 another capture's streams are drawn in
-    interop/ordering.pyx: order_pycuda: capture_of(handle) != capture -> False
+    interop/ordering.pyx: order_with_pycuda: capture_of(handle) != capture -> False
     unnamed_streams: in_a_capture_its_other_streams_are_ordered
 an owner on a thread's stream does not wait for blocking ones
     interop/ordering.pyx: order_release: if of_thread -> if False
@@ -77,14 +77,14 @@ the default stream does not wait for the release too
 the owner's stream does not wait for the release
     interop/ordering.pyx: order_release: fence( #3 -> 0
 a user needs no order
-    interop/ordering.pyx: needs_order: user != 0 -> False
+    interop/ordering.pyx: release_needs_order: user != 0 -> False
 a non-blocking owner needs no order
-    interop/ordering.pyx: needs_order: is_non_blocking( -> False
+    interop/ordering.pyx: release_needs_order: is_non_blocking( -> False
     named_streams: which_releases_order_streams
 an owner in a capture is like any other
-    interop/ordering.pyx: needs_order: is_capturing( -> False
+    interop/ordering.pyx: release_needs_order: is_capturing( -> False
 unordered views are ordered at their end
-    interop/ordering.pyx: needs_order: if user == UNORDERED or owner == UNORDERED -> if False
+    interop/ordering.pyx: release_needs_order: user == UNORDERED or owner == UNORDERED -> False
     release: an_unordered_view_keeps_no_streams
 a release in a capture does not wait for its end
     interop/ordering.pyx: order_release: if of_owner or of_user -> if False
@@ -97,7 +97,7 @@ events of all devices are one
     interop/streams.pyx: fence: device_of( -> 0
     named_streams: events_are_used_again_on_their_own_device
 an exporter may leave another device current
-    interop/importing.pyx: stay: cuCtxSetCurrent( -> 0
+    interop/importing.pyx: undo_switch: cuCtxSetCurrent( -> 0
     importing: an_exporter_that_switches_the_device_changes_nothing
 streams of two devices are not ordered
     interop/ordering.pyx: wait_stream: runtime.streamWaitEvent( -> None
@@ -112,13 +112,13 @@ the collector clears views before their release
     interop/views.pyx: View: @cython.no_gc_clear -> #
     release: views_alive_at_exit_of_a_context_that_another_thread_made
 memory is freed under whatever context is current
-    interop/views.pyx: release: is_entered( -> True
+    interop/views.pyx: release: can_free_here( -> True
     release: the_release_is_ordered_wherever_it_happens
 NVRTC's thread begins in Python
     compiler/nvrtc.py: compile_on_thread: run_under -> lambda *given: run_under(*given)
     program: the_collector_has_a_context_where_nvrtcs_thread_begins
 the release leaves its context current
-    interop/views.pyx: release: leave( -> pass
+    interop/views.pyx: release: leave_context( -> pass
     release: letting_go_leaves_the_current_device_as_it_is
 a view takes its memory for held
     interop/views.pyx: is_held: Py_REFCNT(value) > 1 -> True

@@ -16,9 +16,9 @@ cdef Handle cuda_current() noexcept
 cdef int device_of(Handle context) noexcept
 cpdef int cuda_device() except -1
 cpdef int shared_device() except -1
-cdef bint is_entered(int device_id) noexcept
+cdef bint can_free_here(int device_id) noexcept
 cpdef int device_of_context(intptr_t context) except -2
-cdef int enter(int device_id) except -1
-cdef int leave(intptr_t current, top) except -1
-cdef int restore_current(intptr_t current, top) except -1
+cdef int enter_context(int device_id) except -1
+cdef int leave_context(intptr_t current, top) except -1
+cdef int restore_context(intptr_t current, top) except -1
 cdef bint is_in_primary_context(intptr_t pointer, int device_id) noexcept

@@ -49,22 +49,6 @@ cdef bint PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its ha
 cdef object lock = threading.RLock()
 
 
-def set_primary_context(int device_id, context):
-    """Store the Context object of a device's primary context."""
-    global device_count
-    primary_contexts[device_id] = context
-    primaries[device_id] = <Handle> <intptr_t> context.handle
-    device_count = max(device_count, device_id + 1)
-
-
-def abandon(bint in_forked_child=False):
-    """Free no memory from now on: the process is ending, or was forked."""
-    global abandoned, forked, device_count
-    abandoned = True
-    if in_forked_child:
-        forked, device_count = True, 0
-
-
 cdef Handle cuda_current() noexcept:
     cdef Handle current = NULL
     cuCtxGetCurrent(&current)
@@ -93,10 +77,7 @@ cpdef int device_of_context(intptr_t context) except -2:
 
 
 def find_pointer(intptr_t pointer):
-    """Return a pointer's device id, and whether it is outside of the primary context.
-
-    The id is negative for a pointer that CUDA does not know.
-    """
+    """Return a pointer's device id, or -1, and whether it is outside of the primary context."""
     cdef bint is_foreign = False
     device = device_of_pointer(pointer, &is_foreign)
     return device, is_foreign
@@ -151,15 +132,15 @@ cpdef int shared_device() except -1:
     return last_shared_device
 
 
-cdef bint is_entered(int device_id) noexcept:
-    """Tell whether memory of a device can be freed here; False also if nobody has asked yet."""
+cdef bint can_free_here(int device_id) noexcept:
+    """Tell whether memory of a device can be freed here; False if `shared_device` has not run."""
     return (
         last_shared_device == device_id and last_is_exact and primaries[device_id] == cuda_current()
     )
 
 
 def forgetting(function):
-    """Return a function of PyCUDA's that changes a thread's stack of contexts, and say so."""
+    """Return a function that changes PyCUDA's stack, so that `shared_device` looks at it again."""
 
     def switch(*args, **keywords):
         global last_shared_device
@@ -224,21 +205,24 @@ def not_primary(context):
     )
 
 
-def retain(device_id):
-    """Return the ``Context`` object of a device's primary context."""
+def retain(int device_id, bint is_detached=False):
+    """Return the ``Context`` object of a device's primary context; a new one after a detach."""
+    global device_count
     with lock:
         context = primary_contexts[device_id]
-        if context is None:
+        if context is None or is_detached:
             device = drv.Device(device_id)
             automatic = sys.modules.get("pycuda.autoprimaryctx")
             context = getattr(automatic, "context", None)  # PyCUDA may have allocated under it
-            if context is None or automatic.device != device:
+            if is_detached or context is None or automatic.device != device:
                 context = device.retain_primary_context()
-            set_primary_context(device_id, context)
+            primary_contexts[device_id] = context
+            primaries[device_id] = <Handle> <intptr_t> context.handle
+            device_count = max(device_count, device_id + 1)
     return context
 
 
-def push(device):
+def push_primary(device):
     """Make a device's primary context PyCUDA's current one on this thread, and return it.
 
     `device` is an id, a ``pycuda.driver.Device``, or None for CuPy's current device.
@@ -260,8 +244,7 @@ def push(device):
     context = retain(device)
     pycuda_push(context)
     if pycuda_current() is not context:  # it was detached
-        context = drv.Device(device).retain_primary_context()
-        set_primary_context(device, context)
+        context = retain(device, is_detached=True)
         pycuda_push(context)
     return context
 
@@ -287,7 +270,7 @@ def run_under(context, function, ended):
 # ---- entering and leaving ------------------------------------------------------------------------
 
 
-cdef int enter(int device_id) except -1:
+cdef int enter_context(int device_id) except -1:
     """Make a device's primary context current for PyCUDA, without a Python frame.
 
     In a Python frame, a signal handler could raise, and leave the context or leak the memory.
@@ -298,7 +281,7 @@ cdef int enter(int device_id) except -1:
     if home is not None:
         pycuda_push(home)
     if home is None or pycuda_current() is not home:  # it was detached
-        push(device_id)
+        push_primary(device_id)
     return 0
 
 
@@ -331,19 +314,21 @@ cdef class Scope:
 
     def __enter__(self):
         cdef Handle current = cuda_current()
-        cdef int here = device_of(current)
-        cdef int wanted = here
+        cdef int current_device = device_of(current), wanted = current_device
         if self.device is not None:
             is_id = type(self.device) is int and 0 <= self.device < MOST_DEVICES
             wanted = self.device if is_id else -1
         top = context = pycuda_current()
         # Do not push a context that is current already.
-        cdef bint pushed = here < 0 or wanted != here or context is not primary_contexts[here]
+        cdef bint pushed = (
+            current_device < 0 or wanted != current_device
+            or context is not primary_contexts[current_device]
+        )
         if pushed and 0 <= wanted < device_count:
-            enter(wanted)
+            enter_context(wanted)
             context = primary_contexts[wanted]
         elif pushed:
-            context = push(self.device)
+            context = push_primary(self.device)
         scopes_here().append((context, pushed, top, <intptr_t> current))
         return context
 
@@ -359,18 +344,15 @@ cdef class Scope:
                 "there, and leave blocks in the reverse order of entering them"
             )
         if pushed:
-            leave(current, top)
+            leave_context(current, top)
         else:
-            restore_current(current, top)
+            restore_context(current, top)
 
 
 @cython.final
 @cython.no_gc  # the deallocator needs the list
 cdef class Entered:
-    """The scopes that a thread has entered and not left.
-
-    When the thread ends, primary contexts are popped.  Otherwise PyCUDA aborts the process.
-    """
+    """A thread's scopes.  At its end, contexts are popped: PyCUDA would abort the process."""
 
     cdef list scopes
 
@@ -393,15 +375,15 @@ cdef list scopes_here():
         return (<Entered> local.entered).scopes
 
 
-cdef int leave(intptr_t current, top) except -1:
+cdef int leave_context(intptr_t current, top) except -1:
     """Pop the context that was entered, and restore CUDA's current context."""
     global last_shared_device
     pycuda_pop()
     last_shared_device = -1
-    return restore_current(current, top)
+    return restore_context(current, top)
 
 
-cdef int restore_current(intptr_t current, top) except -1:
+cdef int restore_context(intptr_t current, top) except -1:
     """Restore CUDA's current context, unless the top of PyCUDA's stack has changed."""
     if <intptr_t> cuda_current() != current and pycuda_current() is top:
         cuCtxSetCurrent(<Handle> current)
@@ -412,22 +394,24 @@ cdef int restore_current(intptr_t current, top) except -1:
 
 
 def forget_after_fork():
+    global abandoned, forked, device_count
     if device_count:  # a child of a process that has not used CUDA may use it
-        abandon(True)
-        atexit.unregister(finish)
+        abandoned, forked, device_count = True, True, 0
+        atexit.unregister(finish_at_exit)
 
 
 os.register_at_fork(after_in_child=forget_after_fork)
 
 
 @atexit.register
-def finish():
+def finish_at_exit():
     """Empty PyCUDA's pools and context stack: otherwise PyCUDA aborts the process.
 
     And wait for kernels: what they print appears then, since the primary context is not destroyed.
     """
+    global abandoned
     known = [device_id for device_id in range(device_count) if primary_contexts[device_id]]
-    abandon()
+    abandoned = True
     for device_id in known:
         with suppress(drv.Error, ContextError), Scope(device_id) as primary:
             with suppress(drv.Error):

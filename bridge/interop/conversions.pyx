@@ -1,16 +1,17 @@
 """as_cupy and as_pycuda: view one buffer as an array of either library.
 
-Compiled, like the core: in Python, each step would take a tenth of a conversion's time.
+It is compiled because a conversion is several calls deep.  Each call of a Python function would add
+about a tenth to the time of a conversion.
 """
 
 from libc.stdint cimport intptr_t
 
 from bridge.interop.contexts cimport (
-    cuda_current, is_in_primary_context, pycuda_current, restore_current, shared_device,
+    cuda_current, is_in_primary_context, pycuda_current, restore_context, shared_device,
 )
 from bridge.interop.driver cimport Handle, Stream
 from bridge.interop.layouts cimport check_axes, has_cupys_strides
-from bridge.interop.ordering cimport needs_order, order
+from bridge.interop.ordering cimport order, release_needs_order
 from bridge.interop.streams cimport (
     ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
 )
@@ -23,9 +24,9 @@ import numpy as np
 from cupy.cuda import UnownedMemory
 from pycuda.gpuarray import GPUArray
 
-from .importing import check_array, check_device, elsewhere, import_array
+from .importing import check_array, check_device, import_array, not_on_device
 from .layouts import check_dtype, pycudas_strides, repeats_elements
-from .raw_memory import Description, array_on, array_on_host
+from .raw_memory import Description, array_on_host, array_on_memory
 from .streams import PYCUDA_STREAM
 from ..errors import caller_of
 
@@ -181,14 +182,14 @@ cdef array_or_description(
     ):
         return array_on_host(array, caller) if isinstance(array, HOST_ARRAY) else array
     given = Description(shape, dtype, strides, order, offset, owner)
-    return array_on(array, given, caller, may_repeat)
+    return array_on_memory(array, given, caller, may_repeat)
 
 
 cdef other_as_pycuda(array, stream):
     cdef int device_id = shared_device()
     cdef MemoryRecord memory
     cdef Stream waiter = handle_of(stream, "as_pycuda")
-    cdef Stream here = current_stream(device_id)
+    cdef Stream current = current_stream(device_id)
     if not isinstance(array, GPUArray):
         # The exporter can order one stream.
         array = import_array(array, None, waiter, device_id, FROM_AS_PYCUDA)
@@ -198,7 +199,7 @@ cdef other_as_pycuda(array, stream):
     memory = memory_of(array, array.__dict__, device_id, FROM_AS_PYCUDA)
     if stream is None:
         waiter = ALL_PYCUDA_STREAMS
-    order(waiter, here)
+    order(waiter, current)
     source, base = array, array.base
     cdef bint is_for_one = type(base) is View and (<View> base).user_stream > 0
     if waiter == UNORDERED or not array.size or (waiter <= 0 and not is_for_one):
@@ -212,7 +213,8 @@ cdef other_as_pycuda(array, stream):
     ):
         source, kept = (<View> base).source, (<View> base).memory  # not a chain of views
     owner = new_view(
-        AS_PYCUDA, source, kept, device_id, array.nbytes, here, waiter, kept_streams(here, stream)
+        AS_PYCUDA, source, kept, device_id, array.nbytes, current, waiter,
+        kept_streams(current, stream)
     )
     return GPUArray(
         array.shape, array.dtype, array.allocator, owner, int(array.gpudata), array.strides
@@ -263,16 +265,11 @@ cdef view_in_cupy(
     return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 
 
-cdef MemoryRecord memory_of(
-    array, dict attributes, int device_id, caller, bint is_for_cupy=False
-):
-    """Return the record of a GPUArray's memory; make one if the memory is new or has changed.
-
-    For CuPy, the dtype must be one that CuPy supports.
-    """
+cdef MemoryRecord memory_of(array, dict attributes, int device_id, caller, bint is_for_cupy=False):
+    """Return the record of a GPUArray's memory; make one if the memory is new or has changed."""
     cdef MemoryRecord memory = recorded_memory(attributes)
     dtype = attributes["dtype"]
-    if memory is None or (is_for_cupy and memory.dtype is not dtype):
+    if memory is None or (is_for_cupy and memory.dtype is not dtype):  # CuPy must support it
         if is_for_cupy:
             check_dtype(dtype, caller.name)
         pointer = address_of(array, caller)
@@ -282,7 +279,7 @@ cdef MemoryRecord memory_of(
             check_device(pointer, caller.array, device_id)  # raises, with the reason
         memory = record_memory(array, pointer, device_id, dtype if is_for_cupy else None)
     elif memory.device_id != device_id:
-        raise elsewhere(caller.array, memory.device_id, device_id)
+        raise not_on_device(caller.array, memory.device_id, device_id)
     return memory
 
 
@@ -335,7 +332,7 @@ cdef view_in_pycuda(
     data, dtype = array.data, array.dtype
     if data.device_id != device_id:
         check_array(array, FROM_AS_PYCUDA.array, device_id)
-    source = None if needs_order(awaited, waiter) else source_in_pycuda(array, data.mem)
+    source = None if release_needs_order(awaited, waiter) else source_in_pycuda(array, data.mem)
     if source is None:
         layout = array.shape, array.strides, dtype, device_id
         attributes = layouts.get(layout)
@@ -385,12 +382,12 @@ cdef dict gpuarray_attributes(tuple layout):
 # ---- functions of GPUArrays ----------------------------------------------------------------------
 
 
-def call(func, tuple args, dict keywords):
+def call_with_gpuarrays(func, tuple args, dict keywords):
     """Call a function written for GPUArrays with CuPy arrays, as if on CuPy's current stream."""
     cdef int device_id = shared_device()
     cdef Handle context = cuda_current()
-    cdef Stream here = current_stream(device_id), named = ALL_PYCUDA_STREAMS
-    if is_capturing(here):
+    cdef Stream current = current_stream(device_id), named = ALL_PYCUDA_STREAMS
+    if is_capturing(current):
         raise ValueError(
             f"{getattr(func, '__name__', 'wrap_pycuda')}: CuPy's current stream is being captured "
             "into a graph, but PyCUDA's default stream, on which the function works, cannot be; "
@@ -399,24 +396,24 @@ def call(func, tuple args, dict keywords):
     if isinstance(keywords.get("stream"), PYCUDA_STREAM):
         named = handle_of(keywords["stream"], "wrap_pycuda")
     top = pycuda_current()
-    kept = kept_streams(here, None)
+    kept = kept_streams(current, None)
     # A function that is given a stream may use the default one, too.
     theirs = [<Stream> ALL_PYCUDA_STREAMS] if named == ALL_PYCUDA_STREAMS else [0, named]
     for one in theirs:
-        order(one, here)
+        order(one, current)
     try:
-        converted = [convert(value, True, here, kept, device_id) for value in args]
+        converted = [convert(value, True, current, kept, device_id) for value in args]
         for key, value in keywords.items():
-            keywords[key] = convert(value, True, here, kept, device_id)
+            keywords[key] = convert(value, True, current, kept, device_id)
         result = func(*converted, **keywords)
     finally:
-        restore_current(<intptr_t> context, top)  # the function may have switched the device
+        restore_context(<intptr_t> context, top)  # the function may have switched the device
         for one in theirs:
-            order(here, one)
-    return convert(result, False, here, kept, device_id)
+            order(current, one)
+    return convert(result, False, current, kept, device_id)
 
 
-cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
+cdef convert(value, bint to_pycuda, Stream current, tuple kept, int device_id):
     """Convert an array, or those in a tuple, list or dict; return other values unchanged.
 
     CuPy's current stream is ordered with PyCUDA's already.
@@ -424,7 +421,7 @@ cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
     cdef type wanted = ndarray if to_pycuda else GPUArray
     if isinstance(value, wanted):
         if to_pycuda:
-            return view_in_pycuda(value, here, ALL_PYCUDA_STREAMS, kept, device_id, True)
+            return view_in_pycuda(value, current, ALL_PYCUDA_STREAMS, kept, device_id, True)
         return in_cupy(value, None, FROM_AS_CUPY, True)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
@@ -432,7 +429,7 @@ cdef convert(value, bint to_pycuda, Stream here, tuple kept, int device_id):
     if not any([isinstance(item, wanted) for item in items]):
         return value
     items = [
-        convert(item, to_pycuda, here, kept, device_id) if isinstance(item, wanted) else item
+        convert(item, to_pycuda, current, kept, device_id) if isinstance(item, wanted) else item
         for item in items
     ]
     if type(value) is dict:

@@ -30,7 +30,8 @@ cdef struct DLManagedTensorVersioned:
     uint64_t flags
     DLTensor dl_tensor
 
-# The functions of DLPackExchangeAPI raise, with the GIL held; the allocator is called without it.
+# A consumer calls these functions with the GIL, and they raise Python exceptions.  Only the first
+# one, the allocator, may be called without the GIL, and reports an error through its last argument.
 cdef struct DLPackExchangeAPI:
     uint32_t major, minor
     DLPackExchangeAPI *prev_api
@@ -38,9 +39,7 @@ cdef struct DLPackExchangeAPI:
         DLTensor *, DLManagedTensorVersioned **, void *,
         void (*)(void *, const char *, const char *) noexcept
     ) noexcept
-    int (*managed_tensor_from_py_object_no_sync)(
-        void *, DLManagedTensorVersioned **
-    ) except -1
+    int (*managed_tensor_from_py_object_no_sync)(void *, DLManagedTensorVersioned **) except -1
     int (*managed_tensor_to_py_object_no_sync)(DLManagedTensorVersioned *, void **) except -1
     void *dltensor_from_py_object_no_sync
     int (*current_work_stream)(int32_t, int32_t, void **) except -1

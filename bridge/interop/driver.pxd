@@ -50,9 +50,7 @@ cdef int (*cuEventCreate)(Handle *, unsigned) noexcept nogil
 cdef int (*cuEventDestroy)(Handle) noexcept nogil
 cdef int (*cuEventRecord)(Handle, Stream) noexcept nogil
 cdef int (*cuFuncGetParamInfo)(Handle, size_t, size_t *, size_t *) noexcept nogil
-cdef int (*cuGraphExecKernelNodeSetParams)(
-    Handle, Handle, CUDA_KERNEL_NODE_PARAMS *
-) noexcept nogil
+cdef int (*cuGraphExecKernelNodeSetParams)(Handle, Handle, CUDA_KERNEL_NODE_PARAMS *) noexcept nogil
 cdef int (*cuLaunchKernel)(
     Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
     void **
@@ -60,9 +58,7 @@ cdef int (*cuLaunchKernel)(
 cdef int (*cuLaunchKernelEx)(CUlaunchConfig *, Handle, void **, void **) noexcept nogil
 cdef int (*cuModuleUnload)(intptr_t) noexcept nogil
 cdef int (*cuPointerGetAttributes)(unsigned, int *, void **, uint64_t) noexcept nogil
-cdef int (*cuStreamGetCaptureInfo)(
-    Stream, int *, uint64_t *, void *, void *, void *
-) noexcept nogil
+cdef int (*cuStreamGetCaptureInfo)(Stream, int *, uint64_t *, void *, void *, void *) noexcept nogil
 cdef int (*cuStreamGetCtx)(Stream, Handle *) noexcept nogil
 cdef int (*cuStreamGetFlags)(Stream, unsigned *) noexcept nogil
 cdef int (*cuStreamIsCapturing)(Stream, int *) noexcept nogil

@@ -26,7 +26,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import address_of
-from .importing import check_flags, elsewhere
+from .importing import check_flags, not_on_device
 from .primary import primary_context
 from ..errors import caller_of, named
 
@@ -39,7 +39,7 @@ cdef object OF_EXCHANGE = caller_of("GPUArray.__dlpack_c_exchange_api__")
 cdef object PYCUDAS_INTERFACE = GPUArray.__cuda_array_interface__
 cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
 cdef enum:
-    MOST_USERS = 8  # of CuPy's streams, for each array; each is kept alive
+    MOST_USERS = 8  # of each array
 
 
 def array_interface(self):
@@ -54,18 +54,23 @@ def array_interface(self):
     cdef int device_id = cuda_device()
     cdef dict attributes = self.__dict__
     cdef MemoryRecord memory = memory_of(self, attributes, device_id, OF_INTERFACE)
-    cdef Stream here = current_stream(device_id)
+    cdef Stream current = current_stream(device_id)
     cdef int status
     capture_of(0, &status)
-    cdef bint can_wait = not status and not is_capturing(here)
-    order(0 if can_wait else here, ALL_PYCUDA_STREAMS)
+    cdef bint can_wait = not status and not is_capturing(current)
+    order(0 if can_wait else current, ALL_PYCUDA_STREAMS)
+    # The consumer may work on CuPy's current stream.  The array keeps a view for each such stream:
+    # when these are released with the array, PyCUDA's streams wait for the work on their streams.
+    # Since a view keeps its stream alive, a ninth stream releases the oldest view.  That loses no
+    # order: PyCUDA's streams wait at once for the work queued on the oldest stream, and the next
+    # export on it makes a new view.  Only work queued there with an older interface is missed.
     users = attributes.setdefault("_bridge_users", {})
-    if here not in users:  # the memory is reused after CuPy's work on the array
+    if current not in users:
         if len(users) == MOST_USERS:
-            users.pop(next(iter(users)))  # its release orders what is queued on that stream
-        kept, nbytes = kept_streams(here, None), attributes["nbytes"]
-        users[here] = new_view(
-            AS_CUPY, None, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, here, kept
+            users.pop(next(iter(users)))
+        kept, nbytes = kept_streams(current, None), attributes["nbytes"]
+        users[current] = new_view(
+            AS_CUPY, None, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, current, kept
         )
     return {
         "shape": attributes["shape"],
@@ -112,22 +117,22 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
 
 cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
     cdef int device_id = where[1]
-    cdef Stream here = current_stream(device_id)
+    cdef Stream current = current_stream(device_id)
     cdef DLManagedTensorVersioned *managed
     cdef bint has_flags = max_version is not None and max_version[0] >= 1
     cdef bint is_here = dl_device is None or tuple(dl_device) == where
     if is_here and not copy:
         order(consumer, ALL_PYCUDA_STREAMS)
         if has_flags:
-            return capsule_of(export_gpuarray(array, consumer, here, device_id))
-        return view_for(array, consumer, here, device_id).__dlpack__(stream=-1)
-    order(here, ALL_PYCUDA_STREAMS)  # CuPy copies on its current stream
-    array = view_for(array, here, here, device_id)
+            return capsule_of(export_gpuarray(array, consumer, current, device_id))
+        return view_for(array, consumer, current, device_id).__dlpack__(stream=-1)
+    order(current, ALL_PYCUDA_STREAMS)  # CuPy copies on its current stream
+    array = view_for(array, current, current, device_id)
     if not is_here:
         keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         return array.__dlpack__(stream=-1, **keywords)
     array = array.copy()
-    order(consumer, here)
+    order(consumer, current)
     if not has_flags:
         return array.__dlpack__(stream=-1)
     managed = export_ndarray(array)
@@ -137,31 +142,31 @@ cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
 
 def dlpack_device(self):
     """Return a GPUArray's device as DLPack's type and id: (2, id), or 13 for managed memory."""
-    here = max(device_of(cuda_current()), 0)  # also where an array has no memory
-    return dlpack_device_of(address_of(self, OF_DLPACK), here)
+    # An array without memory is on the current device.
+    return dlpack_device_of(address_of(self, OF_DLPACK), max(device_of(cuda_current()), 0))
 
 
-cdef Stream user_of(Stream consumer, Stream here) noexcept:
+cdef Stream user_stream_of(Stream consumer, Stream current) noexcept:
     """Return the stream after which PyCUDA's streams are ordered at the release.
 
     A consumer may destroy its stream before, unless that is a default stream or CuPy's current one.
     """
-    return consumer if consumer == here or consumer in (UNORDERED, PER_THREAD) else 0
+    return consumer if consumer == current or consumer in (UNORDERED, PER_THREAD) else 0
 
 
-cdef view_for(array, Stream consumer, Stream here, int device_id):
-    cdef Stream user = user_of(consumer, here)
-    kept = kept_streams(user, None) if user == here else None
+cdef view_for(array, Stream consumer, Stream current, int device_id):
+    cdef Stream user = user_stream_of(consumer, current)
+    kept = kept_streams(user, None) if user == current else None
     return view_in_cupy(array, ALL_PYCUDA_STREAMS, user, kept, device_id, True)
 
 
 cdef DLManagedTensorVersioned *export_gpuarray(
-    array, Stream consumer, Stream here, int device_id
+    array, Stream consumer, Stream current, int device_id
 ) except NULL:
     cdef dict attributes = array.__dict__
     cdef MemoryRecord memory = memory_of(array, attributes, device_id, OF_DLPACK)
-    cdef Stream user = user_of(consumer, here)
-    kept = kept_streams(user, None) if user == here else None
+    cdef Stream user = user_stream_of(consumer, current)
+    kept = kept_streams(user, None) if user == current else None
     nbytes = attributes["nbytes"]
     view = new_view(AS_CUPY, array, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, user, kept)
     shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
@@ -185,7 +190,7 @@ cdef Stream consumer_stream(stream) except? -1:
 
 # ---- DLPack's C exchange API ---------------------------------------------------------------------
 
-cdef DLPackExchangeAPI of_cupy, of_pycuda  # as long as the process lives
+cdef DLPackExchangeAPI cupy_api, pycuda_api  # as long as the process lives
 
 
 cdef int ndarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
@@ -195,10 +200,10 @@ cdef int ndarray_to_managed(void *array, DLManagedTensorVersioned **out) except 
 
 cdef int gpuarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
     cdef int device_id = cuda_device()
-    cdef Stream here = current_stream(device_id)
+    cdef Stream current = current_stream(device_id)
     # A consumer asks for the stream of its first tensor's library only.
-    order(here, ALL_PYCUDA_STREAMS)
-    out[0] = export_gpuarray(<object> <PyObject *> array, here, here, device_id)
+    order(current, ALL_PYCUDA_STREAMS)
+    out[0] = export_gpuarray(<object> <PyObject *> array, current, current, device_id)
     return 0
 
 
@@ -236,12 +241,12 @@ cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) exce
     cupys_stream(device_type, device_id, out)
     if device_type in (kDLCUDA, kDLCUDAManaged):
         if device_id != cuda_device():
-            raise elsewhere(OF_EXCHANGE.array, device_id, cuda_device())
+            raise not_on_device(OF_EXCHANGE.array, device_id, cuda_device())
         order(<Stream> out[0], ALL_PYCUDA_STREAMS)
     return 0
 
 
-cdef int allocate(
+cdef int allocate_tensor(
     DLTensor *like, DLManagedTensorVersioned **out, void *context,
     void (*set_error)(void *, const char *, const char *) noexcept
 ) noexcept with gil:
@@ -262,14 +267,14 @@ cdef int allocate(
         return -1
 
 
-of_cupy.major, of_cupy.minor, of_cupy.managed_tensor_allocator = 1, 3, &allocate
-of_cupy.managed_tensor_from_py_object_no_sync = &ndarray_to_managed
-of_cupy.managed_tensor_to_py_object_no_sync = &managed_to_ndarray
-of_cupy.current_work_stream = &cupys_stream
-of_pycuda = of_cupy
-of_pycuda.managed_tensor_from_py_object_no_sync = &gpuarray_to_managed
-of_pycuda.managed_tensor_to_py_object_no_sync = &managed_to_gpuarray
-of_pycuda.current_work_stream = &pycudas_stream
+cupy_api.major, cupy_api.minor, cupy_api.managed_tensor_allocator = 1, 3, &allocate_tensor
+cupy_api.managed_tensor_from_py_object_no_sync = &ndarray_to_managed
+cupy_api.managed_tensor_to_py_object_no_sync = &managed_to_ndarray
+cupy_api.current_work_stream = &cupys_stream
+pycuda_api = cupy_api
+pycuda_api.managed_tensor_from_py_object_no_sync = &gpuarray_to_managed
+pycuda_api.managed_tensor_to_py_object_no_sync = &managed_to_gpuarray
+pycuda_api.current_work_stream = &pycudas_stream
 
 
 def offer_c_exchange():
@@ -291,7 +296,7 @@ def offer_c_exchange():
     >>> hasattr(cupy.ndarray, "__dlpack_c_exchange_api__")
     True
     """
-    cupy.ndarray.__dlpack_c_exchange_api__ = PyCapsule_New(&of_cupy, "dlpack_exchange_api", NULL)
+    cupy.ndarray.__dlpack_c_exchange_api__ = PyCapsule_New(&cupy_api, "dlpack_exchange_api", NULL)
 
 # ---- in the place of PyCUDA's --------------------------------------------------------------------
 
@@ -299,7 +304,7 @@ cdef dict OURS = {
     "__cuda_array_interface__": property(array_interface),
     "__dlpack__": dlpack,
     "__dlpack_device__": dlpack_device,
-    "__dlpack_c_exchange_api__": PyCapsule_New(&of_pycuda, "dlpack_exchange_api", NULL),
+    "__dlpack_c_exchange_api__": PyCapsule_New(&pycuda_api, "dlpack_exchange_api", NULL),
 }
 
 

@@ -50,7 +50,7 @@ def check_device(pointer, subject, int device_id):
             "that has not been freed is accepted"
         )
     if found != device_id:
-        raise elsewhere(subject, found, device_id)
+        raise not_on_device(subject, found, device_id)
     if is_foreign:
         raise ContextError(
             f"{subject} was allocated in another context than the primary one of device {found}; "
@@ -61,10 +61,10 @@ def check_device(pointer, subject, int device_id):
 def check_array(array, subject, int device_id):
     """Raise ContextError for a CuPy array on another device; an empty array passes."""
     if array.data.device_id != device_id and array.size:
-        raise elsewhere(subject, array.data.device_id, device_id)
+        raise not_on_device(subject, array.data.device_id, device_id)
 
 
-def elsewhere(subject, int found, int device_id):
+def not_on_device(subject, int found, int device_id):
     """Return the error for memory on a device that is not current."""
     return ContextError(
         f"{subject} is on device {found}, but device {device_id} is current; work under "
@@ -79,7 +79,7 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     PyTorch and PyCUDA name no stream.
     """
     if isinstance(array, type):
-        raise no_array(array, caller)
+        raise not_an_array(array, caller)
     found = import_exchanged(array, stream, waiter, device_id, caller)
     if found is not None:
         return found
@@ -89,8 +89,8 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     try:
         found = array.__cuda_array_interface__
     except AttributeError:
-        raise no_array(array, caller) from None
-    stay(current)
+        raise not_an_array(array, caller) from None
+    undo_switch(current)
     pointer, shape, strides, dtype, nbytes, awaited = read_interface(found, caller)
     check_device(pointer, caller.array, device_id)
     if stream is not None:
@@ -100,11 +100,10 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     return new_array(shape, dtype, strides, pointer, nbytes, array, device_id)
 
 
-cdef int stay(Handle current) noexcept:
+cdef void undo_switch(Handle current) noexcept:
     """Make a context current again, if an exporter has switched the device."""
     if cuda_current() != current:
         cuCtxSetCurrent(current)
-    return 0
 
 
 cdef tuple HOST_TYPES = (
@@ -112,7 +111,7 @@ cdef tuple HOST_TYPES = (
 )
 
 
-cpdef no_array(array, caller, is_host=False):
+cpdef not_an_array(array, caller, is_host=False):
     """Return the error for an argument that is not a device array."""
     if isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
         problem = (
@@ -256,11 +255,11 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     except Exception:
         return None
     finally:
-        stay(current)
+        undo_switch(current)
     if managed.major != 1 or managed.dl_tensor.device_type not in (kDLCUDA, kDLCUDAManaged):
         return None
     if managed.dl_tensor.device_type == kDLCUDA and managed.dl_tensor.device_id != device_id:
-        raise elsewhere(caller.array, managed.dl_tensor.device_id, device_id)
+        raise not_on_device(caller.array, managed.dl_tensor.device_id, device_id)
     check_flags(managed.flags, caller)
     managed.dl_tensor.device_id = device_id
     result = None
@@ -293,9 +292,9 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     """Import through DLPack.  The exporter makes the stream that it receives wait for its work."""
     cdef Handle current = cuda_current()
     holder = dlpack_device(array, caller)
-    stay(current)
+    undo_switch(current)
     if holder is not None and holder != device_id:
-        raise elsewhere(caller.array, holder, device_id)
+        raise not_on_device(caller.array, holder, device_id)
     if stream is not None:
         order(waiter, handle_of(stream, caller.name))
         waiter = UNORDERED
@@ -306,7 +305,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
         capsule = array.__dlpack__(stream=told, max_version=(1, 0))
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(stream=told)
-    stay(current)
+    undo_switch(current)
     try:
         check_capsule(capsule, caller)
         result = cupy.from_dlpack(capsule)
@@ -326,7 +325,7 @@ cdef dlpack_device(array, caller):
     found, device_id = array.__dlpack_device__()
     where = getattr(found, "value", found)  # the array API allows any Enum, not only IntEnum
     if where == kDLCPU or where == kDLCUDAHost:
-        raise no_array(array, caller, is_host=True)
+        raise not_an_array(array, caller, is_host=True)
     if where != kDLCUDA and where != kDLCUDAManaged:
         raise TypeError(
             f"{caller.argument} is on DLPack device type {where}; CUDA (2) and CUDA managed "

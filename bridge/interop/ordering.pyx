@@ -56,6 +56,26 @@ cdef enum:
     OUTSIDE_OF_CAPTURE = -1  # ours: a captured stream cannot wait for one that is not captured
 
 # ---- the rule ------------------------------------------------------------------------------------
+#
+# What a fence orders.  P is all of PyCUDA's streams, 0 the default stream, s and t any others.  A
+# pair is read in both directions: either of the two waits for the other.
+#
+# pair  function            no capture          s is being captured    a blocking stream is captured
+# s t   order               both                both; raise if s       both
+#                                               awaits t from outside
+# s 0   order_with_default  both                nothing                nothing, if s is blocking;
+#                                                                      else raise
+# 0 P   order_with_pycuda   0 and each of N     -                      nothing
+# s P   order_with_pycuda   "s 0", s and each   s and each of N that   "s 0", s and each of N that
+#                           of N                is in its capture      is not being captured
+#
+# N are PyCUDA's non-blocking streams.  When a view is released, `order_release` lets the owner's
+# stream wait for the user's:
+#
+# owner  user   no capture                       owner or user is captured    else, if 0 cannot be
+# s      t      0 waits for t, and s for t       both, if in one capture,     used, or one of P is
+# s      P      0 waits for P, and s for 0       or "s P"; in any case the    captured: the memory
+# P      t      P waits for t                    memory is kept until then    is kept
 
 kept_for_capture = []
 
@@ -63,7 +83,7 @@ kept_for_capture = []
 cpdef Py_ssize_t release_kept() except -1:
     """Release what was kept until the end of a capture; return how many are kept again."""
     global kept_for_capture
-    kept_for_capture = []  # with the old list, its views are released
+    kept_for_capture = []  # the old list frees its views; those that cannot be ordered come back
     return len(kept_for_capture)
 
 
@@ -80,21 +100,21 @@ cpdef int order(Stream waiter, Stream awaited) except -1:
     ):
         release_kept()
     if waiter == ALL_PYCUDA_STREAMS:
-        status = order_pycuda(awaited, True)
+        status = order_with_pycuda(awaited, True)
     elif awaited == ALL_PYCUDA_STREAMS:
-        status = order_pycuda(waiter, False)
+        status = order_with_pycuda(waiter, False)
     elif waiter and awaited:
         # CUDA would invalidate the graph.
         is_outside = is_capturing(waiter) and not is_capturing(awaited)
         status = OUTSIDE_OF_CAPTURE if is_outside else fence(waiter, awaited)
     elif not is_capturing(waiter or awaited):
-        status = order_default(waiter or awaited, waiter == 0)
+        status = order_with_default(waiter or awaited, waiter == 0)
     if status:
         raise not_ordered(status, waiter, awaited)
     return 0
 
 
-cdef int order_default(Stream other, bint default_waits) noexcept:
+cdef int order_with_default(Stream other, bint default_waits) noexcept:
     """Order a stream before or after the default stream, and so all blocking streams."""
     cdef int status
     capture_of(0, &status)
@@ -105,7 +125,7 @@ cdef int order_default(Stream other, bint default_waits) noexcept:
     return fence(0, other) if default_waits else fence(other, 0)
 
 
-cdef int order_pycuda(Stream other, bint pycuda_waits, bint is_release=False) noexcept:
+cdef int order_with_pycuda(Stream other, bint pycuda_waits, bint is_release=False) noexcept:
     """Order a stream before or after all of PyCUDA's; return CUDA's status.
 
     At a release, do not leave a stream out that is being captured: return CAPTURE_IMPLICIT.
@@ -122,7 +142,7 @@ cdef int order_pycuda(Stream other, bint pycuda_waits, bint is_release=False) no
     if status:  # the default stream, beside a capture; or the handle is invalid
         return 0 if status == CAPTURE_IMPLICIT and not is_release else status
     if other and capture == NO_CAPTURE:
-        status = order_default(other, pycuda_waits)
+        status = order_with_default(other, pycuda_waits)
     if status or not non_blocking_count:
         return status
     streams = take_followed(False, &count)
@@ -145,16 +165,17 @@ cdef int order_pycuda(Stream other, bint pycuda_waits, bint is_release=False) no
                 status = cuEventRecord(event, handle)
                 if not status:
                     status = cuStreamWaitEvent(other, event, 0)
-    give_back(event, device_id, status)
+    keep_event(event, device_id, status)
     drop_followed(streams, count)
     return status
 
 
 cdef int order_reuse() except -1:
-    """Let any PyCUDA stream use a block that CuPy's pool had for the default stream.
+    """Order the last work on a block from CuPy's pool before later work on all of PyCUDA's streams.
 
-    The block's last user may be a blocking stream.  CUDA lets others wait for it if the default
-    stream does.
+    The pool has the block for the default stream, but its last user may be a blocking stream.  CUDA
+    does not order two blocking streams.  So the default stream waits for all of them, and then all
+    streams wait for the default stream.
     """
     if status := default_waits_for_blocking():
         raise not_ordered(status, 0, ALL_PYCUDA_STREAMS)
@@ -178,7 +199,7 @@ cdef int default_waits_for_blocking() noexcept:
     return status
 
 
-cdef bint needs_order(Stream owner, Stream user) noexcept:
+cdef bint release_needs_order(Stream owner, Stream user) noexcept:
     """Tell whether the owner's pool must wait for `user` when a view is released."""
     if user == UNORDERED or owner == UNORDERED:
         return False
@@ -196,17 +217,14 @@ cdef int order_release(Stream owner, Stream user) noexcept:
     is being captured, return an error of captures.
     """
     cdef int status = 0
-    cdef uint64_t of_owner = NO_CAPTURE, of_user = NO_CAPTURE
+    cdef uint64_t of_owner = capture_of(owner) if owner > 0 else NO_CAPTURE
+    cdef uint64_t of_user = capture_of(user) if user > 0 else NO_CAPTURE
     cdef bint of_thread
-    if owner > 0:
-        of_owner = capture_of(owner)
-    if user > 0:
-        of_user = capture_of(user)
     if of_owner or of_user:
         if owner == ALL_PYCUDA_STREAMS:  # within the graph
-            order_pycuda(user, True)
+            order_with_pycuda(user, True)
         elif user == ALL_PYCUDA_STREAMS:
-            order_pycuda(owner, False)
+            order_with_pycuda(owner, False)
         elif owner != user and of_owner == of_user:
             fence(owner, user)
         return CAPTURE_IMPLICIT
@@ -222,12 +240,12 @@ cdef int order_release(Stream owner, Stream user) noexcept:
     if owner == PER_THREAD or owner == user:
         owner = 0
     if owner == ALL_PYCUDA_STREAMS:
-        return order_pycuda(user, True, True)
+        return order_with_pycuda(user, True, True)
     if user == ALL_PYCUDA_STREAMS:
         if of_thread:
             status = default_waits_for_blocking()
         if not status:
-            status = order_pycuda(0, False, True)
+            status = order_with_pycuda(0, False, True)
         user = 0
     elif user:
         status = fence(0, user)
@@ -304,12 +322,12 @@ def wait_stream(waiter, awaited, /):
     if leaves_capture or (first == 0 and is_capturing(second)):
         raise not_ordered(OUTSIDE_OF_CAPTURE, first, second)
     found = [device_of_stream(handle)[1] for handle in (first, second)]
-    here, there = [device_id if device < 0 else device for device in found]
-    if here == there == device_id:
+    first_device, second_device = [device_id if device < 0 else device for device in found]
+    if first_device == second_device == device_id:
         order(first, second)
         return
     try:
-        with Scope(there):  # an event can only be recorded on its own device
+        with Scope(second_device):  # an event can only be recorded on its own device
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)
@@ -349,9 +367,9 @@ def ordered():
     (rule: `bridge.interop.ordering`).  The host does not wait.
     *Cost:* two fences.
     """
-    cdef Stream here = current_stream(shared_device())
-    order(here, ALL_PYCUDA_STREAMS)
+    cdef Stream current = current_stream(shared_device())
+    order(current, ALL_PYCUDA_STREAMS)
     try:
         yield
     finally:
-        order(ALL_PYCUDA_STREAMS, here)
+        order(ALL_PYCUDA_STREAMS, current)

@@ -23,7 +23,7 @@ from .contexts import cuda_device
 from .failures import failure, start_cuda
 from .importing import ADDRESS_END
 from .ordering import release_kept
-from .views import allocate as take, views_alive
+from .views import allocate, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
@@ -116,20 +116,20 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     def allocator(size: Any) -> Any:
         try:
             if type(size) is not int or not 0 <= size < ADDRESS_END:
-                size = _bytes(size)  # CuPy's pools read larger sizes as 0
-            return take(malloc, Allocation, size)
+                size = _valid_size(size)  # CuPy's pools read larger sizes as 0
+            return allocate(malloc, Allocation, size)
         except Exception as error:
             _raise_unless_out_of_memory(error)
         release_kept()
         for one in _pools():
             one.free_all_blocks()
         try:
-            return take(malloc, Allocation, size)
+            return allocate(malloc, Allocation, size)
         except Exception as error:
             _raise_unless_out_of_memory(error)
             raise OutOfMemoryError(
                 f"pycuda_allocator: {size:,} bytes cannot be allocated, even after all unused "
-                f"memory was freed.\n{_report()}\nDrop arrays, or work in smaller pieces."
+                f"memory was freed.\n{_memory_report()}\nDrop arrays, or work in smaller pieces."
             ) from error
 
     pool = getattr(malloc, "__self__", None)
@@ -139,7 +139,7 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     return allocator
 
 
-def _bytes(size: Any) -> int:
+def _valid_size(size: Any) -> int:
     """Return a valid size as an int."""
     try:
         if isinstance(size, bool):
@@ -188,21 +188,21 @@ def show_memory() -> None:
     cuda_device()  # raises if the current context is not primary
     if reason := failure():
         raise ContextError(f"show_memory: {reason}")
-    print(_report())
+    print(_memory_report())
 
 
-def _report() -> str:
+def _memory_report() -> str:
     kept = release_kept()
     device_id = cupy.cuda.runtime.getDevice()
-    available, total = map(_text, cupy.cuda.runtime.memGetInfo())
+    available, total = map(_readable, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()
     of_pycuda, of_cupy = views_alive()
     rows = [
         ("pool", "used", "unused", "held"),
-        *map(_row, _pools()),
+        *map(_pool_row, _pools()),
         ("view", "alive", "", "memory"),
-        ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _text(of_pycuda[1])),
-        ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _text(of_cupy[1])),
+        ("as_cupy, of PyCUDA's arrays", of_pycuda[0], "", _readable(of_pycuda[1])),
+        ("as_pycuda, of CuPy's arrays", of_cupy[0], "", _readable(of_cupy[1])),
     ]
     if kept:
         rows.append(("dropped, but kept until a capture ends", kept, "", ""))
@@ -211,16 +211,16 @@ def _report() -> str:
     return "\n".join([title, *lines])
 
 
-def _row(pool: Any) -> tuple[str, str, str, str]:
+def _pool_row(pool: Any) -> tuple[str, str, str, str]:
     """Return a pool's name, and what it holds: used, unused, and in all."""
     used, held = pool.used_bytes(), pool.total_bytes()
     name = f"CuPy's {type(pool).__name__} 0x{id(pool):x}"
     if pool is cupy.get_default_memory_pool():
         name = "CuPy's default MemoryPool"
-    return name, _text(used), _text(held - used), _text(held)
+    return name, _readable(used), _readable(held - used), _readable(held)
 
 
-def _text(size: float) -> str:
+def _readable(size: float) -> str:
     """Return a number of bytes in readable units."""
     for unit in ("B", "KiB", "MiB"):
         if round(size, 1) < 1024:

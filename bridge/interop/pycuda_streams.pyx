@@ -118,10 +118,7 @@ one = None
 
 
 cdef Followed *take_followed(bint blocking, Py_ssize_t *count) noexcept:
-    """Return copies of the records of one kind, of the current context; NULL if memory is out.
-
-    The streams stay alive: CUDA crashes for destroyed ones.
-    """
+    """Copy the records of one kind, and keep their streams alive; return NULL if memory is out."""
     cdef Handle context = cuda_current()
     cdef Py_ssize_t index
     cdef Followed *found = <Followed *> malloc((followed_count + 1) * sizeof(Followed))
@@ -129,7 +126,7 @@ cdef Followed *take_followed(bint blocking, Py_ssize_t *count) noexcept:
     for index in range(followed_count if found is not NULL else 0):
         if followed[index].is_blocking == blocking and followed[index].context == context:
             found[count[0]] = followed[index]
-            Py_INCREF(<object> followed[index].stream)
+            Py_INCREF(<object> followed[index].stream)  # CUDA crashes for a destroyed stream
             count[0] += 1
     return found
 

@@ -15,7 +15,7 @@ from pycuda.gpuarray import GPUArray
 
 from ..errors import Caller, named
 from .contexts import shared_device
-from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, no_array
+from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, not_an_array
 from .layouts import check_dtype, repeats_elements
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
@@ -34,7 +34,7 @@ def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
     """Return a GPUArray that keeps a NumPy array's memory alive; raise if the device lacks it."""
     memory = _attributes(array)
     if memory.type == _UNREGISTERED:
-        raise no_array(array, caller)
+        raise not_an_array(array, caller)
     if not array.flags.writeable:
         raise BufferError(f"{caller.array} is marked read-only; {UNPROTECTED}")
     check_dtype(array.dtype, caller.name)
@@ -70,7 +70,7 @@ class Description(NamedTuple):
     owner: Any
 
 
-def array_on(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
+def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
     """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it."""
     name, order = caller.name, given.order
     if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
@@ -80,7 +80,7 @@ def array_on(memory: Any, given: Description, caller: Caller, may_repeat: bool) 
             "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
         )
     if given.shape is None or given.dtype is None:
-        raise no_array(memory, caller)
+        raise not_an_array(memory, caller)
     is_address = type(memory) is int or isinstance(memory, np.integer)
     if given.owner is not None and not is_address:
         raise TypeError(f"{name}: owner is for an address; {named(memory)} is kept without it")

@@ -75,10 +75,7 @@ cdef Stream handle_anywhere(stream, subject) except? -1:
 
 
 cpdef tuple device_of_stream(Stream handle):
-    """Return CUDA's status, and the id of the device that a stream was made on.
-
-    The id is -1 for the default streams, since every device has them.
-    """
+    """Return CUDA's status, and a stream's device id; -1 for the default streams of any device."""
     cdef int state, status
     cdef Handle context = NULL
     if 0 <= handle <= PER_THREAD:
@@ -150,7 +147,7 @@ cdef Handle take_event(int device_id) noexcept:
     return event
 
 
-cdef int give_back(Handle event, int device_id, int status) noexcept:
+cdef int keep_event(Handle event, int device_id, int status) noexcept:
     """Keep an event for the next fence: CUDA read its state when the waits were queued."""
     if not status and device_id >= 0 and idle_count[device_id] < MOST_IDLE:
         idle[device_id][idle_count[device_id]] = event
@@ -175,7 +172,7 @@ cpdef int fence(Stream waiter, Stream awaited) noexcept:
         status = cuEventRecord(event, awaited)
         if not status:
             status = cuStreamWaitEvent(waiter, event, 0)
-    return give_back(event, device_id, status)
+    return keep_event(event, device_id, status)
 
 # ---- CuPy's objects ------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.interop.contexts cimport *
 from bridge.interop.driver cimport *
-from bridge.interop.ordering cimport kept_for_capture, needs_order, order_release, order_reuse
+from bridge.interop.ordering cimport (
+    kept_for_capture, order_release, order_reuse, release_needs_order,
+)
 from bridge.interop.streams cimport ALL_PYCUDA_STREAMS, UNORDERED, current_stream
 
 import cupy
@@ -35,12 +37,16 @@ cdef Py_ssize_t alive_bytes[3]
 
 
 @cython.final
-@cython.no_gc  # hides them from the collector, which would finalize them before the view's release
+@cython.no_gc
 cdef class KeptStreams:
-    """Keeps the streams whose handles a view's release needs."""
+    """Keeps the streams whose handles a view's release needs.
+
+    The collector does not look into it (`no_gc`).  So where a view and these streams are in one
+    cycle of garbage, it never finalizes the streams: they end with this object, after the release.
+    """
 
 
-@cython.no_gc_clear  # the deallocator needs the attributes; clearing the arrays breaks a cycle
+@cython.no_gc_clear  # the deallocator needs these attributes; clearing the arrays breaks a cycle
 @cython.freelist(64)
 cdef class View:
     """Keeps a view's memory alive: it is the owner of ``UnownedMemory``, or ``GPUArray.base``.
@@ -58,17 +64,14 @@ cdef class View:
             Py_INCREF(self.kept)
             return
         if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
-            not needs_order(self.owner_stream, self.user_stream)
+            not release_needs_order(self.owner_stream, self.user_stream)
         ):
             return  # nothing is freed now
         release(self)
 
 
 cdef inline bint is_held(PyObject *value) noexcept:
-    """Tell whether an object has other references, so that dropping ours frees nothing.
-
-    None always has.
-    """
+    """Tell whether an object has other references than ours; None always has."""
     return Py_REFCNT(value) > 1
 
 
@@ -77,15 +80,15 @@ cdef int release(View view) except -1:
     cdef Handle current = cuda_current()
     cdef int status = 0
     cdef int device_id = view.device_id
-    cdef bint is_elsewhere = not is_entered(device_id)
+    cdef bint is_elsewhere = not can_free_here(device_id)
     if is_elsewhere:
         top = pycuda_current()
         try:
-            enter(view.device_id)
+            enter_context(device_id)
         except (drv.Error, ContextError):
             return 0  # a kernel has failed: the context and its memory are lost
     try:
-        if needs_order(view.owner_stream, view.user_stream):
+        if release_needs_order(view.owner_stream, view.user_stream):
             status = order_release(view.owner_stream, view.user_stream)
             if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
                 # A new view, since an object cannot outlive its deallocator.
@@ -98,7 +101,7 @@ cdef int release(View view) except -1:
         view.kept = view.memory = view.source = None
     finally:
         if is_elsewhere:
-            leave(<intptr_t> current, top)
+            leave_context(<intptr_t> current, top)
     return 0
 
 
@@ -108,28 +111,20 @@ cdef View new_view(
 ):
     """Return a view that keeps memory, and on release orders `owner` after `user` if needed."""
     cdef View view = View.__new__(View)
-    cdef bint is_ordered = set_up(view, kind, source, memory, device_id, nbytes, owner, user)
-    if kept is not None and is_ordered:
-        view.kept = KeptStreams.__new__(KeptStreams)
-        view.kept.streams = kept
-    return view
-
-
-cdef bint set_up(
-    View view, int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner,
-    Stream user,
-) noexcept:
-    """Fill in a view; tell whether its release must order streams."""
+    # With all of PyCUDA's streams, the release decides: there may be non-blocking ones by then.
     cdef bint is_ordered = owner == ALL_PYCUDA_STREAMS or user == ALL_PYCUDA_STREAMS or (
-        needs_order(owner, user)
+        release_needs_order(owner, user)
     )
     view.kind, view.source, view.memory = kind, source, memory
     view.device_id, view.nbytes = device_id, nbytes
-    alive[kind] += 1
-    alive_bytes[kind] += nbytes
     view.owner_stream = owner if is_ordered else UNORDERED
     view.user_stream = user if is_ordered else UNORDERED
-    return is_ordered
+    if kept is not None and is_ordered:
+        view.kept = KeptStreams.__new__(KeptStreams)
+        view.kept.streams = kept
+    alive[kind] += 1
+    alive_bytes[kind] += nbytes
+    return view
 
 
 cdef bint views_are_alive() noexcept:
@@ -150,7 +145,6 @@ cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
 
 @cython.final
-@cython.no_gc_clear
 cdef class MemoryRecord(View):
     """What is known of a GPUArray's memory.  The array has it, so that any thread can free it."""
 
@@ -175,8 +169,11 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
     if type(kept) is int or isinstance(kept, np.integer):  # an `Allocation` is an int, too
         kept = root.base
     cdef MemoryRecord record = MemoryRecord.__new__(MemoryRecord)
-    set_up(record, MEMORY, None, kept, device_id, 0, UNORDERED, UNORDERED)
-    record.gpudata = gpudata if isinstance(gpudata, FIXED) else False  # which no array has
+    record.kind, record.memory, record.device_id = MEMORY, kept, device_id
+    record.owner_stream = record.user_stream = UNORDERED
+    alive[MEMORY] += 1
+    # Where the address can change, the record is not used again: no array's gpudata is False.
+    record.gpudata = gpudata if isinstance(gpudata, FIXED) else False
     record.dtype, record.pointer = dtype, pointer
     array.__dict__["_bridge_memory"] = record
     if root is not array and isinstance(kept, ALLOCATIONS) and (

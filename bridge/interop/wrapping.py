@@ -17,7 +17,7 @@ from pytools.prefork import ExecError
 
 from ..errors import kind, named
 from . import patches
-from .conversions import call
+from .conversions import call_with_gpuarrays
 from .layouts import dtype_mismatch
 from .primary import primary_context, refuse_late_body
 
@@ -82,8 +82,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         try:
             if drv.Context.get_current() is None:
                 with primary_context():
-                    return call(func, args, keywords)
-            return call(func, args, keywords)
+                    return call_with_gpuarrays(func, args, keywords)
+            return call_with_gpuarrays(func, args, keywords)
         except ExecError as error:
             raise ExecError(
                 f"wrap_pycuda: PyCUDA cannot compile: {error}; call bridge.use_nvrtc() first: "
@@ -94,10 +94,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
-    """Return how each argument of a PyCUDA kernel object is named, and an array's dtype.
-
-    The dtype is None for a number.
-    """
+    """Return how messages name a PyCUDA kernel object's arguments, and dtypes; None for numbers."""
     if isinstance(func, ElementwiseKernel):
         name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
     elif hasattr(func, "_bridge_arguments"):

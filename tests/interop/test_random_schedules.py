@@ -50,10 +50,8 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
     USE = "import hostcuda; hostcuda.install(); import bridge; bridge.as_cupy"
 
     def test_a_driver_without_a_function_is_named(workshop):
-        text = SOURCES["interop/contexts.pyx"]
-        workshop.write(
-            "interop/contexts.pyx", text.replace('"cuStreamGetCtx"', '"cuStreamGetCats"')
-        )
+        text = SOURCES["interop/driver.pyx"]
+        workshop.write("interop/driver.pyx", text.replace('"cuStreamGetCtx"', '"cuStreamGetCats"'))
         status, said = workshop.run("-c", USE)
         assert status == 1
         assert "has no function cuStreamGetCats: this driver is for CUDA 1" in said

@@ -1,1 +1,0 @@
-"""Types of DLPack's tensors (``dlpack.pyx``): nothing is for Python."""
