@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")  # modules that make a context
+
 # Methods of PyCUDA's functions of before CUDA 4, and what to write.
 BEFORE_CUDA_4 = {
     "launch": "call f(*args, block=...)",
@@ -57,6 +59,12 @@ PATTERNS = {
     "cublas": rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(CUBLAS)})",
     "cusolver": r"cusolverDn[SDCZ]\w+",
 }
+
+
+def within_skcuda(name: str) -> list[str]:
+    """Return the parts of a name in scikit-cuda, as ["linalg", "dot"]; [] for other names."""
+    root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
+    return parts if root == "skcuda" else []
 
 
 def not_served(part: str) -> str:

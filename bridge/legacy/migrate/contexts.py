@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..names import AUTOINIT
 from .editing import Edits, Wrapped, cst
 
-AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
 _OTHERS = ("pycuda.tools.make_default_context", "pycuda.gl.make_context")
 _THREADS = ("threading", "concurrent", "_thread", "joblib")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, not_served
-from .contexts import AUTOINIT, ContextEdits
+from ..names import AUTOINIT, BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, not_served, within_skcuda
+from .contexts import ContextEdits
 from .editing import cst
 
 _MODULES = ("pycuda.compiler.SourceModule", "pycuda.driver.SourceModule")
@@ -71,8 +71,8 @@ class ProgramEdits(ContextEdits):
 
     def _serve(self, node: cst.CSTNode, name: str) -> None:
         """Note a module of scikit-cuda that `bridge.legacy.skcuda` does not have."""
-        root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
-        if root == "skcuda" and parts and parts[0] not in ("*", "autoinit", *SERVED):
+        parts = within_skcuda(name)
+        if parts and parts[0] not in ("*", "autoinit", *SERVED):
             self.note(node, not_served(parts[0]))
 
     def _is_gone(self, node: cst.Attribute) -> bool:
@@ -285,7 +285,9 @@ class ProgramEdits(ContextEdits):
         after = next((n for n in range(first, len(body)) if not roots[n]), 0)
         generates = self.imports_any(*(f"pycuda.{name}" for name in _GENERATING))
         if generates and self.has_context and not self.is_left and after:
-            self._insert(body[after], "\nbridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels")
+            self._insert(
+                body[after], "\nbridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels"
+            )
         if self.imports_any("skcuda", "scikits.cuda"):
             self._insert(
                 body[first], "import bridge.legacy.skcuda  # so that the next import finds it"
