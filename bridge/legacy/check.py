@@ -72,9 +72,8 @@ class _Program(ast.NodeVisitor):
                 self.not_served.setdefault(node.attr, node.lineno)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        of_function = [node.args.vararg, node.args.kwarg, *node.args.posonlyargs, *node.args.args]
-        names = [arg.arg for arg in (*of_function, *node.args.kwonlyargs) if arg]
-        self.values = self.values.new_child({name: [None] for name in names})
+        parameters = [one for one in ast.iter_child_nodes(node.args) if isinstance(one, ast.arg)]
+        self.values = self.values.new_child({one.arg: [None] for one in parameters})
         self.generic_visit(node)
         self.values = self.values.parents
 
@@ -221,9 +220,7 @@ def _is_served(library: str, name: str) -> bool:
     """Tell whether a module of `bridge.legacy.skcuda` has a name, without importing it."""
     path = Path(__file__).parent / "skcuda" / f"{library}.py"
     symbols = symtable.symtable(path.read_text(), str(path), "exec").get_symbols()
-    if any(
-        one.get_name() == name and (one.is_assigned() or one.is_imported()) for one in symbols
-    ):
+    if name in {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()}:
         return True
     function = cupy_name(library, name)
     try:

@@ -17,7 +17,7 @@ from cupy.cuda import cublas as _cublas
 import bridge
 
 from ..names import CUBLAS, PATTERNS, cupy_name
-from . import missing
+from . import raise_missing
 
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
 # Programs take the numbers of operations from it.
@@ -51,13 +51,8 @@ def cublasGetVersion(handle: int) -> int:  # noqa: N802
     return version
 
 
-def _exported() -> list[str]:
-    """Return the functions that CuPy has, by cuBLAS's names."""
-    names = [f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas)]
-    return [name for name in names if cupy_name("cublas", name)]
-
-
-__all__ += _exported()
+_names = (f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas))
+__all__ += [name for name in _names if cupy_name("cublas", name)]
 
 
 def _vector(n: int, pointer: int, inc: int, dtype: Any) -> cupy.ndarray:
@@ -85,7 +80,7 @@ def __getattr__(name: str) -> Any:
     if parts and parts[4] in ("copy", "swap"):
         function = _of_vectors(parts[4], np.dtype(_CODES[parts[2]]))
     if not parts or function is None:
-        raise missing(__name__, name)
+        raise_missing(__name__, name)
     is_index, letter, real, base = parts.groups()
     # Of two letters, the first is that of the result, or the second that of the scalar: Csscal.
     scalar = (

@@ -10,7 +10,7 @@ import cupyx
 import numpy as np
 from numpy.linalg import LinAlgError as LinAlgError
 
-from . import misc, missing, on_cupy
+from . import misc, on_cupy, raise_missing
 
 _has_cula = False
 init, shutdown = misc.init, misc.shutdown
@@ -55,19 +55,16 @@ def mdot(*args: Any, handle: Any = None) -> Any:
     return functools.reduce(cupy.dot, args)
 
 
+@on_cupy
 def add_dot(
     a_gpu: Any, b_gpu: Any, c_gpu: Any, transa: str = "N", transb: str = "N", alpha: Any = 1.0,
     beta: Any = 1.0, handle: Any = None,
 ) -> Any:  # fmt: skip
     """Write ``alpha * a @ b + beta * c`` into `c_gpu`, and return it."""
-
-    def add(a: Any, b: Any, c: Any) -> Any:
-        scalar = c.dtype.type
-        c *= scalar(beta)
-        c += scalar(alpha) * cupy.dot(_op(a, transa), _op(b, transb))
-        return c
-
-    return on_cupy(add)(a_gpu, b_gpu, c_gpu)
+    scalar = c_gpu.dtype.type
+    c_gpu *= scalar(beta)
+    c_gpu += scalar(alpha) * cupy.dot(_op(a_gpu, transa), _op(b_gpu, transb))
+    return c_gpu
 
 
 @on_cupy
@@ -256,5 +253,4 @@ def _scores(x: Any, count: int | None) -> Any:
     return (u * s)[:, :count].copy("F")
 
 
-def __getattr__(name: str) -> Any:
-    raise missing(__name__, name)
+__getattr__ = functools.partial(raise_missing, __name__)
