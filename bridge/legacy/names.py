@@ -33,28 +33,26 @@ _INSTEAD = {
 }
 
 # cuBLAS's functions in `skcuda.cublas`, and their parameters after the handle.
-CUBLAS = {
-    "amax": "n x incx result",
+_FAMILIES = {
+    "amax amin asum nrm2": "n x incx result",
     "axpy": "n alpha x incx y incy",
-    "copy": "n x incx y incy",
-    "swap": "n x incx y incy",
-    "dot": "n x incx y incy result",
+    "copy swap": "n x incx y incy",
+    "dot dotu dotc": "n x incx y incy result",
     "scal": "n alpha x incx",
     "gemv": "trans m n alpha A lda x incx beta y incy",
-    "ger": "m n alpha x incx y incy A lda",
+    "ger geru gerc": "m n alpha x incx y incy A lda",
     "gemm": "trans trans m n k alpha A lda B ldb beta C ldc",
+    "gemmBatched": "trans trans m n k alpha A lda B ldb beta C ldc batch",
     "gemmStridedBatched": "trans trans m n k alpha A lda s B ldb s beta C ldc s batch",
     "trsm": "side uplo trans diag m n alpha A lda B ldb",
+    "trsmBatched": "side uplo trans diag m n alpha A lda B ldb batch",
     "syrk": "uplo trans n k alpha A lda beta C ldc",
     "geam": "trans trans m n alpha A lda beta B ldb C ldc",
     "dgmm": "side m n A lda x incx C ldc",
     "getrfBatched": "n A lda P info batch",
     "getriBatched": "n A lda P C ldc info batch",
 }
-CUBLAS |= dict.fromkeys(("amin", "asum", "nrm2"), CUBLAS["amax"])
-CUBLAS |= dict.fromkeys(("dotu", "dotc"), CUBLAS["dot"])
-CUBLAS |= dict.fromkeys(("geru", "gerc"), CUBLAS["ger"])
-CUBLAS |= {f"{name}Batched": f"{CUBLAS[name]} batch" for name in ("gemm", "trsm")}
+CUBLAS = {name: parameters for names, parameters in _FAMILIES.items() for name in names.split()}
 PATTERNS = {
     "cublas": rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(CUBLAS)})",
     "cusolver": r"cusolverDn[SDCZ]\w+",
