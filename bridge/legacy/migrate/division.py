@@ -16,8 +16,10 @@ class DivisionEdits(Edits):
         if not isinstance(slash, cst.Divide) or "float" in kinds:
             return
         if kinds == ("int", "int"):
-            self.nodes[slash] = cst.FloorDivide(slash.whitespace_before, slash.whitespace_after)
-            self.say(node, f"{self.code(node.left)} // {self.code(node.right)}")
+            self.replacements[slash] = cst.FloorDivide(
+                slash.whitespace_before, slash.whitespace_after
+            )
+            self.record(node, f"{self.code(node.left)} // {self.code(node.right)}")
         else:
             self.note(node, _DIVISION)
 

@@ -58,4 +58,4 @@ def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
     if re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text):
         return converted, edits
     division = DivisionEdits(converted)
-    return division.apply(), edits + division.said
+    return division.apply(), edits + division.records
