@@ -24,9 +24,9 @@ from pytools.prefork import ExecError
 
 from ..compiler import Request, examine
 from .migrate.python2 import to_python3
-from .names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, cupy_name, within_skcuda
+from .names import AMBIGUOUS, BEFORE_CUDA_4, SERVED, cupy_name, within_skcuda
 
-# Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
+# Names of PyCUDA that `bridge run` does not support, and what to do instead.
 _NOT_SERVED = {
     **BEFORE_CUDA_4,
     "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
@@ -104,11 +104,10 @@ class _Program(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
+            called = alias.asname or alias.name
             if alias.name == "SourceModule":
-                self.source_modules.add(alias.asname or alias.name)
-            self._note_skcuda(
-                f"{node.module}.{alias.name}", alias.asname or alias.name, node.lineno
-            )
+                self.source_modules.add(called)
+            self._note_skcuda(f"{node.module}.{alias.name}", called, node.lineno)
             if alias.name not in BEFORE_CUDA_4:
                 self._note_not_served(alias.name, node.lineno)
 
@@ -120,7 +119,7 @@ class _Program(ast.NodeVisitor):
         if isinstance(node.ctx, ast.Store):  # of `for` and the like
             self._assign(node, None)
             return
-        if node.attr in OF_OTHERS_TOO:
+        if node.attr in AMBIGUOUS:
             self.ambiguous.append((node, self.values))
         else:
             self._note_not_served(node.attr, node.lineno)

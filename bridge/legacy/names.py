@@ -21,7 +21,7 @@ BEFORE_CUDA_4 = {
     "set_block_shape": "call f(*args, block=...)",
     "set_shared_size": "call f(*args, block=..., shared=...)",
 }
-OF_OTHERS_TOO = {"launch"}  # names that say nothing about the object: bridge.launch, a window's
+AMBIGUOUS = {"launch"}  # other objects have a method of this name, too: bridge.launch
 
 # scikit-cuda's modules that `bridge.legacy.skcuda` has, and what to use instead of others.
 SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")

@@ -353,7 +353,8 @@ class References:
         self._references: dict[str, Reference] = {}
         self._lock = threading.RLock()  # from the write until the kernel is queued
         self._written: Any = None  # an event
-        # Events after the last kernel on each stream; the per-thread one has one handle for all.
+        # By stream and thread: an event after the last kernel.  The handle of CUDA's per-thread
+        # default stream is the same in all threads.
         self._readers: dict[tuple[int, int], Any] = {}
         self._is_captured = False
 

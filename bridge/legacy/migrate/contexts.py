@@ -1,11 +1,11 @@
-"""The contexts of a PyCUDA program, which the other edits need to be CuPy's."""
+"""The contexts of a PyCUDA program: edits that put CuPy's in their place."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..names import AUTOINIT
-from .editing import Edits, Wrapped, cst
+from .editing import Edits, WithBlock, cst
 
 _DEVICE = "pycuda.driver.Device"
 _OTHERS = ("pycuda.tools.make_default_context", "pycuda.gl.make_context")
@@ -29,7 +29,7 @@ class ContextEdits(Edits):
         """Decide about all contexts, before the visits of the nodes inside."""
         self.imports = self.find(cst.Import | cst.ImportFrom)
         self.imported = [name for one in self.imports for name in self.names(one)]
-        self.uses: list[int] = []  # lines that use the name `bridge`
+        self.bridge_uses: list[int] = []  # lines that use the name `bridge`
         self.has_context = False
         self.undecided = False  # there is a context that a person should decide on
         self.kept_imports = [one for one in self.imports if self._keeps_autoinit(one)]
@@ -84,14 +84,14 @@ class ContextEdits(Edits):
             return
         self.wrapped[self.parent(self.statement(call))] = found
         self.has_context = True
-        self.uses.append(self.line(call))
+        self.bridge_uses.append(self.line(call))
         self.record(self.parent(call), f"with {self.code(found.item)}:")
         for one in found.removed:
             self.record(one.body[0], "(removed)")
         if self.imports_any(*_THREADS):
             self.note(call, _DELETE)
 
-    def _find_with(self, call: Any) -> Wrapped | None:
+    def _find_with(self, call: Any) -> WithBlock | None:
         line, assign, device = self.statement(call), self.parent(call), call.func.value
         block = self.parent(line)
         is_line = isinstance(block, cst.Module | cst.IndentedBlock) and self.line_code(line)
@@ -126,7 +126,7 @@ class ContextEdits(Edits):
         number = device.args[0].value if is_device and len(device.args) == 1 else None
         text = self.code(number if isinstance(number, cst.Integer) else device)
         made: Any = cst.parse_statement(f"with bridge.primary_context({text}) as {name}: pass")
-        return Wrapped(first, last, inside, removed, made.items[0])
+        return WithBlock(first, last, inside, removed, made.items[0])
 
     def _count_switches(self, target: Any) -> int:
         """Count how often the program pushes, pops or detaches a context, or hands that on."""
@@ -134,8 +134,7 @@ class ContextEdits(Edits):
             same = [
                 name
                 for name in self.find(cst.Name)
-                if name.value == target.value
-                and any(getattr(one, "node", None) is target for one in self.assignments(name))
+                if target in [getattr(one, "node", None) for one in self.assignments(name)]
             ]
         else:  # self.context
             same = self.find(cst.Attribute, self.enclosing(target, cst.ClassDef))

@@ -19,7 +19,7 @@ except ImportError as missing:
         "`pip install libcst fissix`, or bridge with [migrate]"
     ) from None
 
-__all__ = ["NOTE", "SOURCE_MODULES", "Edits", "Wrapped", "cst", "notes_in"]
+__all__ = ["NOTE", "SOURCE_MODULES", "Edits", "WithBlock", "cst", "notes_in"]
 
 NOTE, NEXT = "# bridge: ", "#         "  # the start of a note, and of its next lines
 SOURCE_MODULES = ("pycuda.compiler.SourceModule", "pycuda.driver.SourceModule")
@@ -38,7 +38,7 @@ _KINDS = {
 }
 
 
-class Wrapped(NamedTuple):
+class WithBlock(NamedTuple):
     """Statements of a list that become the block of a ``with``."""
 
     first: int  # the statement that is replaced
@@ -65,7 +65,7 @@ class Edits(cst.CSTVisitor):
         self.replacements: dict[cst.CSTNode, Any] = {}  # what takes their places
         self.notes: dict[cst.CSTNode, list[str]] = {}  # by statement
         self.insertions: dict[cst.CSTNode, list[cst.BaseStatement]] = {}  # to insert
-        self.wrapped: dict[cst.CSTNode, Wrapped] = {}  # by the list of statements
+        self.wrapped: dict[cst.CSTNode, WithBlock] = {}  # by the list of statements
         self.records: list[tuple[int, str]] = []  # lines of the program, and what is edited there
         self.kinds: dict[tuple[Any, str], str] = {}  # of names, by scope
         wrapper.visit(self)
@@ -206,7 +206,7 @@ class _Apply(cst.CSTTransformer):
         self.done[original_node] = lines = [*edits.insertions.get(original_node, ()), *lines]
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
 
-    def _wrap(self, original: Any, updated: Any, wrapped: Wrapped) -> Any:
+    def _wrap(self, original: Any, updated: Any, wrapped: WithBlock) -> Any:
         """Return a list of statements with some of them in a ``with``."""
         first, last, inside, removed, item = wrapped
         *before, start = self.done[original.body[first]]

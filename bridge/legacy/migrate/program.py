@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..names import AUTOINIT, BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, not_served, within_skcuda
+from ..names import AMBIGUOUS, AUTOINIT, BEFORE_CUDA_4, SERVED, not_served, within_skcuda
 from .contexts import ContextEdits
 from .editing import SOURCE_MODULES, cst
 
@@ -38,7 +38,7 @@ class ProgramEdits(ContextEdits):
     def visit_Module(self, node: cst.Module) -> None:
         """Decide first about what concerns the whole program."""
         super().visit_Module(node)
-        self.bound: list[int] = []  # lines that import `bridge`
+        self.bridge_imports: list[int] = []  # lines that import `bridge`
         self._check_name()
         calls = [(self.qualified(call.func), call) for call in self.find(cst.Call)]
         attributes = self.find(cst.Attribute)
@@ -79,7 +79,7 @@ class ProgramEdits(ContextEdits):
     def _is_before_cuda_4(self, node: cst.Attribute) -> bool:
         """Tell whether a name is certainly one that functions had before CUDA 4."""
         name = node.attr.value
-        is_sure = name not in OF_OTHERS_TOO or self.kind(node.value) == "function"
+        is_sure = name not in AMBIGUOUS or self.kind(node.value) == "function"
         return name in BEFORE_CUDA_4 and is_sure
 
     # Imports, and what they give.
@@ -93,7 +93,7 @@ class ProgramEdits(ContextEdits):
             if self.code(one.name) in AUTOINIT:
                 names[number] = one.with_changes(name=cst.parse_expression("bridge.autoinit"))
                 if not one.asname and self.parent(self.parent(node)) is self.module:
-                    self.bound.append(self.line(node))
+                    self.bridge_imports.append(self.line(node))
                 if not one.asname and self._needs_pycuda():
                     names.append(cst.ImportAlias(cst.Name("pycuda")))
                     names[-2] = names[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -155,7 +155,7 @@ class ProgramEdits(ContextEdits):
         return False
 
     def _use_bridge(self, node: cst.BaseExpression, text: str) -> None:
-        self.uses.append(self.line(node))
+        self.bridge_uses.append(self.line(node))
         self.rewrite(node, text)
 
     # Arrays and kernels.
@@ -249,13 +249,9 @@ class ProgramEdits(ContextEdits):
             return True
         address = self.code(pointer).removeprefix("int(").removesuffix(")")
         array = address.removesuffix(".data.ptr")
-        values = {name: self.code(one) for name, one in given.items()}
-        is_plain = values.pop("base", array) == array and array.replace(".", "").isidentifier()
-        if (
-            is_plain
-            and values == {"0": f"{array}.shape", "1": f"{array}.dtype"}
-            and array != address
-        ):
+        values = {"base": array} | {name: self.code(one) for name, one in given.items()}
+        usual = {"base": array, "0": f"{array}.shape", "1": f"{array}.dtype"}
+        if values == usual and array != address and array.replace(".", "").isidentifier():
             return self._edit_conversion(node, f"bridge.as_pycuda({array})")
         self.note(node, _POINTER.format(_VIEWS))
         return True
@@ -295,7 +291,7 @@ class ProgramEdits(ContextEdits):
             self._insert(
                 body[first], "import bridge.legacy.skcuda  # so that the next import finds it"
             )
-        elif self.uses and min(self.uses) < min(self.bound, default=_NEVER):
+        elif self.bridge_uses and min(self.bridge_uses) < min(self.bridge_imports, default=_NEVER):
             self._insert(body[first], "import bridge")
         has_context = self.has_context or self.undecided or self.imports_any("bridge.autoinit")
         if self.replacements and not has_context:
@@ -309,7 +305,7 @@ class ProgramEdits(ContextEdits):
 
     def _insert(self, statement: cst.BaseStatement, text: str) -> None:
         self.insertions.setdefault(statement, []).append(cst.parse_statement(text))
-        self.uses.append(self.line(statement))
+        self.bridge_uses.append(self.line(statement))
         self.records.append((self.line(statement), f"(new) {text.strip()}"))
 
 
