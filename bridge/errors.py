@@ -79,7 +79,8 @@ def is_hidden(filename: str) -> bool:
     """Tell whether a file belongs to bridge, PyCUDA, pytools or the code that runs modules."""
     packages = filter(None, map(sys.modules.get, ("bridge", "pycuda", "pytools")))
     folders = [os.path.join(package.__path__[0], "") for package in packages]
-    return filename.startswith(("<frozen ", *folders)) or filename == runpy.__file__
+    of_runpy = runpy.run_path.__code__.co_filename
+    return filename.startswith(("<frozen ", *folders)) or filename == of_runpy
 
 
 def program_frame() -> FrameType:
