@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import warnings
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,13 +75,25 @@ def named(value: Any) -> str:
     return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the program that called bridge, directly or through PyCUDA."""
+def is_hidden(filename: str) -> bool:
+    """Tell whether a file belongs to bridge, PyCUDA, pytools or the code that runs modules."""
     packages = filter(None, map(sys.modules.get, ("bridge", "pycuda", "pytools")))
-    folders = tuple(os.path.join(package.__path__[0], "") for package in packages)
+    folders = [os.path.join(package.__path__[0], "") for package in packages]
+    of_runpy = runpy.run_path.__code__.co_filename
+    return filename.startswith(("<frozen ", *folders)) or filename == of_runpy
+
+
+def program_frame() -> FrameType:
+    """Return the frame of the program's line that called bridge, directly or through PyCUDA."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(folders) and frame.f_back:
+    while frame.f_back and is_hidden(frame.f_code.co_filename):
         frame = frame.f_back
+    return frame
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the program that called bridge."""
+    frame = program_frame()
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
     warnings.warn_explicit(message, category, *place, registry)

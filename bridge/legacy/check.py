@@ -15,7 +15,7 @@ import warnings
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import cupy
 import pycuda.compiler
@@ -23,9 +23,10 @@ import pycuda.driver as drv
 from pytools.prefork import ExecError
 
 from ..compiler import Request, examine
-from .names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, cupy_name
+from .migrate.python2 import to_python3
+from .names import AMBIGUOUS, BEFORE_CUDA_4, SERVED, cupy_name, within_skcuda
 
-# Parts of PyCUDA that `bridge run` neither replaces nor leaves as they are.
+# Names of PyCUDA that `bridge run` does not support, and what to do instead.
 _NOT_SERVED = {
     **BEFORE_CUDA_4,
     "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
@@ -40,18 +41,6 @@ _FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict} | {
     for name in ("join", "split", "dirname", "abspath", "realpath", "normpath")
 }
 _METHODS = ("format", "join", "replace", "strip", "lstrip", "rstrip", "upper", "lower", "read_text")
-
-
-class Found(NamedTuple):
-    """A call of ``SourceModule``, and what came of it."""
-
-    line: int
-    source: str | None  # None: it is made when the program runs
-    problem: str = ""  # why it does not compile, or cannot be read
-    kernels: tuple[str, ...] = ()  # with their parameters
-    known: int = 0  # parameters whose types are known
-    parameters: int = 0
-    nvcc: bool | None = None  # whether nvcc compiles it, if it was asked
 
 
 class _Unknown(Exception):  # noqa: N818 (it says what it is)
@@ -72,20 +61,19 @@ class _Program(ast.NodeVisitor):
     def __init__(self, path: Path, text: bytes) -> None:
         self.path = path
         self.calls: list[tuple[ast.Call, _Scope]] = []
-        self.names: dict[str, int] = {}  # not served, and the first line of each
-        self.unsure: list[tuple[ast.Attribute, _Scope]] = []  # whose names others have, too
+        self.not_served: dict[str, int] = {}  # names, and the first line of each
+        self.ambiguous: list[tuple[ast.Attribute, _Scope]] = []  # whose names others have, too
         self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path.resolve()))]})
-        self.modules = {"SourceModule"}
-        self.libraries: dict[str, str] = {}  # names of scikit-cuda's modules, without its own
+        self.source_modules = {"SourceModule"}
+        self.skcuda_modules: dict[str, str] = {}  # what the program calls them
         self.visit(ast.parse(text, str(path)))
-        for node, values in self.unsure:
-            if _are_functions(values.get(ast.unparse(node.value), [node.value])):
-                self.names.setdefault(node.attr, node.lineno)
+        for node, values in self.ambiguous:
+            if _give_functions(values.get(ast.unparse(node.value), [node.value])):
+                self.not_served.setdefault(node.attr, node.lineno)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        of_function = [node.args.vararg, node.args.kwarg, *node.args.posonlyargs, *node.args.args]
-        names = [arg.arg for arg in (*of_function, *node.args.kwonlyargs) if arg]
-        self.values = self.values.new_child({name: [None] for name in names})
+        parameters = [one for one in ast.iter_child_nodes(node.args) if isinstance(one, ast.arg)]
+        self.values = self.values.new_child({one.arg: [None] for one in parameters})
         self.generic_visit(node)
         self.values = self.values.parents
 
@@ -102,17 +90,13 @@ class _Program(ast.NodeVisitor):
         elif target is not None:
             self.visit(target)
 
-    def visit_Assign(self, node: ast.Assign) -> None:
-        for target in node.targets:
+    def visit_Assign(self, node: Any) -> None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             self._assign(target, node.value)
-        self.visit(node.value)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign | ast.AugAssign) -> None:
-        self._assign(node.target, node.value)
         if node.value is not None:
             self.visit(node.value)
 
-    visit_AugAssign = visit_AnnAssign  # noqa: N815 (ast's name)
+    visit_AnnAssign = visit_AugAssign = visit_Assign  # noqa: N815 (ast's names)
 
     def visit_withitem(self, node: ast.withitem) -> None:
         self._assign(node.optional_vars, node.context_expr)
@@ -120,49 +104,50 @@ class _Program(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
+            called = alias.asname or alias.name
             if alias.name == "SourceModule":
-                self.modules.add(alias.asname or alias.name)
-            self._imported(f"{node.module}.{alias.name}", alias.asname or alias.name, node.lineno)
+                self.source_modules.add(called)
+            self._note_skcuda(f"{node.module}.{alias.name}", called, node.lineno)
             if alias.name not in BEFORE_CUDA_4:
-                self._note(alias.name, node.lineno)
+                self._note_not_served(alias.name, node.lineno)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._imported(alias.name, alias.asname or alias.name, node.lineno)
+            self._note_skcuda(alias.name, alias.asname or alias.name, node.lineno)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Store):  # of `for` and the like
             self._assign(node, None)
             return
-        if node.attr in OF_OTHERS_TOO:
-            self.unsure.append((node, self.values))
+        if node.attr in AMBIGUOUS:
+            self.ambiguous.append((node, self.values))
         else:
-            self._note(node.attr, node.lineno)
-        if library := self.libraries.get(ast.unparse(node.value)):
-            self._imported(f"skcuda.{library}.{node.attr}", "", node.lineno)
+            self._note_not_served(node.attr, node.lineno)
+        if library := self.skcuda_modules.get(ast.unparse(node.value)):
+            self._note_skcuda(f"skcuda.{library}.{node.attr}", "", node.lineno)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if name in self.modules:
+        if name in self.source_modules:
             self.calls.append((node, self.values))
         self.generic_visit(node)
 
-    def _note(self, name: str, line: int) -> None:
+    def _note_not_served(self, name: str, line: int) -> None:
         if name in _NOT_SERVED:
-            self.names.setdefault(name, line)
+            self.not_served.setdefault(name, line)
 
-    def _imported(self, name: str, called: str, line: int) -> None:
+    def _note_skcuda(self, name: str, called: str, line: int) -> None:
         """Note a name of scikit-cuda: a module of its, or what that has."""
-        root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
-        if root != "skcuda" or not parts or parts[0] == "autoinit":
+        parts = within_skcuda(name)
+        if not parts or parts[0] == "autoinit":
             return
         if parts[0] not in SERVED:
-            self.names.setdefault(f"skcuda.{parts[0]}", line)
+            self.not_served.setdefault(f"skcuda.{parts[0]}", line)
         elif len(parts) == 1:
-            self.libraries[called] = parts[0]
+            self.skcuda_modules[called] = parts[0]
         elif parts[1] != "*" and not _is_served(*parts[:2]):
-            self.names.setdefault(f"skcuda.{parts[0]}.{parts[1]}", line)
+            self.not_served.setdefault(f"skcuda.{parts[0]}.{parts[1]}", line)
 
     def value(self, node: ast.expr | None) -> Any:
         """Return an expression's value; raise _Unknown if only the running program knows it."""
@@ -190,10 +175,10 @@ class _Program(ast.NodeVisitor):
             case ast.Attribute(value, "parent"):
                 return Path(self.value(value)).parent
             case ast.Call():
-                return self._called(node)
+                return self._value_of_call(node)
         raise _Unknown(ast.unparse(node) if node is not None else "**")
 
-    def _called(self, node: ast.Call) -> Any:
+    def _value_of_call(self, node: ast.Call) -> Any:
         args = [self.value(arg) for arg in node.args]
         keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
         name = ast.unparse(node.func)
@@ -210,66 +195,31 @@ class _Program(ast.NodeVisitor):
                 return getattr(owner, node.func.attr)(*args, **keywords)
         raise _Unknown(ast.unparse(node))
 
+    def request(self, call: ast.Call, values: _Scope, arch: str) -> Request:
+        """Return what a call of ``SourceModule`` compiles; raise _Unknown as `value` does."""
+        self.values = values
+        given = dict(zip(Request._fields, map(self.value, call.args), strict=False))
+        given |= {k.arg: self.value(k.value) for k in call.keywords if k.arg}
+        source, no_extern_c = given["source"], bool(given.get("no_extern_c"))
+        if not isinstance(source, str):
+            raise _Unknown(type(source).__name__)
+        options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
+        folders.append(str(self.path.parent))
+        return Request(source, "nvcc", options, False, no_extern_c, arch, None, False, folders)
 
-def _are_functions(values: Sequence[ast.expr | None]) -> bool:
+
+def _give_functions(values: Sequence[ast.expr | None]) -> bool:
     """Tell whether all expressions are calls of ``get_function``."""
     calls = [one for one in values if isinstance(one, ast.Call)]
     names = [getattr(one.func, "attr", "") for one in calls]
     return names == ["get_function"] * len(values)
 
 
-def _found(program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool) -> Found:
-    line, program.values = call.lineno, values
-    try:
-        given = dict(zip(Request._fields, map(program.value, call.args), strict=False))
-        given |= {k.arg: program.value(k.value) for k in call.keywords if k.arg}
-        source = given["source"]
-        if not isinstance(source, str):
-            raise _Unknown(type(source).__name__)
-    except _Unknown as error:
-        return Found(line, None, str(error).split("\n")[0][:60])
-    except Exception as error:  # whatever the program's own code raises
-        return Found(line, None, f"{type(error).__name__}: {error}")
-    options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
-    folders.append(str(program.path.parent))
-    request = Request(
-        source, "nvcc", options, False, bool(given.get("no_extern_c")), arch, None, False, folders
-    )
-    by_nvcc = None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if with_nvcc:
-                by_nvcc = _nvcc_compiles(request)
-            kernels = examine(request, arch)
-    except Exception as error:
-        log = getattr(error, "stderr", None) or str(error)
-        lines = [text for text in log.splitlines() if "error" in text] or [str(error)]
-        return Found(line, source, lines[0], nvcc=by_nvcc)
-    shown = (f"{name}({', '.join(one.text for one in kernels[name])})" for name in kernels)
-    parameters = [one for found in kernels.values() for one in found]
-    known = sum(one.dtype is not None for one in parameters)
-    return Found(line, source, "", tuple(shown), known, len(parameters), by_nvcc)
-
-
-def _python3(text: bytes, path: Path) -> bytes:
-    """Return a program's text, converted if it is Python 2."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings
-            ast.parse(text)
-    except (SyntaxError, ValueError):
-        from .migrate.python2 import to_python3  # its libraries may be missing
-
-        return to_python3(text, path.name)[0]
-    return text
-
-
 def _is_served(library: str, name: str) -> bool:
     """Tell whether a module of `bridge.legacy.skcuda` has a name, without importing it."""
     path = Path(__file__).parent / "skcuda" / f"{library}.py"
     symbols = symtable.symtable(path.read_text(), str(path), "exec").get_symbols()
-    if any(one.get_name() == name and (one.is_assigned() or one.is_imported()) for one in symbols):
+    if name in {one.get_name() for one in symbols if one.is_assigned() or one.is_imported()}:
         return True
     function = cupy_name(library, name)
     try:
@@ -296,37 +246,55 @@ def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> b
             text = path.read_bytes()
             if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
                 continue
-            program = _Program(path, _python3(text, path))
+            program = _Program(path, to_python3(text, path.name)[0])
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
             print(f"{path}: cannot be read: {error}")
             count["not read"] += 1
             continue
-        for name, line in program.names.items():
+        for name, line in program.not_served.items():
             not_served[name] += 1
             if verbose:
                 print(f"{path}:{line}: {name}")
-        for found in [_found(program, *call, arch, with_nvcc) for call in program.calls]:
-            count.update(_said(path, found, verbose))
+        for call in program.calls:
+            count.update(_check_source(program, *call, arch, with_nvcc, verbose))
     print("\n".join(_summary(count, not_served, with_nvcc, arch)))
     return not count["fail"]
 
 
-def _said(path: Path, found: Found, verbose: bool) -> Iterator[str]:
-    """Print what is to be said of a source; yield what to count."""
-    place = f"{path}:{found.line}"
-    if found.source is None:
-        print(f"{place}: the source is made when the program runs: {found.problem}")
+def _check_source(
+    program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool, verbose: bool
+) -> Iterator[str]:
+    """Compile the source of a call, print what came of it, and yield what to count."""
+    place = f"{program.path}:{call.lineno}"
+    try:
+        request = program.request(call, values, arch)
+    except Exception as error:  # whatever the program's own code raises
+        is_unknown, text = isinstance(error, _Unknown), str(error)
+        why = text.split("\n")[0][:60] if is_unknown else f"{type(error).__name__}: {text}"
+        print(f"{place}: the source is made when the program runs: {why}")
         yield "made at run time"
         return
-    yield "fail" if found.problem else "compile"
-    if found.problem:
-        print(f"{place}: does not compile: {found.problem}")
+    problem, by_nvcc, kernels = "", None, {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if with_nvcc:
+                by_nvcc = _nvcc_compiles(request)
+            kernels = examine(request, arch)
+    except Exception as error:
+        log = getattr(error, "stderr", None) or str(error)
+        problem = next((line for line in log.splitlines() if "error" in line), str(error))
+    if problem:
+        print(f"{place}: does not compile: {problem}")
     elif verbose:
-        print(f"{place}: compiles: {'; '.join(found.kernels)}")
-    yield from ["kernels"] * len(found.kernels) + ["known"] * found.known
-    yield from ["parameters"] * found.parameters
-    if found.nvcc is not None:
-        yield f"nvcc {found.nvcc}, ours {not found.problem}"
+        shown = (f"{name}({', '.join(one.text for one in kernels[name])})" for name in kernels)
+        print(f"{place}: compiles: {'; '.join(shown)}")
+    yield "fail" if problem else "compile"
+    parameters = [one for found in kernels.values() for one in found]
+    yield from ["kernels"] * len(kernels) + ["parameters"] * len(parameters)
+    yield from ["known" for one in parameters if one.dtype is not None]
+    if by_nvcc is not None:
+        yield f"nvcc {by_nvcc}, ours {not problem}"
 
 
 def _summary(

@@ -44,8 +44,7 @@ def add_commands(commands: Any) -> None:
         help="raise where a kernel would misread one of PyCUDA's arrays, instead of a warning",
     )
     run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
-    run.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
-    _add_arguments(run, "for the program")
+    _add_program(run, "a path; with -m, a module's name", "for the program")
     check = commands.add_parser(
         "check",
         description=_CHECK,
@@ -61,14 +60,14 @@ def add_commands(commands: Any) -> None:
     migrate.add_argument(
         "--compare", action="store_true", help="run the program and its copy, compare the output"
     )
-    migrate.add_argument("program", metavar="PROGRAM", help="a path")
-    _add_arguments(migrate, "for the program, with --compare")
+    _add_program(migrate, "a path", "for the program, with --compare")
     for parser, call in ((run, _run), (check, _check), (migrate, _migrate)):
         parser.set_defaults(call=partial(call, parser))
 
 
-def _add_arguments(parser: argparse.ArgumentParser, help: str) -> None:
-    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=help)
+def _add_program(parser: argparse.ArgumentParser, program: str, arguments: str) -> None:
+    parser.add_argument("program", metavar="PROGRAM", help=program)
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments)
     rest.required = False  # in the message, too
 
 

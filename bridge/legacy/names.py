@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")  # modules that make a context
+
 # Methods of PyCUDA's functions of before CUDA 4, and what to write.
 BEFORE_CUDA_4 = {
     "launch": "call f(*args, block=...)",
@@ -19,7 +21,7 @@ BEFORE_CUDA_4 = {
     "set_block_shape": "call f(*args, block=...)",
     "set_shared_size": "call f(*args, block=..., shared=...)",
 }
-OF_OTHERS_TOO = {"launch"}  # names that say nothing about the object: bridge.launch, a window's
+AMBIGUOUS = {"launch"}  # other objects have a method of this name, too: bridge.launch
 
 # scikit-cuda's modules that `bridge.legacy.skcuda` has, and what to use instead of others.
 SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")
@@ -31,32 +33,36 @@ _INSTEAD = {
 }
 
 # cuBLAS's functions in `skcuda.cublas`, and their parameters after the handle.
-CUBLAS = {
-    "amax": "n x incx result",
+_FAMILIES = {
+    "amax amin asum nrm2": "n x incx result",
     "axpy": "n alpha x incx y incy",
-    "copy": "n x incx y incy",
-    "swap": "n x incx y incy",
-    "dot": "n x incx y incy result",
+    "copy swap": "n x incx y incy",
+    "dot dotu dotc": "n x incx y incy result",
     "scal": "n alpha x incx",
     "gemv": "trans m n alpha A lda x incx beta y incy",
-    "ger": "m n alpha x incx y incy A lda",
+    "ger geru gerc": "m n alpha x incx y incy A lda",
     "gemm": "trans trans m n k alpha A lda B ldb beta C ldc",
+    "gemmBatched": "trans trans m n k alpha A lda B ldb beta C ldc batch",
     "gemmStridedBatched": "trans trans m n k alpha A lda s B ldb s beta C ldc s batch",
     "trsm": "side uplo trans diag m n alpha A lda B ldb",
+    "trsmBatched": "side uplo trans diag m n alpha A lda B ldb batch",
     "syrk": "uplo trans n k alpha A lda beta C ldc",
     "geam": "trans trans m n alpha A lda beta B ldb C ldc",
     "dgmm": "side m n A lda x incx C ldc",
     "getrfBatched": "n A lda P info batch",
     "getriBatched": "n A lda P C ldc info batch",
 }
-CUBLAS |= dict.fromkeys(("amin", "asum", "nrm2"), CUBLAS["amax"])
-CUBLAS |= dict.fromkeys(("dotu", "dotc"), CUBLAS["dot"])
-CUBLAS |= dict.fromkeys(("geru", "gerc"), CUBLAS["ger"])
-CUBLAS |= {f"{name}Batched": f"{CUBLAS[name]} batch" for name in ("gemm", "trsm")}
+CUBLAS = {name: parameters for names, parameters in _FAMILIES.items() for name in names.split()}
 PATTERNS = {
     "cublas": rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(CUBLAS)})",
     "cusolver": r"cusolverDn[SDCZ]\w+",
 }
+
+
+def within_skcuda(name: str) -> list[str]:
+    """Return the parts of a name in scikit-cuda, as ["linalg", "dot"]; [] for other names."""
+    root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
+    return parts if root == "skcuda" else []
 
 
 def not_served(part: str) -> str:

@@ -24,28 +24,27 @@ from zipfile import is_zipfile
 import pycuda
 import pycuda.compiler
 import pycuda.driver as drv
-import pytools
 from pycuda import gpuarray
 from pycuda.tools import make_default_context
 
 import bridge
 
-from ..errors import warn
+from ..errors import is_hidden, program_frame, warn
 from ..hooks import LaunchPolicy, export_in_order, patches, push_primary
+from .names import AUTOINIT
 
-_AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
 _get_current = drv.Context.get_current
 _push, _pop = drv.Context.push, drv.Context.pop
 
 # For --explain: the replacements, and the lines of the program that used them.
-_REPLACED = {
+_REPLACEMENTS = {
     "pycuda.autoinit": "the primary context, which CuPy uses: import bridge.autoinit",
     "make_context": "the primary context: with bridge.primary_context()",
     "SourceModule": "compiled by NVRTC, takes CuPy arrays too, checked: bridge.SourceModule",
     "PyCUDA's kernels": "compiled by NVRTC: bridge.use_nvrtc()",
     "allocations": "CuPy's pool: allocator=bridge.pycuda_allocator()",
 }
-_touched: dict[str, dict[str, None]] | None = None  # None: not asked for
+_uses: dict[str, dict[str, None]] | None = None  # None: without --explain
 
 
 def replace(pool: bool = False, strict: bool = False) -> None:
@@ -53,26 +52,20 @@ def replace(pool: bool = False, strict: bool = False) -> None:
 
     ``skcuda`` and ``scikits.cuda`` are `bridge.legacy.skcuda`, unless an installed one imports.
     With `pool`, PyCUDA allocates arrays in CuPy's pool.  A kernel that would misread one of
-    PyCUDA's own arrays warns, or raises if `strict`.
-
-    Raises
-    ------
-    ContextError
-        If ``pycuda.autoinit`` has already made a second context.
+    PyCUDA's own arrays warns, or raises if `strict`.  Raises ContextError if ``pycuda.autoinit``
+    has already made a second context.
     """
     if getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit":
         import_module("bridge.autoinit")  # raises, with the reason
-    sys.meta_path.insert(0, _Autoinit())
+    sys.meta_path.insert(0, _AutoinitFinder())
     import_module("bridge.legacy.skcuda")  # from now on, `import skcuda` finds it
     why = "contexts that the program makes are the primary one"
     patches.apply("run", why, drv.Device, {"make_context": _make_context})
-    patches.apply(
-        "run", why, drv.Context, {"push": _push_counted, "pop": staticmethod(_pop_counted)}
-    )
-    patches.apply("run", why, drv.Context, {"detach": _detach_counted})
+    counted = {"push": _push_counted, "pop": staticmethod(_pop_counted), "detach": _detach_counted}
+    patches.apply("run", why, drv.Context, counted)
     bridge.use_nvrtc()
     export_in_order()
-    _SourceModule.policy = LaunchPolicy(True, mismatch=None if strict else _warn)
+    _SourceModule.policy = LaunchPolicy(True, mismatch=None if strict else _warn_of_mismatch)
     why = "modules are compiled by NVRTC and take CuPy arrays"
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
     if pool:
@@ -80,13 +73,13 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
-        return {**prepare(name), "bridge": _Replaced(pool, strict)}  # is unpickled first
+        return {**prepare(name), "bridge": _ReplaceInSpawned(pool, strict)}  # is unpickled first
 
     why = "spawned processes do the same"
     patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
 
 
-class _Replaced:
+class _ReplaceInSpawned:
     """Calls `replace` in the process that unpickles it."""
 
     def __init__(self, *arguments: bool) -> None:
@@ -96,14 +89,14 @@ class _Replaced:
         return replace, self.arguments
 
 
-class _Autoinit(MetaPathFinder, Loader):
+class _AutoinitFinder(MetaPathFinder, Loader):
     """Imports ``bridge.autoinit`` in place of ``pycuda.autoinit``; makes no context earlier."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in _AUTOINIT else None
+        return ModuleSpec(name, self) if name in AUTOINIT else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        _note("pycuda.autoinit")
+        _record_use("pycuda.autoinit")
         if threading.current_thread() is threading.main_thread():
             return import_module("bridge.autoinit")
         module = ModuleType(spec.name)  # its context is popped when the thread ends
@@ -118,33 +111,33 @@ class _Autoinit(MetaPathFinder, Loader):
 # ---- contexts ------------------------------------------------------------------------------------
 
 
-class _Thread(threading.local):
-    popped = 0  # contexts that are popped but not detached
+class _PoppedContexts(threading.local):
+    count = 0  # that are not detached yet
 
 
-_thread = _Thread()
+_popped = _PoppedContexts()
 
 
 def _make_context(device: Any, flags: int = 0) -> Any:
-    _note("make_context")
-    _thread.popped = max(_thread.popped - 1, 0)
+    _record_use("make_context")
+    _popped.count = max(_popped.count - 1, 0)
     return push_primary(device)
 
 
 def _push_counted(context: Any) -> None:
     _push(context)
-    _thread.popped = max(_thread.popped - 1, 0)
+    _popped.count = max(_popped.count - 1, 0)
 
 
 def _pop_counted() -> None:
     _pop()
-    _thread.popped += 1
+    _popped.count += 1
 
 
 def _detach_counted(context: Any) -> None:
     """Pop a context that the program has not popped; keep the primary context."""
-    if _thread.popped > 0:
-        _thread.popped -= 1
+    if _popped.count > 0:
+        _popped.count -= 1
     elif _get_current() is context:
         _pop()
 
@@ -152,30 +145,31 @@ def _detach_counted(context: Any) -> None:
 # ---- compiling and memory ------------------------------------------------------------------------
 
 
-def _warn(problem: Exception) -> None:
+def _warn_of_mismatch(problem: Exception) -> None:
     warn(f"{problem} (bridge run --strict raises)")
 
 
 class _SourceModule(bridge.SourceModule):
     __doc__ = bridge.SourceModule.__doc__
-    policy = LaunchPolicy(True, mismatch=_warn)  # follows PyCUDA
+    policy = LaunchPolicy(True, mismatch=_warn_of_mismatch)  # follows PyCUDA
 
     def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
-        # Not in __init__, where warnings would name this file instead of the program's.
-        _note("SourceModule", "PyCUDA's kernels")
+        # Not in __init__, whose frame would be in the tracebacks of the program's errors.
+        by_pycuda = is_hidden(sys._getframe(1).f_code.co_filename)
+        _record_use("PyCUDA's kernels" if by_pycuda else "SourceModule")
         return super().__new__(cls)
 
 
 def _use_pool() -> None:
     """Make CuPy's pool the default of all functions that allocate GPUArrays.
 
-    ``cuMemFree`` waits for all work on the device, so programs free arrays that streams still use.
-    A pool does not wait, but blocks of `pycuda_allocator` do, on the device.
+    Programs may free an array that a stream still uses: ``cuMemFree`` waits for the device.  The
+    pool does not wait; it is `pycuda_allocator` that orders a block's next user after such work.
     """
     malloc, of_driver = bridge.pycuda_allocator(), drv.mem_alloc
 
     def allocate(size: int) -> Any:
-        _note("allocations")
+        _record_use("allocations")
         return malloc(size)
 
     for function in [gpuarray.GPUArray.__init__, *vars(gpuarray).values()]:
@@ -195,10 +189,10 @@ def _use_pool() -> None:
 
 def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
     """Run a program, or a module, with its arguments, as Python itself would."""
-    global _touched
+    global _uses
     if explain:
-        _touched = {}
-        atexit.register(_print_touched)
+        _uses = {}
+        atexit.register(_print_uses)
     program = arguments[0]
     sys.argv[:] = arguments
     path = Path(program).absolute()
@@ -222,41 +216,26 @@ def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
 
 def _print_error(hook: Any, kind: Any, error: Any, traceback: TracebackType | None) -> None:
     """Print an error; its traceback starts in the program."""
-    while traceback and _is_hidden(traceback.tb_frame.f_code.co_filename):
+    while traceback and is_hidden(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
     hook(kind, error.with_traceback(traceback), traceback)
     if traceback is None and "Missing parentheses in call to 'print'" in str(error):
         print("This is Python 2: python -m bridge migrate converts it", file=sys.stderr)
 
 
-_BRIDGE, *_PYCUDA = (
-    f"{Path(str(module.__file__)).parent}/" for module in (bridge, pycuda, pytools)
-)
+def _record_use(part: str) -> None:
+    """Record the line of the program that uses a replaced part of PyCUDA."""
+    if _uses is not None:
+        frame = program_frame()
+        _uses.setdefault(part, {})[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = None
 
 
-def _is_hidden(filename: str) -> bool:
-    """Tell whether a file belongs to bridge, PyCUDA, pytools or the code that runs modules."""
-    return filename.startswith(("<frozen ", _BRIDGE, *_PYCUDA)) or filename == runpy.__file__
-
-
-def _note(what: str, by_pycuda: str = "") -> None:
-    """Record the line of the program that uses a replaced part, perhaps by PyCUDA's own code."""
-    if _touched is None:
-        return
-    frame = sys._getframe(1)
-    while frame.f_back and _is_hidden(frame.f_code.co_filename):
-        if by_pycuda and frame.f_code.co_filename.startswith(tuple(_PYCUDA)):
-            what = by_pycuda
-        frame = frame.f_back
-    _touched.setdefault(what, {})[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = None
-
-
-def _print_touched() -> None:
-    for what, lines in (_touched or {}).items():
-        print(f"bridge run: {what} -> {_REPLACED[what]}", file=sys.stderr)
+def _print_uses() -> None:
+    for part, lines in (_uses or {}).items():
+        print(f"bridge run: {part} -> {_REPLACEMENTS[part]}", file=sys.stderr)
         for line in lines:
             print(f"    {line}", file=sys.stderr)
-    if not _touched:
+    if not _uses:
         print("bridge run: this process used nothing that is replaced", file=sys.stderr)
     unseen = "pointers passed between the libraries (UnownedMemory, allocator=lambda ...)"
     print(f"bridge run: not looked for: {unseen}", file=sys.stderr)

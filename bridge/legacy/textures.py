@@ -32,37 +32,37 @@ from ..hooks import (
     shared_device,
 )
 
-_ARRAY, _LINEAR, _PITCHED, _READY = 0, 2, 3, -1  # CUresourcetype; _READY: a TextureObject
-_NAMES = {"u": "UNSIGNED_INT", "i": "SIGNED_INT"}
+_ARRAY, _LINEAR, _PITCHED = 0, 2, 3  # CUresourcetype
+_TEXTURE_OBJECT = -1  # in place of a resource
 _FORMATS = {
-    (kind, size): getattr(drv.array_format, f"{_NAMES[kind]}{8 * size}")
-    for kind in _NAMES
+    (kind, size): getattr(drv.array_format, f"{name}{8 * size}")
+    for kind, name in (("u", "UNSIGNED_INT"), ("i", "SIGNED_INT"))
     for size in (1, 2, 4)
 } | {("f", 2): drv.array_format.HALF, ("f", 4): drv.array_format.FLOAT}
 _CHANNELS = {int(value): key for key, value in _FORMATS.items()}
 _OF_CUPY = cupy.ndarray, CUDAarray, TextureObject
 
 
-# What is bound, as in CUDA_RESOURCE_DESC.
-class _Memory(ctypes.Structure):  # linear, or rows
+class _MemoryDesc(ctypes.Structure):  # linear, or rows of this size
     _fields_ = [("pointer", ctypes.c_uint64), ("format", ctypes.c_int), ("channels", ctypes.c_int)]
     _fields_ += [(name, ctypes.c_size_t) for name in ("size", "height", "pitch")]
 
 
-class _Image(ctypes.Union):
-    _fields_ = [("array", ctypes.c_void_p), ("memory", _Memory), ("reserved", ctypes.c_int * 32)]
+class _ArrayOrMemory(ctypes.Union):
+    _fields_ = [("array", ctypes.c_void_p), ("memory", _MemoryDesc), ("all", ctypes.c_int * 32)]
 
 
-class _Resource(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int), ("image", _Image), ("flags", ctypes.c_uint)]
+class _ResourceDesc(ctypes.Structure):  # CUDA_RESOURCE_DESC: what is bound
+    _anonymous_ = ("bound",)
+    _fields_ = [("kind", ctypes.c_int), ("bound", _ArrayOrMemory), ("flags", ctypes.c_uint)]
 
 
-class _Sampling(ctypes.Structure):  # CUDA_TEXTURE_DESC
+class _TextureDesc(ctypes.Structure):  # CUDA_TEXTURE_DESC: how it is read
     _fields_ = [("modes", ctypes.c_int * 3), ("filter", ctypes.c_int), ("flags", ctypes.c_uint)]
     _fields_ += [("unused", ctypes.c_int * 21)]  # of mipmaps; the border is 0
 
 
-class _Declared(ctypes.Structure):
+class _Declaration(ctypes.Structure):
     """A variable of textures.h, as it lies in memory."""
 
     _fields_ = [("object", ctypes.c_uint64), ("magic", ctypes.c_int), ("dimensions", ctypes.c_int)]
@@ -78,7 +78,7 @@ class Reference(LaunchReference):
     _creator: Any
     _destroyer: Any
 
-    def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
+    def __init__(self, name: str, pointer: int, declared: _Declaration) -> None:
         self._name, self._pointer, self._declared = f"{self._what} {name!r}", pointer, declared
         self._resource: Any = None
         self._bound: Any = None  # keeps its memory alive
@@ -88,9 +88,9 @@ class Reference(LaunchReference):
     def set_array(self, array: Any, flags: int = 0) -> None:
         """Bind a ``pycuda.driver.Array`` or a `cupy.cuda.texture.CUDAarray`."""
         if not isinstance(array, drv.Array | CUDAarray):
-            raise self._refused(array)
+            raise self._array_error(array)
         handle = array.handle if isinstance(array, drv.Array) else array.ptr
-        self._bind(_Resource(_ARRAY, _Image(array=int(handle))), array)
+        self._bind(_ResourceDesc(_ARRAY, array=int(handle)), array)
 
     def get_array(self) -> Any:
         """Return the array that is bound; raise LogicError if none is."""
@@ -98,10 +98,10 @@ class Reference(LaunchReference):
             raise drv.LogicError(f"{self._name}: no array is bound")
         return self._bound
 
-    def _bind(self, resource: _Resource, bound: Any) -> None:
+    def _bind(self, resource: _ResourceDesc, bound: Any) -> None:
         self._resource, self._bound, self._is_new = resource, bound, True
 
-    def _refused(self, array: Any, accepted: str = "") -> TypeError:
+    def _array_error(self, array: Any, accepted: str = "") -> TypeError:
         text = named(array)
         if isinstance(array, GPUArray | cupy.ndarray):
             text += f" of {array.dtype} and shape {array.shape}"
@@ -117,9 +117,10 @@ class Reference(LaunchReference):
         except driver.CUDADriverError as error:
             reason = f"CUDA refuses what is bound ({error}); {self._advice}"
             if self._resource.kind == _PITCHED:
-                pitch = self._resource.image.memory.pitch
-                reason += f"; rows, here {pitch} bytes apart, need a multiple of the device's "
-                reason += "TEXTURE_PITCH_ALIGNMENT, as mem_alloc_pitch gives"
+                reason += (
+                    f"; rows, here {self._resource.memory.pitch} bytes apart, need a multiple of "
+                    "the device's TEXTURE_PITCH_ALIGNMENT, as mem_alloc_pitch gives"
+                )
             raise cuda_refusal(self._name, reason) from error
         return made.value
 
@@ -162,7 +163,7 @@ class TextureReference(Reference):
     )
     _advice = "a linear filter needs floating-point texels; was the memory freed?"
 
-    def __init__(self, name: str, pointer: int, declared: _Declared) -> None:
+    def __init__(self, name: str, pointer: int, declared: _Declaration) -> None:
         super().__init__(name, pointer, declared)
         key = chr(declared.kind), declared.bytes
         self._format, self._channels = _FORMATS.get(key, drv.array_format.FLOAT), declared.channels
@@ -176,9 +177,9 @@ class TextureReference(Reference):
         format is that of the array's dtype.
         """
         if isinstance(array, TextureObject):
-            self._bind(_Resource(_READY), array)
+            self._bind(_ResourceDesc(_TEXTURE_OBJECT), array)
         elif isinstance(array, GPUArray | cupy.ndarray):
-            self._set_memory(array)
+            self._bind_memory(array)
         else:
             super().set_array(array)
             if isinstance(array, drv.Array):
@@ -190,26 +191,26 @@ class TextureReference(Reference):
                 self._format = _FORMATS["iuf"[found["f"]], bits[0] // 8]
                 self._channels = len(bits)
 
-    def _set_memory(self, array: Any) -> None:
+    def _bind_memory(self, array: Any) -> None:
         key, dimensions = (array.dtype.kind, array.dtype.itemsize), self._declared.dimensions
         if key not in _FORMATS or not array.flags.c_contiguous:
-            raise self._refused(array)
-        channels, shape = self._declared.channels, array.shape
-        fits = shape[-1] == channels if len(shape) == 3 else len(shape) == 2
-        if dimensions == 2 and (not fits or array.size % (shape[0] * channels)):
-            wanted = "rows" if channels == 1 else f"rows of texels of {channels} numbers"
-            raise self._refused(array, f"{wanted} are accepted: (height, width, {channels})")
+            raise self._array_error(array)
         if dimensions > 2:
-            raise self._refused(
-                array,
+            accepted = (
                 f"the texture has {dimensions & 15} dimensions, copy it into a pycuda.driver.Array "
-                "or a cupy.cuda.texture.CUDAarray",
+                "or a cupy.cuda.texture.CUDAarray"
             )
+            raise self._array_error(array, accepted)
         pointer = int(array.gpudata if isinstance(array, GPUArray) else array.data.ptr)
+        channels, shape = self._declared.channels, array.shape
         if dimensions == 2:
-            pitch = array.nbytes // array.shape[0]
-            width = pitch // array.dtype.itemsize // channels
-            self._set_rows(pointer, array, width, array.shape[0], pitch)
+            fits = shape[-1] == channels if len(shape) == 3 else len(shape) == 2
+            if not fits or array.size % (shape[0] * channels):
+                wanted = "rows" if channels == 1 else f"rows of texels of {channels} numbers"
+                accepted = f"{wanted} are accepted: (height, width, {channels})"
+                raise self._array_error(array, accepted)
+            width = array.size // (shape[0] * channels)
+            self._bind_rows(pointer, array, width, shape[0], array.nbytes // shape[0])
         else:
             self.set_address(pointer, array.nbytes)
             self._bound = array
@@ -231,29 +232,29 @@ class TextureReference(Reference):
                 f"{self._name}: set_address: the address is {offset} bytes behind a multiple of "
                 f"{alignment}; pass allow_offset=True, and add the returned offset in the kernel"
             )
-        memory = _Memory(pointer - offset, size=int(bytes) + offset)
-        self._bind(_Resource(_LINEAR, _Image(memory=memory)), devptr)
+        memory = _MemoryDesc(pointer - offset, size=int(bytes) + offset)
+        self._bind(_ResourceDesc(_LINEAR, memory=memory), devptr)
         return offset
 
     def set_address_2d(self, devptr: Any, descr: Any, pitch: int) -> None:
         """Bind rows of memory: `descr` is a ``pycuda.driver.ArrayDescriptor``, `pitch` in bytes."""
-        self._set_rows(int(devptr), devptr, descr.width, descr.height, pitch)
+        self._bind_rows(int(devptr), devptr, descr.width, descr.height, pitch)
         self.set_format(descr.format, descr.num_channels)
 
-    def _set_rows(self, pointer: int, bound: Any, width: int, height: int, pitch: int) -> None:
+    def _bind_rows(self, pointer: int, bound: Any, width: int, height: int, pitch: int) -> None:
         check_device(pointer, self._name, shared_device())
-        memory = _Memory(pointer, size=width, height=height, pitch=pitch)
-        self._bind(_Resource(_PITCHED, _Image(memory=memory)), bound)
+        memory = _MemoryDesc(pointer, size=width, height=height, pitch=pitch)
+        self._bind(_ResourceDesc(_PITCHED, memory=memory), bound)
 
     def get_address(self) -> int:
         """Return the address of the memory that is bound; raise LogicError if none is."""
         if self._resource is None or self._resource.kind not in (_LINEAR, _PITCHED):
             raise drv.LogicError(f"{self._name}: no memory is bound")
-        return int(self._resource.image.memory.pointer)
+        return int(self._resource.memory.pointer)
 
     def set_format(self, format: Any, num_components: int) -> None:
         """Set the ``pycuda.driver.array_format`` and the number of channels of bound memory."""
-        self._format = _member(drv.array_format, format, self._name)
+        self._format = _enum_value(drv.array_format, format, self._name)
         if num_components not in (1, 2, 4):
             raise ValueError(f"{self._name}: a texel has 1, 2 or 4 channels, not {num_components}")
         self._channels, self._is_new = int(num_components), True
@@ -266,7 +267,7 @@ class TextureReference(Reference):
         """Set the ``pycuda.driver.address_mode`` of a dimension."""
         if dim not in (0, 1, 2):
             raise ValueError(f"{self._name}: set_address_mode: dim is {named(dim)}; 0, 1 or 2")
-        self._modes[dim] = _member(drv.address_mode, mode, self._name)
+        self._modes[dim] = _enum_value(drv.address_mode, mode, self._name)
         self._is_new = True
 
     def get_address_mode(self, dim: int) -> Any:
@@ -275,7 +276,7 @@ class TextureReference(Reference):
 
     def set_filter_mode(self, mode: Any) -> None:
         """Set the ``pycuda.driver.filter_mode``."""
-        self._filter = _member(drv.filter_mode, mode, self._name)
+        self._filter = _enum_value(drv.filter_mode, mode, self._name)
         self._is_new = True
 
     def get_filter_mode(self) -> Any:
@@ -307,14 +308,14 @@ class TextureReference(Reference):
                 f"{self._declared.channels} x {chr(self._declared.kind)}{self._declared.bytes}; "
                 "bind another array, or set_format for bound memory"
             )
-        memory = self._resource.image.memory
+        memory = self._resource.memory
         if self._resource.kind != _ARRAY:
             memory.format, memory.channels = int(self._format), self._channels
-        modes = _Sampling(tuple(map(int, self._modes)), int(self._filter), flags)
+        modes = _TextureDesc(tuple(map(int, self._modes)), int(self._filter), flags)
         return super()._create(ctypes.byref(modes), None)
 
 
-def _member(kind: Any, value: Any, caller: str) -> Any:
+def _enum_value(kind: Any, value: Any, caller: str) -> Any:
     if value not in kind.values:
         names = ", ".join(kind.names)
         raise TypeError(
@@ -327,16 +328,16 @@ _CLASSES = {0x74786574: TextureReference, 0x66727573: SurfaceReference}  # `magi
 
 # Objects that queued kernels may still read: the events after these kernels, how to destroy it, the
 # object, and what it is bound to.  Other threads take entries out as well.
-_retired: deque[tuple[list[Any], Any, int, Any]] = deque()
+_to_destroy: deque[tuple[list[Any], Any, int, Any]] = deque()
 
 
 def _destroy_unused() -> None:
     """Destroy the objects that no queued kernel reads any more."""
-    for _ in range(len(_retired)):
+    for _ in range(len(_to_destroy)):
         with suppress(IndexError):  # another thread was here
-            events, destroy, made, bound = entry = _retired.popleft()
+            events, destroy, made, bound = entry = _to_destroy.popleft()
             if not all(event.done for event in events):
-                _retired.append(entry)
+                _to_destroy.append(entry)
             elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
                 destroy(ctypes.c_uint64(made))
 
@@ -352,24 +353,25 @@ class References:
         self._references: dict[str, Reference] = {}
         self._lock = threading.RLock()  # from the write until the kernel is queued
         self._written: Any = None  # an event
-        # Events after the last kernel on each stream; the per-thread one has one handle for all.
+        # By stream and thread: an event after the last kernel.  The handle of CUDA's per-thread
+        # default stream is the same in all threads.
         self._readers: dict[tuple[int, int], Any] = {}
         self._is_captured = False
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            self._retire(self._references.values())
+            self._destroy_later(self._references.values())
 
-    def _retire(self, references: Iterable[Reference]) -> None:
+    def _destroy_later(self, references: Iterable[Reference]) -> None:
         events = list(self._readers.values())
-        _retired.extend((events, r._destroyer, r._object, r._in_use) for r in references)
+        _to_destroy.extend((events, r._destroyer, r._object, r._in_use) for r in references)
         _destroy_unused()
 
     def get(self, name: str, found: tuple[int, int], kind: str, caller: str) -> Reference:
         """Return the reference at a variable; raise LogicError if it is none of that kind."""
         pointer, size = found
         if name not in self._references:
-            declared = _Declared()
+            declared = _Declaration()
             if size == ctypes.sizeof(declared):
                 drv.memcpy_dtoh(declared, pointer)
             if declared.magic not in _CLASSES:
@@ -406,7 +408,7 @@ class References:
                     "once before the capture, and use a second module for other textures"
                 )
             if new:
-                self._write(new, stream)
+                self._write_objects(new, stream)
             elif self._written is not None and not captures:
                 runtime.streamWaitEvent(stream, self._written.ptr)
             self._is_captured = self._is_captured or captures
@@ -417,7 +419,7 @@ class References:
                     self._readers[key] = cupy.cuda.Event(disable_timing=True)
                 runtime.eventRecord(self._readers[key].ptr, stream)
 
-    def _write(self, new: list[Reference], stream: int) -> None:
+    def _write_objects(self, new: list[Reference], stream: int) -> None:
         """Write new objects, after the kernels that may read the old ones."""
         made: list[tuple[Reference, int, Any]] = []
         try:
@@ -427,7 +429,7 @@ class References:
         except BaseException:
             for r in new:
                 r._is_new = True
-            _retired.extend(([], r._destroyer, unused, bound) for r, unused, bound in made)
+            _to_destroy.extend(([], r._destroyer, unused, bound) for r, unused, bound in made)
             raise
         for event in self._readers.values():
             runtime.streamWaitEvent(stream, event.ptr)
@@ -440,7 +442,7 @@ class References:
                     ctypes.c_void_p(stream),
                 )
                 driver.check_status(status)
-        self._retire(new)
+        self._destroy_later(new)
         self._written, self._readers = cupy.cuda.Event(disable_timing=True), {}
         runtime.eventRecord(self._written.ptr, stream)
         for r, new_object, bound in made:

@@ -460,12 +460,12 @@ def test_what_no_kernel_reads_is_let_go(linear):
         cupy.cuda.Device().synchronize()
         assert set(out.get()) == {value}
         assert [one() is None for one in seen] == [True] * value + [False]
-    made = len(textures._retired)
+    made = len(textures._to_destroy)
     linear._resources.clear()
     del copy, image
     gc.collect()
     assert [one() for one in seen] == [None] * 4
-    assert len(textures._retired) == made
+    assert len(textures._to_destroy) == made
 
 
 def test_objects_are_destroyed_while_threads_bind():

@@ -25,12 +25,8 @@ class Migrated(NamedTuple):
 def migrate(text: bytes, name: str = "the program") -> Migrated:
     """Edit a program.
 
-    Raises
-    ------
-    ImportError
-        If the program is Python 2, and fissix is not installed.
-    ValueError
-        If the program cannot be read, or has a name `bridge` of its own.
+    Raise ImportError if it is Python 2, and fissix is not installed; raise ValueError if it cannot
+    be read, or has a name `bridge` of its own.
     """
     before, edits = to_python3(text, name)
     try:
@@ -40,7 +36,7 @@ def migrate(text: bytes, name: str = "the program") -> Migrated:
         raise ValueError(f"{name} cannot be read: {error}") from None
     if problem := problem_of(edited):
         raise ValueError(f"{name} cannot be edited: its copy would not be Python 3: {problem}")
-    return Migrated(edited, sorted(edits + program.said), notes_in(edited), before)
+    return Migrated(edited, sorted(edits + program.records), notes_in(edited), before)
 
 
 def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None) -> bool:

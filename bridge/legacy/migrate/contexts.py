@@ -1,12 +1,13 @@
-"""The contexts of a PyCUDA program, which the other edits need to be CuPy's."""
+"""The contexts of a PyCUDA program: edits that put CuPy's in their place."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .editing import Edits, Wrapped, cst
+from ..names import AUTOINIT
+from .editing import Edits, WithBlock, cst
 
-AUTOINIT = ("pycuda.autoinit", "pycuda.autoprimaryctx")
+_DEVICE = "pycuda.driver.Device"
 _OTHERS = ("pycuda.tools.make_default_context", "pycuda.gl.make_context")
 _THREADS = ("threading", "concurrent", "_thread", "joblib")
 
@@ -26,14 +27,14 @@ class ContextEdits(Edits):
 
     def visit_Module(self, node: cst.Module) -> None:
         """Decide about all contexts, before the visits of the nodes inside."""
-        self.imports = self.all(cst.Import | cst.ImportFrom)
+        self.imports = self.find(cst.Import | cst.ImportFrom)
         self.imported = [name for one in self.imports for name in self.names(one)]
-        self.uses: list[int] = []  # lines that use the name `bridge`
+        self.bridge_uses: list[int] = []  # lines that use the name `bridge`
         self.has_context = False
-        self.is_left = False  # there is a context that a person should decide on
-        self.kept = [one for one in self.imports if self._keeps_autoinit(one)]
-        for call in self.all(cst.Call):
-            self._decide(call)
+        self.undecided = False  # there is a context that a person should decide on
+        self.kept_imports = [one for one in self.imports if self._keeps_autoinit(one)]
+        for call in self.find(cst.Call):
+            self._edit_context(call)
 
     def names(self, node: Any) -> list[str]:
         """Return the full names of what a statement imports."""
@@ -41,9 +42,10 @@ class ContextEdits(Edits):
             return [self.code(alias.name) for alias in node.names]
         if not isinstance(node, cst.ImportFrom) or node.module is None or node.relative:
             return []
-        if isinstance(node.names, cst.ImportStar):
-            return [f"{self.code(node.module)}.*"]
-        ends = [self.code(alias.name) for alias in node.names]
+        names: Any = node.names
+        ends = (
+            ["*"] if isinstance(names, cst.ImportStar) else [self.code(one.name) for one in names]
+        )
         return [f"{self.code(node.module)}.{end}" for end in ends]
 
     def imports_any(self, *roots: str) -> bool:
@@ -52,92 +54,90 @@ class ContextEdits(Edits):
 
     def _in_thread(self, node: cst.CSTNode) -> bool:
         """Tell whether a node is in a function of a program with threads."""
-        is_inside = isinstance(self.around(node, cst.FunctionDef), cst.FunctionDef)
+        is_inside = isinstance(self.enclosing(node, cst.FunctionDef), cst.FunctionDef)
         return is_inside and self.imports_any(*_THREADS)
 
-    def _leave(self, node: cst.CSTNode, text: str) -> None:
-        self.is_left = True
+    def _note_context(self, node: cst.CSTNode, text: str) -> None:
+        self.undecided = True
         self.note(node, text)
 
     def _keeps_autoinit(self, node: Any) -> bool:
         names = self.names(node)
         if "pycuda.gl.autoinit" in names:
-            self._leave(node, _SECOND)
+            self._note_context(node, _SECOND)
         if not any(name.startswith(AUTOINIT) for name in names):
             return False
         if "pycuda.autoinit.*" in names or self._in_thread(node):
-            self._leave(node, _AT_TOP)
+            self._note_context(node, _AT_TOP)
             return True
         self.has_context = True
         return False
 
-    def _decide(self, call: Any) -> None:
+    def _edit_context(self, call: Any) -> None:
         """Make a ``with`` of a context that is made and popped in one list of statements."""
-        name = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-        is_other = self.full(call.func) in _OTHERS
-        if not is_other and name != "make_context":
+        is_other = self.qualified(call.func) in _OTHERS
+        if not is_other and self.method(call) != "make_context":
             return
-        found = None if is_other else self._with(call)
+        found = None if is_other else self._find_with(call)
         if found is None:
-            self._leave(call, _SECOND)
+            self._note_context(call, _SECOND)
             return
         self.wrapped[self.parent(self.statement(call))] = found
         self.has_context = True
-        self.uses.append(self.line(call))
-        self.say(self.parent(call), f"with {self.code(found.item)}:")
+        self.bridge_uses.append(self.line(call))
+        self.record(self.parent(call), f"with {self.code(found.item)}:")
         for one in found.removed:
-            self.say(one.body[0], "(removed)")
+            self.record(one.body[0], "(removed)")
         if self.imports_any(*_THREADS):
             self.note(call, _DELETE)
 
-    def _with(self, call: Any) -> Wrapped | None:
+    def _find_with(self, call: Any) -> WithBlock | None:
         line, assign, device = self.statement(call), self.parent(call), call.func.value
         block = self.parent(line)
-        is_line = isinstance(block, cst.Module | cst.IndentedBlock) and self.step(line)
+        is_line = isinstance(block, cst.Module | cst.IndentedBlock) and self.line_code(line)
         if not is_line or not isinstance(assign, cst.Assign) or len(assign.targets) > 1:
             return None
         if call.args or block in self.wrapped:
             return None
-        is_device = self.full(getattr(device, "func", device)) == "pycuda.driver.Device"
-        if not is_device and "pycuda.driver.Device" not in map(self.full, self.all(cst.Attribute)):
+        is_device = self.qualified(getattr(device, "func", device)) == _DEVICE
+        if not is_device and _DEVICE not in map(self.qualified, self.find(cst.Attribute)):
             return None
         name, first = self.code(assign.targets[0].target), block.body.index(line)
         ends = f"{name}.pop()", f"{name}.detach()"
-        steps = [self.step(one) for one in block.body]
+        steps = [self.line_code(one) for one in block.body]
         last = first + 1
         whole = block.body[last] if last < len(steps) else None
         if isinstance(whole, cst.Try) and whole.finalbody and not (whole.handlers or whole.orelse):
             inside, removed = [*whole.body.body], [*whole.finalbody.body.body]
-            if tuple(map(self.step, removed)) not in (ends[:1], ends):
+            if tuple(map(self.line_code, removed)) not in (ends[:1], ends):
                 return None
         elif ends[0] in steps[first:]:
             last = steps.index(ends[0], first)
             while steps[last + 1 :] and steps[last + 1].startswith((ends[1], "del ")):
                 last += 1
             inside = [*block.body[first + 1 : last + 1]]
-            removed = [one for one in inside if self.step(one) in ends]
+            removed = [one for one in inside if self.line_code(one) in ends]
             inside = [one for one in inside if one not in removed]
         else:
             return None
-        switches = self._switches(assign.targets[0].target)
-        if switches != len(removed) or any(self.all(cst.Yield, one) for one in inside):
+        switches = self._count_switches(assign.targets[0].target)
+        if switches != len(removed) or any(self.find(cst.Yield, one) for one in inside):
             return None
         number = device.args[0].value if is_device and len(device.args) == 1 else None
         text = self.code(number if isinstance(number, cst.Integer) else device)
         made: Any = cst.parse_statement(f"with bridge.primary_context({text}) as {name}: pass")
-        return Wrapped(first, last, inside, removed, made.items[0])
+        return WithBlock(first, last, inside, removed, made.items[0])
 
-    def _switches(self, target: Any) -> int:
+    def _count_switches(self, target: Any) -> int:
         """Count how often the program pushes, pops or detaches a context, or hands that on."""
         if isinstance(target, cst.Name):
-            names = [name for name in self.all(cst.Name) if name.value == target.value]
             same = [
                 name
-                for name in names
-                if any(getattr(one, "node", None) is target for one in self.assignments(name))
+                for name in self.find(cst.Name)
+                if target in [getattr(one, "node", None) for one in self.assignments(name)]
             ]
         else:  # self.context
-            same = self.all(cst.Attribute, self.around(target, cst.ClassDef))
+            same = self.find(cst.Attribute, self.enclosing(target, cst.ClassDef))
             same = [one for one in same if self.code(one) == self.code(target)]
         around = [self.parent(one) for one in same]
         verbs = [one.attr.value for one in around if isinstance(one, cst.Attribute)]

@@ -19,32 +19,26 @@ except ImportError as missing:
         "`pip install libcst fissix`, or bridge with [migrate]"
     ) from None
 
-__all__ = ["NOTE", "Edits", "Wrapped", "cst", "notes_in"]
+__all__ = ["NOTE", "SOURCE_MODULES", "Edits", "WithBlock", "cst", "notes_in"]
 
 NOTE, NEXT = "# bridge: ", "#         "  # the start of a note, and of its next lines
+SOURCE_MODULES = ("pycuda.compiler.SourceModule", "pycuda.driver.SourceModule")
+_MAKE_BOTH = "empty zeros ones arange empty_like zeros_like ones_like"
+_MAKE_GPUARRAYS = f"GPUArray to_gpu to_gpu_async {_MAKE_BOTH}"
+_MAKE_CUPY_ARRAYS = (
+    f"{_MAKE_BOTH} array asarray full linspace eye full_like random.rand random.randn "
+    "sqrt exp log sin cos"
+)
 _KINDS = {
-    **dict.fromkeys(["pycuda.compiler.SourceModule", "pycuda.driver.SourceModule"], "module"),
-    **{"bridge.SourceModule": "module", "bridge.as_cupy": "cupy", "bridge.as_pycuda": "gpu"},
+    **dict.fromkeys((*SOURCE_MODULES, "bridge.SourceModule"), "module"),
+    **{f"pycuda.gpuarray.{name}": "gpu" for name in _MAKE_GPUARRAYS.split()},
+    **{f"cupy.{name}": "cupy" for name in _MAKE_CUPY_ARRAYS.split()},
+    **{"bridge.as_cupy": "cupy", "bridge.as_pycuda": "gpu"},
     **{"len": "int", "int": "int", "float": "float"},
-    **{
-        f"pycuda.gpuarray.{name}": "gpu"
-        for name in (
-            *("GPUArray", "to_gpu", "to_gpu_async", "empty", "zeros", "ones", "arange"),
-            *("empty_like", "zeros_like", "ones_like"),
-        )
-    },
-    **{
-        f"cupy.{name}": "cupy"
-        for name in (
-            *("array", "asarray", "empty", "zeros", "ones", "full", "arange", "linspace", "eye"),
-            *("empty_like", "zeros_like", "ones_like", "full_like", "random.rand", "random.randn"),
-            *("sqrt", "exp", "log", "sin", "cos"),
-        )
-    },
 }
 
 
-class Wrapped(NamedTuple):
+class WithBlock(NamedTuple):
     """Statements of a list that become the block of a ``with``."""
 
     first: int  # the statement that is replaced
@@ -66,14 +60,13 @@ class Edits(cst.CSTVisitor):
 
     def __init__(self, text: bytes) -> None:
         super().__init__()
-        self.text = text
         wrapper = metadata.MetadataWrapper(cst.parse_module(text))
         self.module = wrapper.module
-        self.nodes: dict[cst.CSTNode, Any] = {}  # what takes their places
+        self.replacements: dict[cst.CSTNode, Any] = {}  # what takes their places
         self.notes: dict[cst.CSTNode, list[str]] = {}  # by statement
-        self.before: dict[cst.CSTNode, list[cst.BaseStatement]] = {}  # to insert
-        self.wrapped: dict[cst.CSTNode, Wrapped] = {}  # by the list of statements
-        self.said: list[tuple[int, str]] = []  # lines of the program, and what is edited there
+        self.insertions: dict[cst.CSTNode, list[cst.BaseStatement]] = {}  # to insert
+        self.wrapped: dict[cst.CSTNode, WithBlock] = {}  # by the list of statements
+        self.records: list[tuple[int, str]] = []  # lines of the program, and what is edited there
         self.kinds: dict[tuple[Any, str], str] = {}  # of names, by scope
         wrapper.visit(self)
 
@@ -86,16 +79,16 @@ class Edits(cst.CSTVisitor):
         """Return a node's source."""
         return self.module.code_for_node(node)
 
-    def step(self, statement: cst.CSTNode) -> str:
+    def line_code(self, statement: cst.CSTNode) -> str:
         """Return the source of a line with one simple statement, without comments; or ""."""
         body: Any = getattr(statement, "body", ())
         is_line = isinstance(statement, cst.SimpleStatementLine) and len(body) == 1
         return self.code(body[0]) if is_line else ""
 
-    def all(self, kind: Any, root: cst.CSTNode | None = None) -> list[Any]:
+    def find(self, kind: Any, root: cst.CSTNode | None = None) -> list[Any]:
         """Return the nodes of a kind, in the module or in another node."""
         node = root or self.module
-        inside = [one for child in node.children for one in self.all(kind, child)]
+        inside = [one for child in node.children for one in self.find(kind, child)]
         return [node, *inside] if isinstance(node, kind) else inside
 
     def line(self, node: cst.CSTNode) -> int:
@@ -106,7 +99,7 @@ class Edits(cst.CSTVisitor):
         """Return the node around a node."""
         return self.get_metadata(metadata.ParentNodeProvider, node)
 
-    def around(self, node: cst.CSTNode, *kinds: type[Any]) -> Any:
+    def enclosing(self, node: cst.CSTNode, *kinds: type[Any]) -> Any:
         """Return the innermost node of some kinds at or around a node, or else the module."""
         while not isinstance(node, (*kinds, cst.Module)):
             node = self.parent(node)
@@ -114,9 +107,9 @@ class Edits(cst.CSTVisitor):
 
     def statement(self, node: cst.CSTNode) -> Any:
         """Return the statement that a node is in."""
-        return self.around(node, cst.SimpleStatementLine, cst.BaseCompoundStatement)
+        return self.enclosing(node, cst.SimpleStatementLine, cst.BaseCompoundStatement)
 
-    def full(self, node: cst.CSTNode) -> str:
+    def qualified(self, node: cst.CSTNode) -> str:
         """Return the full name that the imports, or Python itself, give to a name; or ""."""
         found = self.get_metadata(metadata.QualifiedNameProvider, node, None) or set()
         if len(found) != 1 or any(n.source is metadata.QualifiedNameSource.LOCAL for n in found):
@@ -142,13 +135,17 @@ class Edits(cst.CSTVisitor):
                 if len(kinds) > 1:
                     kinds.discard("int")  # the other one decides
                 return kinds.pop() if len(kinds) == 1 else ""
-            case cst.Call(func=func) if self.full(func) in _KINDS:
-                return _KINDS[self.full(func)]
+            case cst.Call(func=func) if self.qualified(func) in _KINDS:
+                return _KINDS[self.qualified(func)]
             case cst.Call(func=cst.Attribute(value=value, attr=cst.Name(value=name))):
                 known = (self.kind(value), name)
                 if known in (("module", "get_function"), ("function", "prepare")):
                     return "function"
         return ""
+
+    def method(self, call: cst.Call) -> str:
+        """Return the name of the method that is called; or ""."""
+        return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
 
     def assignments(self, name: cst.Name) -> list[Any]:
         """Return all that gives a name its value."""
@@ -165,12 +162,12 @@ class Edits(cst.CSTVisitor):
 
     def edit(self, node: cst.CSTNode, new: Any, text: str = "") -> None:
         """Put another node in a node's place."""
-        self.nodes[node] = new
-        self.say(node, text or self.code(new))
+        self.replacements[node] = new
+        self.record(node, text or self.code(new))
 
-    def say(self, node: cst.CSTNode, text: str) -> None:
+    def record(self, node: cst.CSTNode, text: str) -> None:
         """Record what becomes of a node, for the list of edits."""
-        self.said.append((self.line(node), f"{_short(self.code(node))} -> {_short(text)}"))
+        self.records.append((self.line(node), f"{_short(self.code(node))} -> {_short(text)}"))
 
     def rewrite(self, node: cst.BaseExpression, text: str) -> None:
         """Put an expression in an expression's place."""
@@ -199,17 +196,17 @@ class _Apply(cst.CSTTransformer):
         edits = self.edits
         if original_node in edits.wrapped:
             updated_node = self._wrap(original_node, updated_node, edits.wrapped[original_node])
-        new = edits.nodes.get(original_node, updated_node)
+        new = edits.replacements.get(original_node, updated_node)
         if not isinstance(original_node, cst.BaseStatement):
             return new
-        lines = [] if new is cst.RemovalSentinel.REMOVE else _lines(original_node, new)
+        lines = [] if new is cst.RemovalSentinel.REMOVE else _split_imports(original_node, new)
         if lines and original_node in edits.notes:
             notes = [line for note in edits.notes[original_node] for line in _comment(note)]
             lines[0] = lines[0].with_changes(leading_lines=[*lines[0].leading_lines, *notes])
-        self.done[original_node] = lines = [*edits.before.get(original_node, ()), *lines]
+        self.done[original_node] = lines = [*edits.insertions.get(original_node, ()), *lines]
         return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
 
-    def _wrap(self, original: Any, updated: Any, wrapped: Wrapped) -> Any:
+    def _wrap(self, original: Any, updated: Any, wrapped: WithBlock) -> Any:
         """Return a list of statements with some of them in a ``with``."""
         first, last, inside, removed, item = wrapped
         *before, start = self.done[original.body[first]]
@@ -227,7 +224,7 @@ class _Apply(cst.CSTTransformer):
         return updated.with_changes(body=[*earlier, *before, statement, *later])
 
 
-def _lines(original: Any, new: Any) -> list[Any]:
+def _split_imports(original: Any, new: Any) -> list[Any]:
     """Return a line for each statement that an import became."""
     count = len(getattr(new, "body", ())) if isinstance(new, cst.SimpleStatementLine) else 1
     if count == 1 or len(original.body) > 1:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..names import BEFORE_CUDA_4, OF_OTHERS_TOO, SERVED, not_served
-from .contexts import AUTOINIT, ContextEdits
-from .editing import cst
+from ..names import AMBIGUOUS, AUTOINIT, BEFORE_CUDA_4, SERVED, not_served, within_skcuda
+from .contexts import ContextEdits
+from .editing import SOURCE_MODULES, cst
 
-_MODULES = ("pycuda.compiler.SourceModule", "pycuda.driver.SourceModule")
 _GENERATING = ("curandom", "cumath", "elementwise", "gpuarray", "reduction", "scan")
 _LIBRARIES = {"pycuda", "cupy", "skcuda", "scikits"}
 _STREAMS = ("cupy.cuda.Stream", "cupy.cuda.ExternalStream", "bridge.as_cupy_stream")
@@ -39,28 +38,30 @@ class ProgramEdits(ContextEdits):
     def visit_Module(self, node: cst.Module) -> None:
         """Decide first about what concerns the whole program."""
         super().visit_Module(node)
-        self.bound: list[int] = []  # lines that import `bridge`
+        self.bridge_imports: list[int] = []  # lines that import `bridge`
         self._check_name()
-        calls, attributes = self.all(cst.Call), self.all(cst.Attribute)
-        gone = sorted(one.attr.value for one in attributes if self._is_gone(one))
+        calls = [(self.qualified(call.func), call) for call in self.find(cst.Call)]
+        attributes = self.find(cst.Attribute)
+        gone = sorted(one.attr.value for one in attributes if self._is_before_cuda_4(one))
         self.refusal = ""  # when SourceModule can be bridge's, if not now
-        if self.is_left:
+        if self.undecided:
             self.refusal = "once each context is CuPy's"
         elif gone:
             self.refusal = f"once nothing calls {gone[0]}"
-        elif any(self.full(call.func) in _MODULES and _gives_nvcc(call) for call in calls):
+        elif any(name in SOURCE_MODULES and _gives_nvcc(call) for name, call in calls):
             self.refusal = "once no call gives nvcc="
         # A copy through the host waits.  On streams that run beside the default one, others do not.
-        self.waits = any(self.full(call.func) in _STREAMS for call in calls) or any(
-            self.full(call.func) == "pycuda.driver.Stream" and call.args for call in calls
+        self.has_streams = any(
+            name in _STREAMS or (name == "pycuda.driver.Stream" and call.args)
+            for name, call in calls
         )
-        self.frees = any(one.attr.value == "free" for one in attributes)
+        self.has_free = any(one.attr.value == "free" for one in attributes)
         for one in self.imports:
             for name in self.names(one):
-                self._serve(one, name)
+                self._note_skcuda(one, name)
 
     def _check_name(self) -> None:
-        for name in self.all(cst.Name):
+        for name in self.find(cst.Name):
             for one in self.assignments(name) if name.value == "bridge" else ():
                 node = getattr(one, "node", None)
                 if node and not any(full.startswith("bridge") for full in self.names(node)):
@@ -69,30 +70,30 @@ class ProgramEdits(ContextEdits):
                         "it, because the copy imports the package of this name"
                     )
 
-    def _serve(self, node: cst.CSTNode, name: str) -> None:
+    def _note_skcuda(self, node: cst.CSTNode, name: str) -> None:
         """Note a module of scikit-cuda that `bridge.legacy.skcuda` does not have."""
-        root, *parts = name.replace("scikits.cuda", "skcuda", 1).split(".")
-        if root == "skcuda" and parts and parts[0] not in ("*", "autoinit", *SERVED):
+        parts = within_skcuda(name)
+        if parts and parts[0] not in ("*", "autoinit", *SERVED):
             self.note(node, not_served(parts[0]))
 
-    def _is_gone(self, node: cst.Attribute) -> bool:
+    def _is_before_cuda_4(self, node: cst.Attribute) -> bool:
         """Tell whether a name is certainly one that functions had before CUDA 4."""
         name = node.attr.value
-        is_sure = name not in OF_OTHERS_TOO or self.kind(node.value) == "function"
+        is_sure = name not in AMBIGUOUS or self.kind(node.value) == "function"
         return name in BEFORE_CUDA_4 and is_sure
 
     # Imports, and what they give.
 
     def visit_Import(self, node: cst.Import) -> bool:
         """Import bridge.autoinit."""
-        if node in self.kept or not {*self.names(node)} & {*AUTOINIT}:
+        if node in self.kept_imports or not {*self.names(node)} & {*AUTOINIT}:
             return False
         names = [*node.names]
         for number, one in enumerate(names):
             if self.code(one.name) in AUTOINIT:
                 names[number] = one.with_changes(name=cst.parse_expression("bridge.autoinit"))
                 if not one.asname and self.parent(self.parent(node)) is self.module:
-                    self.bound.append(self.line(node))
+                    self.bridge_imports.append(self.line(node))
                 if not one.asname and self._needs_pycuda():
                     names.append(cst.ImportAlias(cst.Name("pycuda")))
                     names[-2] = names[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -103,26 +104,26 @@ class ProgramEdits(ContextEdits):
         """Tell whether a `pycuda` that stays in use has no other import than autoinit's."""
         others = [
             self.line(alias)
-            for one in self.all(cst.Import)
+            for one in self.find(cst.Import)
             for alias in one.names
             if self.parent(self.parent(one)) is self.module and not alias.asname
             if f"{self.code(alias.name)}.".startswith("pycuda.")
             if self.code(alias.name) not in AUTOINIT
         ]
-        edited = {*AUTOINIT, *(() if self.refusal else _MODULES)}
-        chains = [one for one in self.all(cst.Attribute) if self.full(one) in edited]
-        inside = {name for chain in chains for name in self.all(cst.Name, chain)}
-        names = [name for name in self.all(cst.Name) if name not in inside]
-        stays = [self.line(name) for name in names if self.full(name) == name.value == "pycuda"]
+        edited = {*AUTOINIT, *(() if self.refusal else SOURCE_MODULES)}
+        chains = [one for one in self.find(cst.Attribute) if self.qualified(one) in edited]
+        inside = {name for chain in chains for name in self.find(cst.Name, chain)}
+        names = [one for one in self.find(cst.Name) if one not in inside]
+        stays = [self.line(one) for one in names if self.qualified(one) == one.value == "pycuda"]
         return min(stays, default=_NEVER) < min(others, default=_NEVER)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         """Import from bridge what it has."""
         names = self.names(node)
-        moved = [n for n in names if n in _MODULES or n.startswith(AUTOINIT)]
-        if not moved or isinstance(node.names, cst.ImportStar) or node in self.kept:
+        moved = [n for n in names if n in SOURCE_MODULES or n.startswith(AUTOINIT)]
+        if not moved or isinstance(node.names, cst.ImportStar) or node in self.kept_imports:
             return False
-        if self.refusal and moved[0] in _MODULES:
+        if self.refusal and moved[0] in SOURCE_MODULES:
             self.note(node, f"{self.refusal}, write `from bridge import SourceModule`")
             return False
         aliases = dict(zip(names, node.names, strict=True))
@@ -130,67 +131,69 @@ class ProgramEdits(ContextEdits):
         module: Any = cst.parse_expression("bridge.autoinit" if is_inside else "bridge")
         new = [_renamed(aliases.pop(name), name) for name in moved]
         if aliases:
-            stay = node.with_changes(names=_listed([*aliases.values()], node.lpar))
-            first = cst.ImportFrom(module, _listed(new, None))
+            stay = node.with_changes(names=_import_list([*aliases.values()], node.lpar))
+            first = cst.ImportFrom(module, _import_list(new, None))
             text = f"{self.code(first)}; {self.code(stay)}"
             self.edit(node, cst.FlattenSentinel([first, stay]), text)
         else:
-            self.edit(node, node.with_changes(module=module, names=_listed(new, node.lpar)))
+            self.edit(node, node.with_changes(module=module, names=_import_list(new, node.lpar)))
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         """Take from bridge what the program takes from a module of PyCUDA."""
-        full, name = self.full(node), node.attr.value
-        if full in _MODULES and self.refusal:
+        full, name = self.qualified(node), node.attr.value
+        if full in SOURCE_MODULES and self.refusal:
             self.note(node, f"{self.refusal}, write bridge.SourceModule")
-        elif full in _MODULES:
-            self._use(node, "bridge.SourceModule")
-        elif full in AUTOINIT and not self.kept:
-            self._use(node, "bridge.autoinit")
-        elif self._is_gone(node):
+        elif full in SOURCE_MODULES:
+            self._use_bridge(node, "bridge.SourceModule")
+        elif full in AUTOINIT and not self.kept_imports:
+            self._use_bridge(node, "bridge.autoinit")
+        elif self._is_before_cuda_4(node):
             self.note(node, _GONE.format(name, BEFORE_CUDA_4[name]))
         else:
             return True
         return False
 
-    def _use(self, node: cst.BaseExpression, text: str) -> None:
-        self.uses.append(self.line(node))
+    def _use_bridge(self, node: cst.BaseExpression, text: str) -> None:
+        self.bridge_uses.append(self.line(node))
         self.rewrite(node, text)
 
     # Arrays and kernels.
 
     def visit_Call(self, node: cst.Call) -> bool:
         """Convert arrays, and pass them to prepared calls."""
-        name, method = self.full(node.func), getattr(getattr(node.func, "attr", None), "value", "")
+        name, method = self.qualified(node.func), self.method(node)
         plain = [one.value for one in node.args if not one.keyword and not one.star]
         is_one = len(node.args) == len(plain) == 1
         if name == "cupy.asarray" and is_one and self.kind(plain[0]) == "gpu":
-            return self._convert(node, f"bridge.as_cupy({self.code(plain[0])})")
+            return self._edit_conversion(node, f"bridge.as_cupy({self.code(plain[0])})")
         if name in ("cupy.asarray", "cupy.array") and is_one:
-            return self._copies(node, plain[0], "gpu", 'bridge.as_cupy({}).copy("K")')
+            return self._edit_copy(node, plain[0], "gpu", 'bridge.as_cupy({}).copy("K")')
         if name == "pycuda.gpuarray.to_gpu" and is_one:
-            return self._copies(node, plain[0], "cupy", "bridge.as_pycuda({}.copy())")
+            return self._edit_copy(node, plain[0], "cupy", "bridge.as_pycuda({}.copy())")
         if name == "pycuda.gpuarray.GPUArray":
-            return self._points(node)
+            return self._edit_address(node)
         if name == "cupy.cuda.UnownedMemory":
             self.note(node, _POINTER.format("bridge.as_cupy(a), with the GPUArray"))
         elif name.startswith("pycuda.driver.memcpy_") and any(map(self._host_copy, plain)):
             self.note(node, _MEMCPY)
-        elif name in _MODULES and _gives_nvcc(node):
+        elif name in SOURCE_MODULES and _gives_nvcc(node):
             self.note(node, _NVCC)
-        elif method == "prepare" and (_gives(node, "block") or _is_tuple(plain[1:2])):
+        elif method == "prepare" and (
+            _gives(node, "block") or any(isinstance(one, cst.Tuple) for one in plain[1:2])
+        ):
             self.note(node, _PREPARE)
         elif method == "prepared_async_call":
             self._pass_arrays(node)
         return True
 
-    def _convert(self, node: cst.Call, text: str) -> bool:
+    def _edit_conversion(self, node: cst.Call, text: str) -> bool:
         """Edit a conversion, unless a person must see to a context first."""
-        if self.is_left:
+        if self.undecided:
             self.note(node, f"once each context is CuPy's, write {text}")
         else:
-            self._use(node, text)
-        return self.is_left
+            self._use_bridge(node, text)
+        return self.undecided
 
     def _host_copy(self, node: Any) -> Any:
         """Return the array that ``array.get()`` or ``cupy.asnumpy(array)`` copies; or None."""
@@ -198,9 +201,9 @@ class ProgramEdits(ContextEdits):
             case cst.Call(func=cst.Attribute(value=value, attr=cst.Name("get")), args=()):
                 return value
             case cst.Call(func=func, args=[cst.Arg(value=value)]):
-                return value if self.full(func) == "cupy.asnumpy" else None
+                return value if self.qualified(func) == "cupy.asnumpy" else None
 
-    def _copies(self, node: cst.Call, given: Any, wanted: str, template: str) -> bool:
+    def _edit_copy(self, node: cst.Call, given: Any, wanted: str, template: str) -> bool:
         """Edit a copy through the host to a copy on the device, which nobody can tell from it."""
         array, line = self._host_copy(given), None
         if array is None and isinstance(given, cst.Name):
@@ -209,30 +212,30 @@ class ProgramEdits(ContextEdits):
         if array is None or kind not in ("", wanted):
             return True
         text = template.format(self.code(array))
-        if not kind or self.is_left or self.waits or (self.frees and wanted == "cupy"):
+        if not kind or self.undecided or self.has_streams or (self.has_free and wanted == "cupy"):
             self.note(node, _COPY.format(self.code(array), _NAMES[wanted], text))
             return True
         if line:
             self.edit(line, cst.RemovalSentinel.REMOVE, "(removed)")
         self.note(node, _VIEW)
-        return self._convert(node, text)
+        return self._edit_conversion(node, text)
 
     def _line_before(self, node: cst.Call, name: cst.Name) -> tuple[Any, Any]:
         """Return the array that the line before copies to a name used only here, and the line."""
         here, found = self.statement(node), self.assignments(name)
         lines = getattr(self.parent(here), "body", ())
         index = lines.index(here) if here in lines else 0
-        is_alone = self.step(here).endswith(f"= {self.code(node)}")  # nothing runs in between
+        is_alone = self.line_code(here).endswith(f"= {self.code(node)}")  # nothing runs in between
         if not index or not is_alone or len(found) != 1 or len(found[0].references) != 1:
             return None, None
         line = lines[index - 1]
-        is_plain = self.step(line) and "#" not in self.code(line)  # a comment must stay
+        is_plain = self.line_code(line) and "#" not in self.code(line)  # a comment must stay
         assign = line.body[0] if is_plain else None
-        if assign is None or self.step(line) != f"{name.value} = {self.code(assign.value)}":
+        if assign is None or self.line_code(line) != f"{name.value} = {self.code(assign.value)}":
             return None, None
         return self._host_copy(assign.value), line
 
-    def _points(self, node: cst.Call) -> bool:
+    def _edit_address(self, node: cst.Call) -> bool:
         """Edit a GPUArray on the address of a CuPy array."""
         names = [one.keyword.value if one.keyword else str(n) for n, one in enumerate(node.args)]
         given = dict(zip(names, (one.value for one in node.args), strict=True))
@@ -246,21 +249,17 @@ class ProgramEdits(ContextEdits):
             return True
         address = self.code(pointer).removeprefix("int(").removesuffix(")")
         array = address.removesuffix(".data.ptr")
-        values = {name: self.code(one) for name, one in given.items()}
-        is_plain = values.pop("base", array) == array and array.replace(".", "").isidentifier()
-        if (
-            is_plain
-            and values == {"0": f"{array}.shape", "1": f"{array}.dtype"}
-            and array != address
-        ):
-            return self._convert(node, f"bridge.as_pycuda({array})")
+        values = {"base": array} | {name: self.code(one) for name, one in given.items()}
+        usual = {"base": array, "0": f"{array}.shape", "1": f"{array}.dtype"}
+        if values == usual and array != address and array.replace(".", "").isidentifier():
+            return self._edit_conversion(node, f"bridge.as_pycuda({array})")
         self.note(node, _POINTER.format(_VIEWS))
         return True
 
     def _allocates(self, allocator: Any) -> bool:
         """Tell whether an allocator certainly gives memory of its own."""
         of_a_pool = self.code(allocator).endswith((".allocate", "pycuda_allocator()"))
-        return of_a_pool or self.full(allocator).startswith("pycuda.driver.")
+        return of_a_pool or self.qualified(allocator).startswith("pycuda.driver.")
 
     def _pass_arrays(self, node: Any) -> None:
         """Pass arrays instead of their addresses to a prepared call on a stream."""
@@ -284,19 +283,18 @@ class ProgramEdits(ContextEdits):
         first = next((n for n, found in enumerate(roots) if found & _LIBRARIES), head)
         after = next((n for n in range(first, len(body)) if not roots[n]), 0)
         generates = self.imports_any(*(f"pycuda.{name}" for name in _GENERATING))
-        if generates and self.has_context and not self.is_left and after:
-            self._insert(
-                body[after], "\nbridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels"
-            )
+        if generates and self.has_context and not self.undecided and after:
+            text = "bridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels"
+            self._insert(body[after], f"\n{text}")
         if self.imports_any("skcuda", "scikits.cuda"):
             self._insert(
                 body[first], "import bridge.legacy.skcuda  # so that the next import finds it"
             )
-        elif self.uses and min(self.uses) < min(self.bound, default=_NEVER):
+        elif self.bridge_uses and min(self.bridge_uses) < min(self.bridge_imports, default=_NEVER):
             self._insert(body[first], "import bridge")
-        has_context = self.has_context or self.is_left or self.imports_any("bridge.autoinit")
-        if self.nodes and not has_context:
-            self.note(min(self.nodes, key=self.line), _NONE_HERE)
+        has_context = self.has_context or self.undecided or self.imports_any("bridge.autoinit")
+        if self.replacements and not has_context:
+            self.note(min(self.replacements, key=self.line), _NONE_HERE)
 
     def _imports_only(self, statement: Any) -> list[str]:
         """Return what a line imports, if it does nothing else."""
@@ -305,9 +303,9 @@ class ProgramEdits(ContextEdits):
         return [name for one in lines for name in self.names(one) or [""]] if is_import else []
 
     def _insert(self, statement: cst.BaseStatement, text: str) -> None:
-        self.before.setdefault(statement, []).append(cst.parse_statement(text))
-        self.uses.append(self.line(statement))
-        self.said.append((self.line(statement), f"(new) {text.strip()}"))
+        self.insertions.setdefault(statement, []).append(cst.parse_statement(text))
+        self.bridge_uses.append(self.line(statement))
+        self.records.append((self.line(statement), f"(new) {text.strip()}"))
 
 
 def _is_head(statement: Any) -> bool:
@@ -326,7 +324,7 @@ def _renamed(alias: cst.ImportAlias, name: str) -> cst.ImportAlias:
     return alias.with_changes(name=cst.Name("autoinit"), asname=asname)
 
 
-def _listed(aliases: list[cst.ImportAlias], parenthesis: Any) -> list[cst.ImportAlias]:
+def _import_list(aliases: list[cst.ImportAlias], parenthesis: Any) -> list[cst.ImportAlias]:
     """Return imported names without a comma after the last, unless they are in a parenthesis."""
     if not parenthesis:
         aliases[-1] = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -339,7 +337,3 @@ def _gives(call: cst.Call, name: str) -> bool:
 
 def _gives_nvcc(call: cst.Call) -> bool:
     return _gives(call, "nvcc") or any(not one.keyword for one in call.args[1:2])
-
-
-def _is_tuple(nodes: Any) -> bool:
-    return any(isinstance(one, cst.Tuple) for one in nodes)

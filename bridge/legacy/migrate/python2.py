@@ -1,4 +1,4 @@
-"""Programs in Python 2: fissix converts the syntax, and divisions are looked at."""
+"""Programs in Python 2: fissix converts the syntax."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import re
 import tokenize
 import warnings
 from io import BytesIO
-
-from .editing import Edits, cst
-
-_DIVISION = "in Python 2, / of two integers rounds down: write // if both are"
 
 
 def problem_of(text: bytes) -> str:
@@ -27,15 +23,12 @@ def problem_of(text: bytes) -> str:
 def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
     """Convert a program to Python 3, if it is not; return it, and the edits.
 
-    Raises
-    ------
-    ImportError
-        If fissix is needed and not installed.
-    ValueError
-        If the program is in neither syntax.
+    Raise ImportError if a library for it is not installed, and ValueError for neither syntax.
     """
     if not (problem := problem_of(text)):
         return text, []
+    from .division import DivisionEdits  # `check` needs LibCST for programs in Python 2 only
+
     try:
         from fissix.pgen2.parse import ParseError
         from fissix.pgen2.tokenize import TokenError
@@ -64,23 +57,5 @@ def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
     edits, converted = [(1, "Python 2 -> Python 3 (fissix)")], source.encode(encoding)
     if re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text):
         return converted, edits
-    division = _Division(converted)
-    return division.apply(), edits + division.said
-
-
-class _Division(Edits):
-    """The slashes of Python 2, which fissix leaves as they are."""
-
-    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
-        slash, kinds = node.operator, (self.kind(node.left), self.kind(node.right))
-        if not isinstance(slash, cst.Divide) or "float" in kinds:
-            return
-        if kinds == ("int", "int"):
-            self.nodes[slash] = cst.FloorDivide(slash.whitespace_before, slash.whitespace_after)
-            self.say(node, f"{self.code(node.left)} // {self.code(node.right)}")
-        else:
-            self.note(node, _DIVISION)
-
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        if isinstance(node.operator, cst.DivideAssign):
-            self.note(node, _DIVISION)
+    division = DivisionEdits(converted)
+    return division.apply(), edits + division.records

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import bridge
 
@@ -32,9 +32,9 @@ def __getattr__(name: str) -> Any:
     raise ImportError(not_served(name))
 
 
-def missing(module: str, name: str) -> AttributeError:
-    """Return the error for a name of scikit-cuda that is not here."""
-    return AttributeError(
+def raise_missing(module: str, name: str) -> NoReturn:
+    """Raise the error for a name of scikit-cuda that is not here."""
+    raise AttributeError(
         f"{module} has no {name!r}: it has scikit-cuda's commonest functions; convert with "
         "bridge.as_cupy(a), and use cupy, cupy.linalg or cupyx.scipy"
     )
@@ -50,30 +50,31 @@ def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:
 
         from ...hooks import Allocation
 
-        given: list[tuple[Any, Any]] = []
+        given: list[tuple[Any, Any]] = []  # views, and the arguments that they are of
 
-        def there(value: Any) -> Any:
+        def to_cupy(value: Any) -> Any:
             if not isinstance(value, GPUArray):
                 return value
             given.append((bridge.as_cupy(value, stream=-1), value))
             return given[-1][0]
 
-        def back(value: Any) -> Any:
+        def to_pycuda(value: Any) -> Any:
             if isinstance(value, tuple):
-                return tuple(map(back, value))
+                return tuple(map(to_pycuda, value))
             if not isinstance(value, cupy.ndarray):
                 return value
             for view, array in given:
                 if view is value:
                     return array
-            found = bridge.as_pycuda(value)
-            if found.gpudata is not None:  # programs call its free()
-                memory = Allocation(found.gpudata)
-                memory.memory, found.base, found.gpudata = found.base, None, memory
-            return found
+            array = bridge.as_pycuda(value)
+            if array.gpudata is not None:  # programs call its free()
+                memory = Allocation(array.gpudata)
+                memory.memory, array.base, array.gpudata = array.base, None, memory
+            return array
 
         with bridge.ordered():
-            args = tuple(map(there, args))
-            return back(function(*args, **{name: there(v) for name, v in keywords.items()}))
+            args = tuple(map(to_cupy, args))
+            keywords = {name: to_cupy(value) for name, value in keywords.items()}
+            return to_pycuda(function(*args, **keywords))
 
     return wrapper

@@ -17,7 +17,7 @@ from cupy.cuda import cublas as _cublas
 import bridge
 
 from ..names import CUBLAS, PATTERNS, cupy_name
-from . import missing
+from . import raise_missing
 
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
 # Programs take the numbers of operations from it.
@@ -51,13 +51,8 @@ def cublasGetVersion(handle: int) -> int:  # noqa: N802
     return version
 
 
-def _exported() -> list[str]:
-    """Return the functions that CuPy has, by cuBLAS's names."""
-    names = [f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas)]
-    return [name for name in names if cupy_name("cublas", name)]
-
-
-__all__ += _exported()
+_names = (f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas))
+__all__ += [name for name in _names if cupy_name("cublas", name)]
 
 
 def _vector(n: int, pointer: int, inc: int, dtype: Any) -> cupy.ndarray:
@@ -66,7 +61,7 @@ def _vector(n: int, pointer: int, inc: int, dtype: Any) -> cupy.ndarray:
     return cupy.ndarray((n,), dtype, start, (inc * dtype.itemsize,))
 
 
-def _of_vectors(base: str, dtype: Any) -> Any:
+def _copy_or_swap(base: str, dtype: Any) -> Any:
     """Return cuBLAS's copy or swap, which CuPy does not have."""
 
     def call(handle: int, n: int, x: int, incx: int, y: int, incy: int) -> None:
@@ -80,17 +75,17 @@ def _of_vectors(base: str, dtype: Any) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    parts = re.fullmatch(PATTERNS["cublas"], name)
-    function = parts and getattr(_cublas, cupy_name("cublas", name), None)
-    if parts and parts[4] in ("copy", "swap"):
-        function = _of_vectors(parts[4], np.dtype(_CODES[parts[2]]))
-    if not parts or function is None:
-        raise missing(__name__, name)
+    if not (parts := re.fullmatch(PATTERNS["cublas"], name)):
+        raise_missing(__name__, name)
     is_index, letter, real, base = parts.groups()
+    function = getattr(_cublas, cupy_name("cublas", name), None)
+    if base in ("copy", "swap"):
+        function = _copy_or_swap(base, np.dtype(_CODES[letter]))
+    if function is None:
+        raise_missing(__name__, name)
     # Of two letters, the first is that of the result, or the second that of the scalar: Csscal.
-    scalar = (
-        "i" if is_index else _CODES[real.upper() if base == "scal" and real else letter.upper()]
-    )
+    of_scalar = real if base == "scal" and real else letter
+    scalar = "i" if is_index else _CODES[of_scalar.upper()]
     names = CUBLAS[base].split()
 
     def call(handle: int, *args: Any) -> Any:
@@ -103,12 +98,10 @@ def __getattr__(name: str) -> Any:
                 is_result = parameter == "result"
                 kept.append(np.array(0 if is_result else next(given), scalar))
                 values.append(kept[-1].ctypes.data)
-                continue
-            value = next(given)
-            letters = _LETTERS.get(parameter)
-            values.append(
-                letters.index(value.upper()) if letters and isinstance(value, str) else int(value)
-            )
+            elif isinstance(value := next(given), str) and parameter in _LETTERS:
+                values.append(_LETTERS[parameter].index(value.upper()))
+            else:
+                values.append(int(value))
         stream = _streams.get(handle)
         with (
             nullcontext() if stream is None else cupy.cuda.ExternalStream(stream),

@@ -9,7 +9,7 @@ from cupy.cuda import cusolver as _cusolver
 import bridge
 
 from ..names import cupy_name
-from . import missing
+from . import raise_missing
 
 _LETTERS = {"N": 0, "T": 1, "C": 2, "L": 0, "U": 1}
 
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     own_name = cupy_name("cusolver", name)
     function = getattr(_cusolver, own_name, None) if own_name else None
     if function is None:
-        raise missing(__name__, name)
+        raise_missing(__name__, name)
     is_svd = name.endswith("gesvd")  # whose jobs are characters
 
     def call(handle: int, *args: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import nullcontext
 from math import prod
 from typing import Any
@@ -11,7 +12,7 @@ from cupy.cuda import cufft
 
 import bridge
 
-from . import missing, on_cupy
+from . import on_cupy, raise_missing
 
 _TYPES = {"fF": "R2C", "Ff": "C2R", "FF": "C2C", "dD": "D2Z", "Dd": "Z2D", "DD": "Z2Z"}
 
@@ -35,10 +36,8 @@ class Plan:
         if batch <= 0 or not self.shape:
             raise ValueError(f"skcuda.fft.Plan: batch is {batch}, shape is {self.shape}")
         self.fft_type, self._stream = getattr(cufft, f"CUFFT_{kind}"), stream
-        half = (*self.shape[:-1], self.shape[-1] // 2 + 1)
-        halves = {"R2C": (False, True), "D2Z": (False, True), "C2R": (True, False)}
-        halves["Z2D"] = halves["C2R"]
-        shapes = [half if h else self.shape for h in halves.get(kind, (False, False))]
+        half, is_real = (*self.shape[:-1], self.shape[-1] // 2 + 1), kind[::2] not in ("CC", "ZZ")
+        shapes = [half if is_real and letter in "CZ" else self.shape for letter in kind[::2]]
         # How many items each side has at least; not known for other strides than the usual ones.
         embedded = inembed, onembed
         self._sizes = [
@@ -90,5 +89,4 @@ def ifft(x_gpu: Any, y_gpu: Any, plan: Plan, scale: bool = False) -> None:
     _run(x_gpu, y_gpu, plan, cufft.CUFFT_INVERSE, count, "fc")
 
 
-def __getattr__(name: str) -> Any:
-    raise missing(__name__, name)
+__getattr__ = functools.partial(raise_missing, __name__)

@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ..names import SERVED, not_served
+from ..names import SERVED, not_served, within_skcuda
 
 _PACKAGES = ("skcuda", "scikits.cuda")
 _NOT_INSTALLED = (*_PACKAGES, "scikits")  # a ModuleNotFoundError for one of them
@@ -80,8 +80,8 @@ class Finder(MetaPathFinder, Loader):
         """Import bridge's module, or return the installed one."""
         if spec.name in self.specs:
             return sys.modules[spec.name]
-        part = spec.name.removeprefix("scikits.cuda").removeprefix("skcuda").removeprefix(".")
-        if part in ("scikits", "autoinit"):  # CuPy makes its handles when they are needed
+        part = ".".join(within_skcuda(spec.name))
+        if part == "autoinit" or spec.name == "scikits":  # CuPy makes its handles when needed
             return ModuleType(spec.name)
         if part and part not in SERVED:
             raise ImportError(not_served(part))

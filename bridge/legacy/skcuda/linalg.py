@@ -10,19 +10,19 @@ import cupyx
 import numpy as np
 from numpy.linalg import LinAlgError as LinAlgError
 
-from . import misc, missing, on_cupy
+from . import misc, on_cupy, raise_missing
 
 _has_cula = False
 init, shutdown = misc.init, misc.shutdown
 
 
-def _op(a: Any, trans: str) -> Any:
+def _transposed(a: Any, trans: str) -> Any:
     if trans.upper() not in ("N", "T", "C"):
         raise ValueError(f"skcuda.linalg: {trans!r} is not one of 'N', 'T' and 'C'")
     return a if trans.upper() == "N" else a.T if trans.upper() == "T" else a.conj().T
 
 
-def _into(a: Any, values: Any, overwrite: bool = True) -> Any:
+def _store(a: Any, values: Any, overwrite: bool = True) -> Any:
     if not overwrite:
         return values
     a[...] = values
@@ -39,14 +39,14 @@ def dot(
     """Return the product of matrices and vectors; of two vectors, a number."""
     if x.dtype != y.dtype:
         raise TypeError(f"skcuda.linalg.dot: the dtypes are {x.dtype} and {y.dtype}")
-    one, other = _op(x, transa), _op(y, transb)
+    one, other = _transposed(x, transa), _transposed(y, transb)
     if x.ndim == y.ndim == 1:
         return cupy.dot(one, other).item()
     if x.ndim == y.ndim == 2 and x.strides[1] > x.strides[0]:  # in Fortran order, as the result
         found = cupy.dot(other.T, one.T).T
     else:
         found = cupy.dot(one, other)
-    return found if out is None else _into(out, found)
+    return found if out is None else _store(out, found)
 
 
 @on_cupy
@@ -55,34 +55,31 @@ def mdot(*args: Any, handle: Any = None) -> Any:
     return functools.reduce(cupy.dot, args)
 
 
+@on_cupy
 def add_dot(
     a_gpu: Any, b_gpu: Any, c_gpu: Any, transa: str = "N", transb: str = "N", alpha: Any = 1.0,
     beta: Any = 1.0, handle: Any = None,
 ) -> Any:  # fmt: skip
     """Write ``alpha * a @ b + beta * c`` into `c_gpu`, and return it."""
-
-    def add(a: Any, b: Any, c: Any) -> Any:
-        scalar = c.dtype.type
-        c *= scalar(beta)
-        c += scalar(alpha) * cupy.dot(_op(a, transa), _op(b, transb))
-        return c
-
-    return on_cupy(add)(a_gpu, b_gpu, c_gpu)
+    scalar = c_gpu.dtype.type
+    c_gpu *= scalar(beta)
+    c_gpu += scalar(alpha) * cupy.dot(_transposed(a_gpu, transa), _transposed(b_gpu, transb))
+    return c_gpu
 
 
 @on_cupy
 def dot_diag(d: Any, a: Any, trans: str = "N", overwrite: bool = False, handle: Any = None) -> Any:
     """Return ``diag(d) @ a``, or ``a @ diag(d)`` if `trans` is 'T'."""
     if trans.upper() == "N":
-        return _into(a, _diagonal(d, a, 0)[:, None] * a, overwrite)
-    return _into(a, a * _diagonal(d, a, 1), overwrite)
+        return _store(a, _diagonal(d, a, 0)[:, None] * a, overwrite)
+    return _store(a, a * _diagonal(d, a, 1), overwrite)
 
 
 @on_cupy
 def add_diag(d: Any, a: Any, overwrite: bool = False, handle: Any = None) -> Any:
     """Return ``diag(d) + a``, of a square matrix."""
     _check_square(a)
-    return _into(a, a + cupy.diag(_diagonal(d, a, 0)), overwrite)
+    return _store(a, a + cupy.diag(_diagonal(d, a, 0)), overwrite)
 
 
 def _check_square(a: Any) -> None:
@@ -104,12 +101,12 @@ def multiply(x: Any, y: Any, overwrite: bool = False) -> Any:
     """Return the products of items, in `y` if `overwrite`."""
     if x.shape != y.shape:
         raise ValueError(f"skcuda.linalg: the shapes {x.shape} and {y.shape} differ")
-    return _into(y, x * y, overwrite)
+    return _store(y, x * y, overwrite)
 
 
-conj = on_cupy(lambda x, overwrite=False: _into(x, x.conj(), overwrite))
-tril = on_cupy(lambda a, overwrite=False, handle=None: _into(a, cupy.tril(a), overwrite))
-triu = on_cupy(lambda a, k=0, overwrite=False, handle=None: _into(a, cupy.triu(a, k), overwrite))
+conj = on_cupy(lambda x, overwrite=False: _store(x, x.conj(), overwrite))
+tril = on_cupy(lambda a, overwrite=False, handle=None: _store(a, cupy.tril(a), overwrite))
+triu = on_cupy(lambda a, k=0, overwrite=False, handle=None: _store(a, cupy.triu(a, k), overwrite))
 transpose = on_cupy(lambda a, handle=None: a.T.copy())
 hermitian = on_cupy(lambda a, handle=None: a.conj().T.copy())
 diag = on_cupy(lambda v: cupy.diag(v).copy())
@@ -153,7 +150,7 @@ pinv = _solver(lambda a, rcond=1e-15: cupy.linalg.pinv(a, rcond))
 def inv(a: Any, overwrite: bool = False, ipiv_gpu: Any = None) -> Any:
     """Return the inverse; raise LinAlgError for a singular matrix."""
     _check_square(a)
-    return _into(a, cupy.linalg.inv(a), overwrite)
+    return _store(a, cupy.linalg.inv(a), overwrite)
 
 
 @_solver
@@ -187,7 +184,7 @@ def eig(a: Any, jobvl: str = "N", jobvr: str = "V", imag: str = "F") -> Any:
 eigvals = _solver(cupy.linalg.eigvalsh)
 
 
-def _factor(a: Any, uplo: str, rest: bool) -> Any:
+def _cholesky_in_place(a: Any, uplo: str, rest: bool) -> Any:
     """Write a Cholesky factor into its triangle; return the lower one.
 
     As in scikit-cuda, the memory is read by columns: an array in C order is transposed.
@@ -203,13 +200,13 @@ def _factor(a: Any, uplo: str, rest: bool) -> Any:
 @_solver
 def cho_factor(a: Any, uplo: str = "L") -> None:
     """Write the Cholesky factor into its triangle, as memory is read by columns."""
-    _factor(a, uplo, True)
+    _cholesky_in_place(a, uplo, True)
 
 
 @_solver
 def cholesky(a: Any, uplo: str = "L") -> None:
     """Write the Cholesky factor into its triangle, as memory is read by columns, and zeros."""
-    _factor(a, uplo, False)
+    _cholesky_in_place(a, uplo, False)
 
 
 @_solver
@@ -217,7 +214,7 @@ def cho_solve(a: Any, b: Any, uplo: str = "L") -> None:
     """Write the solution of ``a x = b`` into `b`, and the factor into `a`, read by columns."""
     from cupyx.scipy.linalg import solve_triangular  # needs cuBLAS
 
-    lower = _factor(a, uplo, True)
+    lower = _cholesky_in_place(a, uplo, True)
     half = solve_triangular(lower, b, lower=True)
     b[...] = solve_triangular(lower.conj().T, half, lower=False)
 
@@ -247,14 +244,13 @@ class PCA:
                 f"strides {X_gpu.strides}; float32 or float64 of two dimensions in Fortran order "
                 "is accepted"
             )
-        return _scores(X_gpu, self.n_components)
+        return _pca_scores(X_gpu, self.n_components)
 
 
 @on_cupy
-def _scores(x: Any, count: int | None) -> Any:
+def _pca_scores(x: Any, count: int | None) -> Any:
     u, s, _ = cupy.linalg.svd(x - x.mean(1, keepdims=True), full_matrices=False)
     return (u * s)[:, :count].copy("F")
 
 
-def __getattr__(name: str) -> Any:
-    raise missing(__name__, name)
+__getattr__ = functools.partial(raise_missing, __name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 from math import ceil, prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
-from . import missing, on_cupy
+from . import on_cupy, raise_missing
 
 _global_cublas_allocator = drv.mem_alloc
 _global_cublas_handle: int  # made at the first use
@@ -92,95 +93,91 @@ def set_by_index(dest: Any, ind: Any, src: Any, ind_which: str = "dest") -> None
         dest[...] = src[ind]
 
 
-def _reduction(reduce: Any) -> Any:
-    def function(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        found = reduce(x, axis=axis, keepdims=keepdims)
-        if out is None:
-            return found
-        out[...] = found
-        return out
-
-    return on_cupy(function)
+def _with_each(operations: Any, function: Any) -> list[Any]:
+    """Return a function of GPUArrays for each operation, the first argument of `function`."""
+    parts = [functools.partial(function, operation) for operation in operations]
+    for part in parts:
+        part.__doc__ = function.__doc__  # not that of `partial`
+    return [*map(on_cupy, parts)]
 
 
-def _extreme(reduce: Any) -> Any:
-    def function(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-        if a.dtype.kind == "c":
-            raise ValueError("skcuda.misc: complex numbers have no largest or smallest one")
-        if axis is None or a.ndim <= 1:
-            return reduce(a).reshape((1,) * a.ndim)
-        return reduce(a, axis=axis, keepdims=keepdims)
-
-    return on_cupy(function)
+def _reduce(reduce: Any, x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    found = reduce(x, axis=axis, keepdims=keepdims)
+    if out is None:
+        return found
+    out[...] = found
+    return out
 
 
 def _sum(x: Any, axis: Any, keepdims: bool) -> Any:
     return cupy.sum(x, axis=axis, dtype=x.dtype, keepdims=keepdims)
 
 
-def _spread(reduce: Any) -> Any:
-    def function(
-        x: Any, ddof: int = 0, axis: Any = None, stream: Any = None, keepdims: bool = False
-    ) -> Any:
-        return reduce(x, axis=axis, ddof=ddof, keepdims=keepdims)
-
-    return on_cupy(function)
-
-
-def _index(search: Any) -> Any:
-    def function(a: Any, axis: Any, keepdims: bool = False) -> Any:
-        return search(a, axis=axis, keepdims=keepdims).astype(np.uint32)
-
-    return on_cupy(function)
+def _find_extreme(reduce: Any, a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    if a.dtype.kind == "c":
+        raise ValueError("skcuda.misc: complex numbers have no largest or smallest one")
+    if axis is None or a.ndim <= 1:
+        return reduce(a).reshape((1,) * a.ndim)
+    return reduce(a, axis=axis, keepdims=keepdims)
 
 
-sum, mean = map(_reduction, (_sum, cupy.mean))
-max, min = map(_extreme, (cupy.max, cupy.min))
-var, std = map(_spread, (cupy.var, cupy.std))
-argmax, argmin = map(_index, (cupy.argmax, cupy.argmin))
+def _find_index(search: Any, a: Any, axis: Any, keepdims: bool = False) -> Any:
+    return search(a, axis=axis, keepdims=keepdims).astype(np.uint32)
 
 
-def _of_two(operation: Any) -> Any:
-    def function(x: Any, y: Any) -> Any:
-        if x.flags.c_contiguous != y.flags.c_contiguous:
-            raise ValueError("skcuda.misc: one array is in C order, and the other in Fortran order")
-        one, other = (a.reshape(()) if a.size == 1 and x.shape != y.shape else a for a in (x, y))
-        try:
-            shape = np.broadcast_shapes(one.shape, other.shape)
-        except ValueError:
-            shape = ()
-        if shape not in (x.shape, y.shape):
-            raise TypeError(f"skcuda.misc: the shapes {x.shape} and {y.shape} do not fit")
-        return operation(one, other)
-
-    return on_cupy(function)
+def _measure_spread(
+    reduce: Any, x: Any, ddof: int = 0, axis: Any = None, stream: Any = None, keepdims: bool = False
+) -> Any:
+    return reduce(x, axis=axis, ddof=ddof, keepdims=keepdims)
 
 
-def _with_vector(operation: Any) -> Any:
-    def function(x: Any, a: Any, axis: Any = None, out: Any = None, stream: Any = None) -> Any:
-        if axis not in (None, 0, 1, -1, -2):
-            raise ValueError(f"skcuda.misc: axis is {axis}; a matrix has 0 and 1")
-        if axis is not None and a.ndim == 1:
-            a = a[:, None] if axis % 2 == 0 else a[None, :]
-        if np.broadcast_shapes(x.shape, a.shape) != x.shape:
-            raise ValueError(f"a vector of shape {a.shape} does not fit {x.shape}")
-        return operation(x, a, out=out)
-
-    return on_cupy(function)
+sum, mean = _with_each((_sum, cupy.mean), _reduce)
+max, min = _with_each((cupy.max, cupy.min), _find_extreme)
+argmax, argmin = _with_each((cupy.argmax, cupy.argmin), _find_index)
+var, std = _with_each((cupy.var, cupy.std), _measure_spread)
 
 
-def _as_in_c(x: Any, a: Any, out: Any = None) -> Any:
+def _combine(operation: Any, x: Any, y: Any) -> Any:
+    if x.flags.c_contiguous != y.flags.c_contiguous:
+        raise ValueError("skcuda.misc: one array is in C order, and the other in Fortran order")
+    one, other = (a.reshape(()) if a.size == 1 and x.shape != y.shape else a for a in (x, y))
+    try:
+        shape = np.broadcast_shapes(one.shape, other.shape)
+    except ValueError:
+        shape = ()
+    if shape not in (x.shape, y.shape):
+        raise TypeError(f"skcuda.misc: the shapes {x.shape} and {y.shape} do not fit")
+    return operation(one, other)
+
+
+def _combine_vector(
+    operation: Any, x: Any, a: Any, axis: Any = None, out: Any = None, stream: Any = None
+) -> Any:
+    if axis not in (None, 0, 1, -1, -2):
+        raise ValueError(f"skcuda.misc: axis is {axis}; a matrix has 0 and 1")
+    if axis is not None and a.ndim == 1:
+        a = a[:, None] if axis % 2 == 0 else a[None, :]
+    if np.broadcast_shapes(x.shape, a.shape) != x.shape:
+        raise ValueError(f"a vector of shape {a.shape} does not fit {x.shape}")
+    return operation(x, a, out=out)
+
+
+def _c_divide(x: Any, a: Any, out: Any = None) -> Any:
     """Divide; integers towards zero."""
     if np.result_type(x, a).kind in "iu":
         return cupy.floor_divide(x - cupy.fmod(x, a), a, out=out)
     return cupy.divide(x, a, out=out)
 
 
-add, subtract, multiply, divide = map(_of_two, (cupy.add, cupy.subtract, cupy.multiply, _as_in_c))
-add_matvec, mult_matvec, div_matvec = map(_with_vector, (cupy.add, cupy.multiply, _as_in_c))
+add, subtract, multiply, divide = _with_each(
+    (cupy.add, cupy.subtract, cupy.multiply, _c_divide), _combine
+)
+add_matvec, mult_matvec, div_matvec = _with_each(
+    (cupy.add, cupy.multiply, _c_divide), _combine_vector
+)
 
 
 def __getattr__(name: str) -> Any:
     if name == "_global_cublas_handle":  # programs pass it to `skcuda.cublas`
         return cupy.cuda.device.get_cublas_handle()
-    raise missing(__name__, name)
+    raise_missing(__name__, name)
