@@ -13,7 +13,7 @@ from ..compiler.parameter_types import ADDRESS
 from ..compiler.signature import Parameter
 from ..errors import named
 from ..interop.layouts import PLAIN_DTYPES, same_bits
-from .arguments import by_value
+from .arguments import scalar_of_array
 from .packing import Parameters, parameter_slots
 
 _ADDRESSES = "PnNlLqQ"  # codes that may prepare a pointer
@@ -49,7 +49,7 @@ def parameters_of_values(args: Sequence[Any], caller: str) -> Parameters:
         return known
     placed: list[Parameter] = []
     end = 0
-    for index, value in enumerate(map(by_value, args)):
+    for index, value in enumerate(map(scalar_of_array, args)):
         dtype = value.dtype if isinstance(value, np.generic) else None
         if dtype is not None and dtype not in PLAIN_DTYPES and dtype.kind != "V":
             raise TypeError(
