@@ -21,7 +21,7 @@ from types import SimpleNamespace
 
 from ..errors import named
 from .extensions import LaunchPolicy, LaunchReference
-from .parameters import codes_of, parameters_of_kernel, parameters_of_prepare
+from .parameters import parameters_of_kernel, parameters_of_prepare, types_of_prepare
 
 cdef extern from *:
     """
@@ -68,16 +68,16 @@ cdef class Function(Kernel):
 
     cdef Vectorcall vectorcall
     cdef tuple texrefs  # that must be bound in prepared calls
-    cdef list codes  # of the prepared types
+    cdef list types  # of prepared calls; None: not prepared
     cdef Parameters known, prepared  # of calls, and of prepared calls; made at the first use
     cdef object __weakref__
 
     def __cinit__(self):
         self.vectorcall = <Vectorcall> &call_function
 
-    def __init__(self, module, name, codes=None):
+    def __init__(self, module, name, types=None):
         super().__init__(module, name)
-        self.codes, self.texrefs = codes, ()
+        self.types, self.texrefs = types, ()
 
     def __call__(
         self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
@@ -124,13 +124,11 @@ cdef class Function(Kernel):
                 "accepted, and the kernel's arguments by position"
             )
         cdef LaunchConfig config
-        cdef int device_id = read_config(
-            &config, self, grid, block, shared, stream, strided, cooperative, cluster
-        )
-        wait = launch(
-            self, self.known or self.parameters(), PySequence_Fast_ITEMS(args), len(args),
-            &config, device_id, time_kernel, checked(texrefs, self.name) if texrefs else (),
-        )
+        read_config(&config, self, grid, block, shared, stream, strided, cooperative, cluster)
+        parameters = self.known or self.parameters()
+        needed = checked(texrefs, self.name) if texrefs else ()
+        values = PySequence_Fast_ITEMS(args)
+        wait = launch(self, parameters, values, len(args), &config, time_kernel, needed)
         return wait() if time_kernel else None
 
     def bind(
@@ -153,9 +151,8 @@ cdef class Function(Kernel):
                 "returns: g = f.bind(block=128), then g(x, n)"
             )
         cdef BoundFunction bound = BoundFunction(self, stream)
-        bound.device_id = read_config(
-            &bound.config, self, grid, block, shared, stream, strided, cooperative, cluster
-        )
+        cdef LaunchConfig *config = &bound.config
+        read_config(config, self, grid, block, shared, stream, strided, cooperative, cluster)
         return bound
 
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
@@ -179,13 +176,9 @@ cdef class Function(Kernel):
     cdef call_prepared(self, tuple args, grid, block, shared, stream, bint strided, bint timed):
         cdef LaunchConfig config
         parameters = self.prepared or self.find_prepared()
-        cdef int device_id = read_config(
-            &config, self, grid, block, shared, stream, strided, False, None
-        )
-        return launch(
-            self, parameters, PySequence_Fast_ITEMS(args), len(args), &config, device_id, timed,
-            self.texrefs
-        )
+        read_config(&config, self, grid, block, shared, stream, strided, False, None)
+        values = PySequence_Fast_ITEMS(args)
+        return launch(self, parameters, values, len(args), &config, timed, self.texrefs)
 
     def prepare(self, arg_types, texrefs=(), block=None):
         """Fix the types of the arguments, for the ``prepared_`` calls; return this function.
@@ -210,9 +203,9 @@ cdef class Function(Kernel):
                 "f.prepared_call(grid, block, *args)"
             )
         self.texrefs = checked(texrefs or (), self.name)
-        codes = codes_of(arg_types, self.name)
-        self.prepared = parameters_of_prepare(self.name, codes, self.parameters())
-        self.codes = codes
+        types = types_of_prepare(arg_types, self.name)
+        self.prepared = parameters_of_prepare(self.name, types, self.parameters())
+        self.types = types
         return self
 
     def param_set_texref(self, texref):
@@ -221,7 +214,7 @@ cdef class Function(Kernel):
 
     def __reduce__(self):
         """Pickle the module, the name and what is prepared."""
-        return Function, (self.module, self.name, self.codes)
+        return Function, (self.module, self.name, self.types)
 
     def __repr__(self):
         """Show the types of the parameters; show the size of one whose type is not known."""
@@ -239,12 +232,12 @@ cdef class Function(Kernel):
 
     cdef Parameters find_prepared(self):
         """Return the parameters of prepared calls, also of a function that was unpickled."""
-        if self.codes is None:
+        if self.types is None:
             raise TypeError(
                 f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
                 f"calls: {self.parameters()}"
             )
-        self.prepared = parameters_of_prepare(self.name, self.codes, self.parameters())
+        self.prepared = parameters_of_prepare(self.name, self.types, self.parameters())
         return self.prepared
 
 
@@ -268,11 +261,8 @@ cdef object call_function(Function self, PyObject **args, size_t flags, PyObject
             values = [<object> args[i] for i in range(count + PyTuple_GET_SIZE(names))]
             keywords = dict(zip(<object> names, values[count:]))
             return Function.__call__(self, *values[:count], **keywords)
-    cdef int device_id = read_config(
-        &config, self, grid, block, shared, stream, False, False, None
-    )
-    parameters = self.known or self.parameters()
-    launch(self, parameters, args, count, &config, device_id, False, ())
+    read_config(&config, self, grid, block, shared, stream, False, False, None)
+    launch(self, self.known or self.parameters(), args, count, &config, False, ())
     return None
 
 
@@ -292,7 +282,6 @@ cdef class BoundFunction:
     cdef readonly Function function
     cdef readonly object stream
     cdef LaunchConfig config
-    cdef int device_id  # that `config` was checked for
     cdef object __weakref__
 
     def __cinit__(self, Function function not None, stream):
@@ -301,29 +290,22 @@ cdef class BoundFunction:
 
     def __call__(self, *args):
         """Launch the kernel with these arguments, as `Function` does.  Return None."""
-        self.start(PySequence_Fast_ITEMS(args), len(args))
+        call_bound(self, PySequence_Fast_ITEMS(args), len(args), NULL)
 
     def __repr__(self):
         grid, block = three(self.config.extents), three(self.config.extents + 3)
         known = self.function.known or f"{self.function.name}(...)"
         return f"<bridge.kernels.function.BoundFunction {known}, {grid=}, {block=}>"
 
-    cdef int start(self, PyObject **args, Py_ssize_t count) except -1:
-        cdef Function function = self.function
+    cdef int check_device(self) except -1:
+        """Check the configuration again if another device is current now."""
         cdef int device_id = cuda_device()
-        self.check(device_id)
-        parameters = function.known or function.parameters()
-        launch(function, parameters, args, count, &self.config, device_id, False, ())
-        return 0
-
-    cdef int check(self, int device_id) except -1:
-        """Check again if another device is current."""
-        if self.device_id != device_id:
+        if self.config.device_id != device_id:
             if self.config.is_named:
                 handle_of(self.stream, self.function.name)  # raises: it is on the other device
             if self.config.shared:
                 self.function.raise_shared_limit(self.config.shared, device_id)
-            self.device_id = device_id
+            self.config.device_id = device_id
         return 0
 
     def capture(self, *args):
@@ -338,21 +320,19 @@ cdef class BoundFunction:
         TypeError, ValueError, ContextError, pycuda.driver.Error
             As in calls.
         """
-        cdef int device_id = cuda_device()
+        self.check_device()
         cdef LaunchConfig config = self.config
         cdef Function function = self.function
         if not config.is_named:  # whatever the policy of launches without a stream is
-            config.stream, config.is_named = current_stream(device_id), True
+            config.stream, config.is_named = current_stream(config.device_id), True
         if not is_capturing(config.stream):
             raise ValueError(
-                f"{self.function.name}.capture: the stream of the launch is not being captured; "
-                "call stream.begin_capture() before, under `with stream:`"
+                f"{function.name}.capture: the stream of the launch is not being captured; call "
+                "stream.begin_capture() before, under `with stream:`"
             )
-        self.check(device_id)
-        values = PySequence_Fast_ITEMS(args)
-        parameters = function.parameters()
-        launch(function, parameters, values, len(args), &config, device_id, False, ())
-        return last_node(function, parameters, &config, device_id)
+        parameters, values = function.parameters(), PySequence_Fast_ITEMS(args)
+        launch(function, parameters, values, len(args), &config, False, ())
+        return last_node(function, parameters, &config)
 
 
 cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObject *names):
@@ -361,7 +341,10 @@ cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObje
             f"{self.function.name}: {(<tuple> names)[0]}= is given, but the launch is bound: pass "
             "the kernel's arguments only, by position"
         )
-    self.start(args, PyVectorcall_NARGS(flags))
+    cdef Function function = self.function
+    self.check_device()
+    parameters, count = function.known or function.parameters(), PyVectorcall_NARGS(flags)
+    launch(function, parameters, args, count, &self.config, False, ())
     return None
 
 

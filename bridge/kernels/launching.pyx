@@ -30,9 +30,9 @@ cdef int read_config(
     LaunchConfig *config, Kernel kernel, grid, block, shared, stream, bint strided,
     bint is_cooperative, cluster
 ) except -1:
-    """Check how to launch on the current device; return its id."""
-    cdef int device_id = cuda_device()
+    """Check how to launch on the current device."""
     name = kernel.name
+    config.device_id = cuda_device()
     if block is None:
         raise ValueError(
             f"{name}: block is missing; give it by name, after any arguments of the kernel: "
@@ -50,10 +50,10 @@ cdef int read_config(
             config.cluster = extent(cluster, "cluster", name)
         if type(shared) is not int or shared:
             config.shared = shared_bytes(shared, name)
-            kernel.raise_shared_limit(config.shared, device_id)
+            kernel.raise_shared_limit(config.shared, config.device_id)
     except REFUSALS as error:
-        raise explain(error, name, kernel, grid, block, shared, device_id) from error
-    return device_id
+        raise explain(error, name, kernel, grid, block, shared, config.device_id) from error
+    return 0
 
 
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
@@ -76,7 +76,7 @@ cdef tuple three(unsigned *extents):
 
 cdef launch(
     Kernel kernel, Parameters parameters, PyObject **args, Py_ssize_t count, LaunchConfig *config,
-    int device_id, bint is_timed, tuple needed
+    bint is_timed, tuple needed
 ):
     """Launch a kernel on the stream of `config`, or on CuPy's current one.
 
@@ -85,9 +85,9 @@ cdef launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
-    packed.device_id, packed.strided = device_id, config.strided
+    packed.device_id, packed.strided = config.device_id, config.strided
     kept = parameters.pack(args, count, &packed, kernel.mismatch)  # noqa: F841
-    resources = kernel.resources.get(device_id) if kernel.resources else None
+    resources = kernel.resources.get(config.device_id) if kernel.resources else None
     if resources is not None:
         of_pycuda, of_others = resources.memory()
         packed.has_pycuda_memory = packed.has_pycuda_memory or of_pycuda
@@ -151,9 +151,7 @@ cdef order_before_launch(
     return handlers
 
 
-cdef int order_after_launch(
-    PackedArguments *packed, LaunchStreams *streams, handlers
-) except -1:
+cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1:
     """Order later work after a launch, and let arguments copy back."""
     if not streams.follow_pycuda:
         order(streams.current, streams.launch)
@@ -199,7 +197,7 @@ cdef int queue(
         with nogil:
             status = cuLaunchKernelEx(&extended, function, NULL, extra)
     if status:
-        raise_refusal(status, kernel, config, packed.device_id)
+        raise_refusal(status, kernel, config)
     return 0
 
 
@@ -209,13 +207,13 @@ cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
     extra[2], extra[3], extra[4] = <void *> BUFFER_SIZE, &packed.size, NULL
 
 
-cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_id):
+cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config):
     grid, block = three(config.extents), three(config.extents + 3)
     cluster = three(config.cluster) if config.cluster[0] else None
     try:
         driver.check_status(status)
     except REFUSALS as error:
         raise explain(
-            error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
+            error, kernel.name, kernel, grid, block, config.shared, config.device_id, cluster,
             config.is_cooperative
         ) from error
