@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 from .interop import patches as patches
-from .interop.contexts import push as push_primary, shared_device as shared_device
+from .interop.contexts import (
+    cuda_device as cuda_device,
+    push as push_primary,
+    shared_device as shared_device,
+)
 from .interop.driver import libcuda as libcuda
 from .interop.exporting import export_in_order as export_in_order
 from .interop.importing import check_device as check_device
@@ -20,6 +24,7 @@ __all__ = [
     "LaunchPolicy",
     "LaunchReference",
     "check_device",
+    "cuda_device",
     "cuda_refusal",
     "export_in_order",
     "is_capturing",

@@ -30,8 +30,6 @@ from .function import Function
 from .launch_limits import cuda_refusal
 from .loaded import LoadedModule
 
-_REFERENCES = ("texture", "surface")  # templates of variables, for `get_texref`, `get_surfref`
-
 
 class SourceModule:
     """Compile CUDA C and load it: ``pycuda.compiler.SourceModule`` for arrays of both libraries.
@@ -237,7 +235,7 @@ class SourceModule:
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            known = variable_names(self._request.source, templates=_REFERENCES)
+            known = variable_names(self._request.source, templates=("texture", "surface"))
             raise cuda_refusal(
                 caller,
                 f"there is no variable {name!r} in the module; its source has "
@@ -253,19 +251,15 @@ class SourceModule:
 
         Its class is `bridge.legacy.textures.TextureReference`.  Raises as `get_function` does.
         """
-        return self._reference(name, "texture", "SourceModule.get_texref")
+        from ..legacy.textures import reference_of  # few programs have textures
+
+        return reference_of(self, name, "texture", "SourceModule.get_texref")
 
     def get_surfref(self, name: str) -> Any:
         """Return a surface reference of the source, which has PyCUDA's ``set_array``."""
-        return self._reference(name, "surface", "SourceModule.get_surfref")
+        from ..legacy.textures import reference_of
 
-    def _reference(self, name: str, kind: str, caller: str) -> Any:
-        from ..legacy.textures import References  # few programs have textures
-
-        found = self._global(name, caller)
-        device_id = contexts.cuda_device()
-        references: Any = self._resources.setdefault(device_id, References())
-        return references.get(name, found, kind, caller)
+        return reference_of(self, name, "surface", "SourceModule.get_surfref")
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:

@@ -285,9 +285,7 @@ class ProgramEdits(ContextEdits):
         after = next((n for n in range(first, len(body)) if not roots[n]), 0)
         generates = self.imports_any(*(f"pycuda.{name}" for name in _GENERATING))
         if generates and self.has_context and not self.is_left and after:
-            self._insert(
-                body[after], "\nbridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels"
-            )
+            self._insert(body[after], "\nbridge.use_nvrtc(modules=True)  # for PyCUDA's own kernels")
         if self.imports_any("skcuda", "scikits.cuda"):
             self._insert(
                 body[first], "import bridge.legacy.skcuda  # so that the next import finds it"
