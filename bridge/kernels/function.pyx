@@ -60,16 +60,16 @@ cdef class Function(Kernel):
     memory is reused only after the kernel, in the order of CuPy's current stream.
     *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
     GPUArrays, PyCUDA's memory and the addresses of prepared calls are also ordered with all of
-    PyCUDA's streams, unless ``stream=`` names one (rule:
-    `bridge.interop.ordering`).  The host does not wait, except that ``pycuda.driver.In``, ``Out``
-    and ``InOut`` copy synchronously.
+    PyCUDA's streams, unless ``stream=`` names one (rule: `bridge.interop.ordering`).  The host does
+    not wait, except that ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of calling a `cupy.RawKernel`.
     """
 
     cdef Vectorcall vectorcall
-    cdef tuple texrefs  # that must be bound in prepared calls
+    cdef tuple texrefs  # the references that must be bound in prepared calls
     cdef list types  # of prepared calls; None: not prepared
-    cdef Parameters known, prepared  # of calls, and of prepared calls; made at the first use
+    cdef Parameters known  # of calls; None until the first use
+    cdef Parameters prepared  # of prepared calls; None until the first use
     cdef object __weakref__
 
     def __cinit__(self):
@@ -126,7 +126,7 @@ cdef class Function(Kernel):
         cdef LaunchConfig config
         read_config(&config, self, grid, block, shared, stream, strided, cooperative, cluster)
         parameters = self.known or self.parameters()
-        needed = checked(texrefs, self.name) if texrefs else ()
+        needed = checked_references(texrefs, self.name) if texrefs else ()
         values = PySequence_Fast_ITEMS(args)
         wait = launch(self, parameters, values, len(args), &config, time_kernel, needed)
         return wait() if time_kernel else None
@@ -163,9 +163,7 @@ cdef class Function(Kernel):
         """
         self.call_prepared(args, grid, block, shared_size, None, strided, False)
 
-    def prepared_async_call(
-        self, grid, block, stream, *args, shared_size=0, bint strided=False
-    ):
+    def prepared_async_call(self, grid, block, stream, *args, shared_size=0, bint strided=False):
         """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
         self.call_prepared(args, grid, block, shared_size, stream, strided, False)
 
@@ -175,7 +173,7 @@ cdef class Function(Kernel):
 
     cdef call_prepared(self, tuple args, grid, block, shared, stream, bint strided, bint timed):
         cdef LaunchConfig config
-        parameters = self.prepared or self.find_prepared()
+        parameters = self.prepared or self.prepared_parameters()
         read_config(&config, self, grid, block, shared, stream, strided, False, None)
         values = PySequence_Fast_ITEMS(args)
         return launch(self, parameters, values, len(args), &config, timed, self.texrefs)
@@ -202,7 +200,7 @@ cdef class Function(Kernel):
                 f"{self.name}: prepare takes no block; give it to each prepared call: "
                 "f.prepared_call(grid, block, *args)"
             )
-        self.texrefs = checked(texrefs or (), self.name)
+        self.texrefs = checked_references(texrefs or (), self.name)
         types = types_of_prepare(arg_types, self.name)
         self.prepared = parameters_of_prepare(self.name, types, self.parameters())
         self.types = types
@@ -210,7 +208,7 @@ cdef class Function(Kernel):
 
     def param_set_texref(self, texref):
         """Require a reference to be bound in prepared calls, as ``texrefs`` of `prepare` does."""
-        self.texrefs += checked([texref], self.name)
+        self.texrefs += checked_references([texref], self.name)
 
     def __reduce__(self):
         """Pickle the module, the name and what is prepared."""
@@ -222,15 +220,14 @@ cdef class Function(Kernel):
         return f"<bridge.kernels.function.Function {known}>"
 
     cpdef Parameters parameters(self):
-        """Return the kernel's parameters.  They are read at the first use: unpickling needs no GPU.
-        """
+        """Return the kernel's parameters, read at the first use: unpickling needs no GPU."""
         if self.known is None:
             types = self.module._signature(self.name, cuda_device())
             handle = <intptr_t> self.handle(cuda_device())
             self.known = parameters_of_kernel(self.name, types, handle)
         return self.known
 
-    cdef Parameters find_prepared(self):
+    cdef Parameters prepared_parameters(self):
         """Return the parameters of prepared calls, also of a function that was unpickled."""
         if self.types is None:
             raise TypeError(
@@ -348,7 +345,7 @@ cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObje
     return None
 
 
-cdef tuple checked(texrefs, name):
+cdef tuple checked_references(texrefs, name):
     """Return references; raise TypeError if one is not of a `SourceModule`."""
     for one in texrefs if isinstance(texrefs, (list, tuple)) else [texrefs]:
         if not isinstance(one, LaunchReference) or one is texrefs:
@@ -359,6 +356,7 @@ cdef tuple checked(texrefs, name):
     return tuple(texrefs)
 
 
+# The offset of `vectorcall` in the instances of a class, which Cython does not tell.
 cdef Function one = Function(SimpleNamespace(policy=LaunchPolicy(), _resources={}), "")
 enable_vectorcall(Function, <char *> &one.vectorcall - <char *> <PyObject *> one)
 cdef BoundFunction other = BoundFunction(one, None)

@@ -14,9 +14,9 @@ cdef struct Slot:  # one parameter
     Kind kind
     Py_ssize_t offset, size  # bytes
     PyObject *dtype  # of a pointer's target, or None
-    PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
+    bint may_be_pointer
     PyObject *scalar  # NumPy's scalar type whose bytes are copied; NULL: none
-    PyObject *python  # the Python type that is packed here
+    PyObject *python  # the Python type that is packed here; NULL: none
     uint64_t remainder  # the bits that are 0 in every address that the kernel can read
 
 cdef struct PackedArguments:
@@ -38,6 +38,4 @@ cdef class Parameters:
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    cdef list pack(
-        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch
-    )
+    cdef list pack(self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch)
