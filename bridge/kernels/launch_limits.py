@@ -89,7 +89,8 @@ def explain(
         kind = drv.LaunchError
     if not failure():
         grid, block = extent(grid, "grid", caller), extent(block, "block", caller)
-        text = _reason(text, function, grid, block, shared, device_id, cluster, cooperative)
+        reason = _reason(text, function, grid, block, shared, device_id, cluster, cooperative)
+        text = f"{reason} ({text})" if reason else text
     return cuda_refusal(caller, text, kind)
 
 
@@ -102,7 +103,7 @@ def _reason(
     device_id: int,
     cluster: tuple[int, ...] | None,
     cooperative: bool,
-) -> str:
+) -> str | None:
     threads = math.prod(block)
     if cooperative and "too many blocks" in text:
         with function.explained("occupancy") as handle:
@@ -110,47 +111,46 @@ def _reason(
         most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
         return (
             f"grid {grid} has {math.prod(grid)} blocks; in a cooperative launch all run at the "
-            f"same time, and of blocks with {threads} threads at most {most} do on this device "
-            f"({text})"
+            f"same time, and of blocks with {threads} threads at most {most} do on this device"
         )
     if cluster is not None:
         return (
             f"cluster is {cluster}, grid is {grid}; a cluster must divide the grid, has up to 8 "
-            f"blocks, and needs a device of compute capability 9.0 or newer ({text})"
+            "blocks, and needs a device of compute capability 9.0 or newer"
         )
     if "captur" in text.lower():
         return (
             "a stream is being captured into a graph, and the launch cannot be part of it: it goes "
             "to another stream, or an earlier call has invalidated the capture; capture a "
-            f"non-blocking stream, and launch on it ({text})"
+            "non-blocking stream, and launch on it"
         )
     if threads > function.max_threads_per_block:
         return (
             f"block {block} has {threads} threads; for this kernel, which uses {function.num_regs} "
-            f"registers per thread, at most {function.max_threads_per_block} fit ({text})"
+            f"registers per thread, at most {function.max_threads_per_block} fit"
         )
     if "invalid resource handle" in text:
         return (
             f"CUDA does not know the stream, or the function, on device {device_id}, which is "
-            f"current ({text})"
+            "current"
         )
     device = runtime.getDeviceProperties(device_id)
     most_blocks, most_threads = device["maxGridSize"], device["maxThreadsDim"]
     if any(map(operator.gt, (*grid, *block), (*most_blocks, *most_threads))):
         return (
             f"grid is {grid}, block is {block}; this device allows up to {most_blocks} and "
-            f"{most_threads} ({text})"
+            f"{most_threads}"
         )
     of_pycuda = isinstance(function, drv.Function)  # a higher limit needs set_attribute
     bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]
     if function.shared_size_bytes + shared > bytes_:
         return (
             f"{shared} bytes of dynamic shared memory are asked for, beside the kernel's own "
-            f"{function.shared_size_bytes}; a block has {bytes_} bytes ({text})"
+            f"{function.shared_size_bytes}; a block has {bytes_} bytes"
         )
     if of_pycuda and "invalid argument" in text:
         return (
             "compare number and widths of the arguments with the kernel's parameters, which "
-            f"CUDA does not report here; a function of bridge.SourceModule checks them ({text})"
+            "CUDA does not report here; a function of bridge.SourceModule checks them"
         )
-    return text
+    return None

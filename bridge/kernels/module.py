@@ -14,13 +14,7 @@ from pytools.prefork import ExecError
 
 from ..compiler.nvrtc import Compiled, architecture
 from ..compiler.program import Request, compile
-from ..compiler.signature import (
-    Parameter,
-    expression,
-    kernel_names,
-    read_signature,
-    variable_names,
-)
+from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
 from ..errors import named
 from ..interop import contexts
 from ..interop.driver import libcuda
@@ -120,12 +114,10 @@ class SourceModule:
                 f"SourceModule: source is {named(source)}; CUDA C in a str is accepted; give the "
                 "file's text, e.g. path.read_text()"
             )
-        if options is None:
-            options = pycuda.compiler.DEFAULT_NVCC_FLAGS
-        options = _strings(options, "options", "-lineinfo")
-        if include_dirs is None:
-            include_dirs = []
-        include_dirs = _strings(include_dirs, "include_dirs", "include")
+        flags = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options
+        options = _strings(flags, "options", "-lineinfo")
+        folders = () if include_dirs is None else include_dirs
+        include_dirs = _strings(folders, "include_dirs", "include")
         accepted = "a str such as 'sm_90', or None for the current device's,"
         _check("SourceModule: arch", arch, str | None, accepted)
         _check("SourceModule: code", code, str | None, accepted)
