@@ -195,6 +195,7 @@ cdef class Function(Kernel):
         TypeError
             If the number of types differs from the kernel's.
         """
+        # Before CUDA 4, `prepare` took the block here.
         if block is not None or type(texrefs) is tuple and isinstance((*texrefs, None)[0], int):
             raise TypeError(
                 f"{self.name}: prepare takes no block; give it to each prepared call: "
@@ -222,7 +223,7 @@ cdef class Function(Kernel):
     cpdef Parameters parameters(self):
         """Return the kernel's parameters, read at the first use: unpickling needs no GPU."""
         if self.known is None:
-            types = self.module._signature(self.name, cuda_device())
+            types = self.module._signature(self.name)
             handle = <intptr_t> self.handle(cuda_device())
             self.known = parameters_of_kernel(self.name, types, handle)
         return self.known

@@ -63,7 +63,7 @@ cdef class GraphNode:
                 f"{self.config.device_id}):`"
             )
         kept = self.parameters.pack(PySequence_Fast_ITEMS(args), len(args), &packed, None)
-        if packed.handlers:
+        if packed.has_handlers:
             raise TypeError(
                 f"{name}: update: pycuda.driver.In, Out and InOut copy when a call "
                 "begins and ends, which a graph cannot; pass device arrays"

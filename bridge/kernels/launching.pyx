@@ -118,7 +118,7 @@ cdef int choose_streams(
     streams.is_named = config.is_named
     streams.launch = config.stream if config.is_named else streams.current
     streams.follow_pycuda = follows_pycuda and not (
-        packed.has_other_arrays or packed.handlers or views_are_alive()
+        packed.has_other_arrays or packed.has_handlers or views_are_alive()
     )
     if streams.follow_pycuda and not config.is_named:
         streams.launch = 0
@@ -135,7 +135,7 @@ cdef order_before_launch(
     cdef Py_ssize_t i
     cdef Stream current = streams.current, launch = streams.launch
     handlers = ()
-    if packed.handlers:
+    if packed.has_handlers:
         handlers = [<object> args[i] for i in range(count)]
         handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
     if (current != launch and not streams.follow_pycuda) or handlers or is_timed:

@@ -136,14 +136,15 @@ class SourceModule:
             )
         self._loaded: dict[int, tuple[LoadedModule, dict[str, str]]] = {}
         self._resources: dict[int, LaunchResource] = {}  # on each device
-        self._load(contexts.cuda_device())
+        self._load()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything except the loaded code."""
         return {**vars(self), "_loaded": {}, "_resources": {}}
 
-    def _load(self, device_id: int) -> tuple[LoadedModule, dict[str, str]]:
+    def _load(self) -> tuple[LoadedModule, dict[str, str]]:
         """Return the module on the current device, and mangled names; compile at the first use."""
+        device_id = contexts.cuda_device()
         if device_id in self._loaded:
             return self._loaded[device_id]
         arch = architecture(int(cupy.cuda.Device(device_id).compute_capability))
@@ -177,9 +178,9 @@ class SourceModule:
                 "compiler's path, or leave out backend='nvcc' for NVRTC"
             ) from error
 
-    def _handle(self, name: str, device_id: int) -> int:
+    def _handle(self, name: str) -> int:
         """Return a kernel's CUfunction on the current device."""
-        source, (module, mangled) = self._request.source, self._load(device_id)
+        source, (module, mangled) = self._request.source, self._load()
         try:
             return int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
         except driver.CUDADriverError as error:
@@ -193,9 +194,9 @@ class SourceModule:
                 'name_expressions=["scale<float>"])',
             ) from error
 
-    def _signature(self, name: str, device_id: int) -> tuple[Parameter, ...] | None:
+    def _signature(self, name: str) -> tuple[Parameter, ...] | None:
         """Return a kernel's parameters, as the compiler reports them, if it does."""
-        _, mangled = self._load(device_id)
+        _, mangled = self._load()
         signature = name if name.startswith("_Z") else mangled.get(expression(name))
         return read_signature(signature, self._request.source, name) if signature else None
 
@@ -221,7 +222,7 @@ class SourceModule:
 
     def _global(self, name: str, caller: str) -> Global:
         _check(f"{caller}: name", name, str, "the variable's name, a str,")
-        module, _ = self._load(contexts.cuda_device())
+        module, _ = self._load()
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()

@@ -141,7 +141,7 @@ cdef class Parameters:
             given = "1 argument" if count == 1 else f"{count} arguments"
             raise TypeError(f"{self.name}: {given} for {len(self.each)} parameters: {self}")
         packed.size = self.size
-        packed.has_pycuda_memory = packed.has_other_arrays = packed.handlers = False
+        packed.has_pycuda_memory = packed.has_other_arrays = packed.has_handlers = False
         packed.in_c_order = packed.in_fortran_order = 0
         for index in range(count):
             slot = &self.slots[index]
@@ -151,7 +151,7 @@ cdef class Parameters:
                 continue
             if is_of_pycuda(value):
                 note_pycuda(packed)
-                packed.handlers = packed.handlers or isinstance(value, drv.ArgumentHandler)
+                packed.has_handlers = packed.has_handlers or isinstance(value, drv.ArgumentHandler)
             packed.has_other_arrays = packed.has_other_arrays or not isinstance(value, PLAIN)
             data, array = pack_argument(
                 value, self.each[index], f"{self.name}: argument {index}", packed.device_id,
