@@ -9,17 +9,18 @@ parameter           argument                        packed as
 number              NumPy scalar                    its bytes, if it has the dtype, or is an integer
 (`pack_number`)                                     of that width; for a bool, any integer
                     PyCUDA's memory, TextureObject  its address, for an integer of 64 bits
-                    Python number; any number in    the number in the dtype; OverflowError if it
-                    prepared calls                  does not fit
+                    Python number, float64; any     the number in the dtype; OverflowError if it
+                    number in prepared calls        does not fit
 CUDA vector         complex                         complex64 or complex128, for float2, double2
 (`pack_vector`)     NumPy scalar or array, bytes    its bytes, if size and fields fit
-only the size is    NumPy scalar, bytes             its bytes, if the size fits
-known               bool; int in prepared calls     1 byte; 8 bytes
-(`pack_struct`)     NumPy array on the host         its bytes, unless a pointer may be meant
+only the size is    NumPy scalar, bytes             its bytes, if the size fits; no float, if it
+known                                               must be a struct
+(`pack_struct`)     bool; int in prepared calls     1 byte; 8 bytes
+                    NumPy array on the host         its bytes, unless a pointer may be meant
                     others, of 8 bytes              as for a pointer, if the parameter may be one
 pointer             integer of 64 bits; int in      the address
 (`pack_pointer`)    prepared calls
-                    None                            null
+                    None                            null; a pointer to a function has no more rows
                     In, Out, InOut; TextureObject   its memory on the device; its handle
                     object with ``gpudata``         the address of that memory
                     PyCUDA's memory, MemoryPointer  its address
