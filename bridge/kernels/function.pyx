@@ -340,9 +340,9 @@ cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObje
             "the kernel's arguments only, by position"
         )
     cdef Function function = self.function
+    parameters = function.known or function.parameters()
     self.check_device()
-    parameters, count = function.known or function.parameters(), PyVectorcall_NARGS(flags)
-    launch(function, parameters, args, count, &self.config, False, ())
+    launch(function, parameters, args, PyVectorcall_NARGS(flags), &self.config, False, ())
     return None
 
 

@@ -85,9 +85,10 @@ cdef launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
+    # From here on that of `packed`: another thread may use the same bound function elsewhere.
     packed.device_id, packed.strided = config.device_id, config.strided
     kept = parameters.pack(args, count, &packed, kernel.mismatch)  # noqa: F841
-    resources = kernel.resources.get(config.device_id) if kernel.resources else None
+    resources = kernel.resources.get(packed.device_id) if kernel.resources else None
     if resources is not None:
         of_pycuda, of_others = resources.memory()
         packed.has_pycuda_memory = packed.has_pycuda_memory or of_pycuda
@@ -197,7 +198,7 @@ cdef int queue(
         with nogil:
             status = cuLaunchKernelEx(&extended, function, NULL, extra)
     if status:
-        raise_refusal(status, kernel, config)
+        raise_refusal(status, kernel, config, packed.device_id)
     return 0
 
 
@@ -207,13 +208,13 @@ cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
     extra[2], extra[3], extra[4] = <void *> BUFFER_SIZE, &packed.size, NULL
 
 
-cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config):
+cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_id):
     grid, block = three(config.extents), three(config.extents + 3)
     cluster = three(config.cluster) if config.cluster[0] else None
     try:
         driver.check_status(status)
     except REFUSALS as error:
         raise explain(
-            error, kernel.name, kernel, grid, block, config.shared, config.device_id, cluster,
+            error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
             config.is_cooperative
         ) from error
