@@ -207,8 +207,9 @@ cdef bint pack_usual(Slot *slot, value, PackedArguments *packed) except -1:
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
         return slot.may_be_pointer and pack_usual_pointer(slot, value, at, packed)
     if slot.kind == FLOAT and kind is <PyObject *> int:
-        return -EXACT <= value <= EXACT and pack_float(value, at, slot.size)
-    if kind is not slot.python:
+        if not -EXACT <= value <= EXACT:
+            return False
+    elif kind is not slot.python:
         return False
     if slot.kind == FLOAT:
         return pack_float(value, at, slot.size)
