@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 from .interop import patches as patches
-from .interop.contexts import push_primary as push_primary, shared_device as shared_device
+from .interop.contexts import (
+    cuda_device as cuda_device,
+    push_primary as push_primary,
+    shared_device as shared_device,
+)
 from .interop.driver import libcuda as libcuda
 from .interop.exporting import export_in_order as export_in_order
 from .interop.importing import check_device as check_device

@@ -1,7 +1,9 @@
 """The types of parameters that are known by name: NumPy's dtype of each.
 
-All other types are structs, enums and pointers, which are known by their size.  A type that CUDA
-adds is added here; if arrays have its dtype, `bridge.interop` must accept that, too.
+All other types are structs, enums and pointers, which are known by their size.  To add a type of
+CUDA, give its dtype here.  If the dtype is new to arrays, too, add it to `PLAIN_DTYPES` in
+`bridge.interop.layouts`, or to `is_common` there if NumPy does not define it.  Conversions and
+the packing of numbers follow from these two.
 """
 
 from __future__ import annotations

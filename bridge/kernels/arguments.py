@@ -1,4 +1,32 @@
-"""Kernel arguments: device pointers and numbers from the objects of any library."""
+"""Arguments that `packing` has no fast way for: values, and pointers of any library's arrays.
+
+`pack_argument` chooses the function by the parameter.  The first row that fits an argument counts,
+and an argument that fits none raises TypeError.  A NumPy array without dimensions is its element.
+
+==================  ==============================  ================================================
+parameter           argument                        packed as
+==================  ==============================  ================================================
+number              NumPy scalar                    its bytes, if it has the dtype, or is an integer
+(`pack_number`)                                     of that width; for a bool, any integer
+                    PyCUDA's memory, TextureObject  its address, for an integer of 64 bits
+                    Python number, float64; any     the number in the dtype; OverflowError if it
+                    number in prepared calls        does not fit
+CUDA vector         complex                         complex64 or complex128, for float2, double2
+(`pack_vector`)     NumPy scalar or array, bytes    its bytes, if size and fields fit
+only the size is    NumPy scalar, bytes             its bytes, if the size fits; no float, if it
+known                                               must be a struct
+(`pack_struct`)     bool; int in prepared calls     1 byte; 8 bytes
+                    NumPy array on the host         its bytes, unless a pointer may be meant
+                    others, of 8 bytes              as for a pointer, if the parameter may be one
+pointer             integer of 64 bits; int in      the address
+(`pack_pointer`)    prepared calls
+                    None                            null; a pointer to a function has no more rows
+                    In, Out, InOut; TextureObject   its memory on the device; its handle
+                    object with ``gpudata``         the address of that memory
+                    PyCUDA's memory, MemoryPointer  its address
+                    array of any protocol           its address, unless there is an `array_mismatch`
+==================  ==============================  ================================================
+"""
 
 from __future__ import annotations
 
@@ -13,6 +41,7 @@ from cupy.cuda import MemoryPointer
 from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
+from ..compiler.parameter_types import DTYPES
 from ..compiler.signature import Parameter
 from ..errors import Caller, kind, named
 from ..interop.conversions import device_array
@@ -29,11 +58,7 @@ HOLDERS = (
 )
 # Memory that PyCUDA's streams may be using.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
-# Complex numbers stand for these CUDA vectors.
-_PAIRS = {
-    np.dtype([("x", "f"), ("y", "f")]): np.complex64,
-    np.dtype([("x", "d"), ("y", "d")]): np.complex128,
-}
+_COMPLEX = {DTYPES["float2"]: np.complex64, DTYPES["double2"]: np.complex128}
 _WIDTHS = {int: "numpy.int32", float: "numpy.float32", complex: "numpy.complex64"}
 
 
@@ -44,8 +69,210 @@ def is_of_pycuda(value: Any) -> bool:
     return isinstance(value, _OF_PYCUDA) or getattr(value, "gpudata", None) is not None
 
 
-def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
+def scalar_of_array(value: Any) -> Any:
+    """Return the element of a host array without dimensions, e.g. of ``pycuda.gpuarray.vec``."""
+    if type(value) is not np.ndarray or value.shape:
+        return value
+    of_objects = value.dtype.hasobject  # host objects, including None
+    return value if of_objects or is_reachable(value) else value[()]
+
+
+def pack_argument(
+    value: Any,
+    parameter: Parameter,
+    caller: str,
+    device_id: int,
+    strided: bool,
+    is_prepared: bool,
+    mismatch: Mismatch,
+) -> tuple[bytes, Any]:
+    """Return the bytes of any argument that the parameter accepts, and the array of a pointer.
+
+    `caller` begins error messages: "kernel: argument 0".  With `mismatch` of a `LaunchPolicy`,
+    PyCUDA's arrays may have another dtype, and integers another size.
+    """
+    caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
+    value, dtype = scalar_of_array(value), parameter.dtype
+    has_other_size = isinstance(value, np.integer) and value.nbytes != parameter.size
+    if mismatch and has_other_size and dtype is not None and dtype.kind in "iu":
+        text = f"{caller} is {named(value)}, and the kernel takes {dtype}: it is converted"
+        mismatch(TypeError(text))
+        value = int(value)
+    if dtype is not None and not parameter.is_pointer:
+        if type(value) is np.ndarray and value.size == 1:
+            value = value.reshape(())[()]
+        if dtype.char == "V":
+            return pack_vector(value, parameter, caller), None
+        return pack_number(value, dtype, caller, is_prepared), None
+    if not parameter.is_pointer:
+        data = pack_struct(value, parameter, caller, is_prepared)
+        if data is not None:
+            return data, None
+    pointer, array = pack_pointer(value, parameter, caller, device_id, is_prepared)
+    if problem := array_mismatch(pointer, array, parameter, caller, strided):
+        _report(problem, mismatch if isinstance(value, _OF_PYCUDA) else None)
+    return struct.pack("Q", pointer), array
+
+
+def check_order(parameters: Any, in_c: int, in_fortran: int, mismatch: Mismatch) -> None:
+    """Raise ValueError for two arrays in different orders."""
+    _report(
+        ValueError(
+            f"{parameters.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in "
+            "C order; a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
+            "cupy.ascontiguousarray(a), or strided=True if the kernel is written for both orders: "
+            f"{parameters}"
+        ),
+        mismatch,
+    )
+
+
+def _report(problem: Exception, mismatch: Mismatch) -> None:
+    if mismatch is None:
+        raise problem
+    mismatch(problem)
+
+
+def pack_number(value: Any, wanted: np.dtype[Any], caller: str, is_prepared: bool) -> bytes:
+    """Return the bytes of a bool, an integer, a real or a complex number."""
+    if data := bytes_of_number(value, wanted, caller, is_prepared):
+        return data
+    advice = f"pass {scalar_type(wanted)}(...)"
+    if type(value) is float and wanted.kind in "biu":
+        advice = "pass an int; or the arguments are in another order than the parameters"
+    elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
+        advice = "pass its real part, or let the kernel take a complex number"
+    elif value is None:
+        advice = "pass a number"
+    elif hasattr(value, "__cuda_array_interface__"):
+        advice = "pass a.get().item(), for which the host waits, or make it a pointer parameter"
+    raise TypeError(
+        f"{caller} is {_named(value)}, but the kernel takes {wanted} by value; {advice}"
+    )
+
+
+def bytes_of_number(
+    value: Any, wanted: np.dtype[Any], caller: str, is_prepared: bool
+) -> bytes | None:
+    """Return the bytes of a number that fits the parameter; None for any other value."""
+    if type(value) is np.float64 and wanted.kind in "fc":
+        value = float(value)  # e.g. numpy.sqrt(2.0)
+    is_scalar, is_float = isinstance(value, np.generic), isinstance(value, float | np.floating)
+    if is_scalar and not is_prepared:
+        if wanted.kind == "b" and value.dtype.kind in "iu":
+            return bytes([bool(value)])
+        # A float16 for a `short` is a mistake; for an `unsigned short`, it is intended.
+        as_bits = wanted.kind in ("u" if is_float else "biu") and value.nbytes == wanted.itemsize
+        fits = value.dtype == wanted or (as_bits and same_bits(value.dtype, wanted))
+        return value.tobytes() if fits else None
+    if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):
+        address = int(value.ptr if hasattr(value, "ptr") else value)
+        return struct.pack("Q", address) if wanted.char in "lqLQ" else None
+    # As in CuPy, a Python number is converted to the other dtype, if that is of the same kind.
+    if hasattr(value, "shape") and not is_scalar:
+        return None  # its __index__ would make the host wait
+    numbers = {"c": complex | float | int | np.number, "V": float | int}.get(wanted.kind)
+    if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
+        return wanted.type(value).tobytes()  # type: ignore[no-any-return]
+    is_number = isinstance(value, int) or is_float or (is_prepared and hasattr(value, "__index__"))
+    if not is_number or (is_float and wanted.kind != "f"):
+        return None
+    try:
+        # Only the standard formats, e.g. "<f", raise for values that are too large.
+        return struct.pack("<" * (wanted.kind == "f") + wanted.char, value)
+    except (struct.error, OverflowError) as error:
+        raise OverflowError(
+            f"{caller} is {value}, which does not fit into {wanted} ({error})"
+        ) from None
+
+
+def pack_vector(value: Any, parameter: Parameter, caller: str) -> bytes:
+    """Return the bytes of a CUDA vector, e.g. float4, or of the "16s" of a prepared call."""
+    wanted: Any = parameter.dtype
+    as_complex = _COMPLEX.get(wanted)
+    if type(value) is complex and as_complex:
+        value = as_complex(value)
+    data, fits = value, True
+    if isinstance(value, np.generic | np.ndarray):
+        data, fits = value.tobytes(), wanted.fields is None or same_bits(value.dtype, wanted)
+    if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
+        return data
+    if isinstance(value, np.void):
+        raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
+    maker = f"make_{parameter.text.removeprefix('const ').partition(' ')[0]}"
+    if as_complex and isinstance(value, np.complexfloating):
+        advised = f"numpy.{np.dtype(as_complex)}"
+    elif hasattr(vec, maker):
+        advised = f"pycuda.gpuarray.vec.{maker}"
+    else:
+        raise _no_bytes(value, wanted.itemsize, caller)
+    raise TypeError(
+        f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
+        f"{advised}(...)"
+    )
+
+
+def pack_struct(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes | None:
+    """Return the bytes of a struct or an enum; None if the parameter may be a pointer."""
+    size, is_value = parameter.size, parameter.is_pointer is False
+    if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
+        if value.nbytes != size:
+            raise TypeError(
+                f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
+                f"has {size}{struct_advice(value.dtype)}"
+            )
+        return value.tobytes()
+    if isinstance(value, bytes) and len(value) == size:
+        return value
+    if isinstance(value, bool) and size == 1:
+        return bytes([value])
+    if is_prepared and type(value) is int and size == 8:
+        return value.to_bytes(8, "little", signed=value < 0)
+    if is_value or size != 8:
+        if type(value) is np.ndarray and value.nbytes == size:  # an array by value, as in PyCUDA
+            return value.tobytes()
+        raise _no_bytes(value, size, caller)
+    return None
+
+
+def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
+    return TypeError(
+        f"{caller} is {_named(value)}, but the kernel takes {size} bytes by value; pass a NumPy "
+        "number of that size, or for a struct an element of a structured array"
+    )
+
+
+def _named(value: Any) -> str:
+    return f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
+
+
+def pack_pointer(
+    value: Any, parameter: Parameter, caller: str, device_id: int, is_prepared: bool
+) -> tuple[int, Any]:
     """Return an argument's device pointer, and the array there; None if it is not known."""
+    if not parameter.is_pointer:
+        return pointer_of(value, caller, device_id)
+    is_address = isinstance(value, np.integer) and value.nbytes == 8
+    if is_address or (is_prepared and type(value) is int):
+        if not 0 <= value < 1 << 64:
+            raise ValueError(f"{caller} is {named(value)}, which is no address")
+        return int(value), None
+    if parameter.is_function and value is not None:
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a function; its address on the "
+            "device is accepted, as numpy.uintp(address)"
+        )
+    if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a pointer; an array is accepted "
+            "(not its gpudata: the order of streams would be lost), None for a null pointer, or an "
+            "address as numpy.uintp(address)"
+        )
+    return pointer_of(value, caller, device_id)
+
+
+def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
+    """Return the device pointer of what is no number, and the array there, as `pack_pointer`."""
     if value is None:
         return 0, None
     if isinstance(value, drv.ArgumentHandler):
@@ -80,12 +307,10 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
         memory = value.gpudata
         memory = Allocation(memory) if isinstance(memory, int | np.integer) else memory
         return pointer_of(memory, caller, device_id)[0], None
-    if isinstance(value, HOLDERS):
-        check_device(int(value), caller, device_id)
-        return int(value), None
-    if isinstance(value, MemoryPointer):  # x.data
-        check_device(int(value.ptr), caller, device_id)
-        return int(value.ptr), None
+    if isinstance(value, (*HOLDERS, MemoryPointer)):  # MemoryPointer: x.data
+        pointer = int(value)
+        check_device(pointer, caller, device_id)
+        return pointer, None
     array = value
     if type(value) is not cupy.ndarray:
         # PyCUDA's memory is ordered at the launch.
@@ -95,128 +320,10 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
     return int(array.data.ptr), array
 
 
-def by_value(value: Any) -> Any:
-    """Return the element of a host array without dimensions, e.g. of ``pycuda.gpuarray.vec``."""
-    if type(value) is not np.ndarray or value.shape:
-        return value
-    of_objects = value.dtype.hasobject  # host objects, including None
-    return value if of_objects or is_reachable(value) else value[()]
-
-
-def pack_argument(
-    value: Any,
-    parameter: Parameter,
-    caller: str,
-    device_id: int,
-    strided: bool,
-    is_prepared: bool,
-    mismatch: Mismatch,
-) -> tuple[bytes, Any]:
-    """Return the bytes of any argument that the parameter accepts, and the array of a pointer.
-
-    `caller` begins error messages: "kernel: argument 0".  In prepared calls, an int may be
-    an address, and any number is converted.  With `mismatch` of a `LaunchPolicy`, PyCUDA's arrays
-    may have another dtype, and integers another size.
-    """
-    caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
-    value, wanted = by_value(value), parameter.dtype
-    has_other_size = isinstance(value, np.integer) and value.nbytes != parameter.size
-    if mismatch and has_other_size and wanted is not None and wanted.kind in "iu":
-        text = f"{caller} is {named(value)}, and the kernel takes {wanted}: it is converted"
-        mismatch(TypeError(text))
-        value = int(value)
-    packed = None if parameter.is_pointer else _value(value, parameter, caller, is_prepared)
-    if packed is not None:
-        return packed, None
-    pointer, array = _as_pointer(value, parameter, caller, device_id, is_prepared)
-    if problem := _problem(pointer, array, parameter, caller, strided):
-        _report(problem, mismatch if isinstance(value, _OF_PYCUDA) else None)
-    return struct.pack("Q", pointer), array
-
-
-def check_order(parameters: Any, in_c: int, in_fortran: int, mismatch: Mismatch) -> None:
-    """Raise ValueError for two arrays in different orders."""
-    _report(
-        ValueError(
-            f"{parameters.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in "
-            "C order; a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
-            "cupy.ascontiguousarray(a), or strided=True if the kernel is written for both orders: "
-            f"{parameters}"
-        ),
-        mismatch,
-    )
-
-
-def _report(problem: Exception, mismatch: Mismatch) -> None:
-    if mismatch is None:
-        raise problem
-    mismatch(problem)
-
-
-def _value(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes | None:
-    """Return the bytes of an argument that is no pointer; None if it may be one."""
-    if parameter.dtype is not None:
-        return _as_number(value, parameter, caller, is_prepared)
-    # Only the size is known, and perhaps that it is not a pointer: a struct or an enum.
-    size, is_value = parameter.size, parameter.is_pointer is False
-    if isinstance(value, np.generic) and not (is_value and isinstance(value, np.floating)):
-        if value.nbytes != size:
-            raise TypeError(
-                f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
-                f"has {size}{struct_advice(value.dtype)}"
-            )
-        return value.tobytes()
-    if isinstance(value, bytes) and len(value) == size:
-        return value
-    if isinstance(value, bool) and size == 1:
-        return bytes([value])
-    if is_prepared and type(value) is int and size == 8:
-        return value.to_bytes(8, "little", signed=value < 0)
-    # An array by value, as in PyCUDA; not where a pointer may be meant.
-    if type(value) is np.ndarray and value.nbytes == size and (is_value or size != 8):
-        return value.tobytes()
-    if is_value or size != 8:
-        raise _no_bytes(value, size, caller)
-    return None
-
-
-def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
-    what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
-    return TypeError(
-        f"{caller} is {what}, but the kernel takes {size} bytes by value; pass a NumPy number of "
-        "that size, or for a struct an element of a structured array"
-    )
-
-
-def _as_pointer(
-    value: Any, parameter: Parameter, caller: str, device_id: int, is_prepared: bool
-) -> tuple[int, Any]:
-    if not parameter.is_pointer:
-        return pointer_of(value, caller, device_id)
-    if (isinstance(value, np.integer) and value.nbytes == 8) or (
-        is_prepared and type(value) is int
-    ):
-        if not 0 <= value < 1 << 64:
-            raise ValueError(f"{caller} is {named(value)}, which is no address")
-        return int(value), None
-    if parameter.is_function and value is not None:
-        raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a function; its address on the "
-            "device is accepted, as numpy.uintp(address)"
-        )
-    if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
-        raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a pointer; an array is accepted "
-            "(not its gpudata: the order of streams would be lost), None for a null pointer, or an "
-            "address as numpy.uintp(address)"
-        )
-    return pointer_of(value, caller, device_id)
-
-
-def _problem(
+def array_mismatch(
     pointer: int, array: Any, parameter: Parameter, caller: str, strided: bool
 ) -> TypeError | ValueError | None:
-    """Return the error for an array that the kernel would misread."""
+    """Return the error for an array that the kernel would misread, or None."""
     wanted = parameter.dtype
     if array is not None and not (strided or array.flags.forc):
         return ValueError(
@@ -243,79 +350,3 @@ def _problem(
             "multiple"
         )
     return None
-
-
-def _as_number(value: Any, parameter: Parameter, caller: str, is_prepared: bool) -> bytes:
-    wanted: Any = parameter.dtype
-    if type(value) is np.ndarray and value.size == 1:
-        value = value.reshape(())[()]
-    if type(value) is np.float64 and wanted.kind in "fc":
-        value = float(value)  # e.g. numpy.sqrt(2.0)
-    if wanted.char == "V":  # a CUDA vector; or bytes, if prepared
-        pair = _PAIRS.get(wanted)
-        if type(value) is complex and pair:
-            value = pair(value)
-        data = value.tobytes() if isinstance(value, np.generic | np.ndarray) else value
-        fits = data is value or wanted.fields is None or same_bits(value.dtype, wanted)
-        if isinstance(data, bytes) and len(data) == wanted.itemsize and fits:
-            return data
-        if isinstance(value, np.void):
-            raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
-        maker = f"make_{parameter.text.removeprefix('const ').partition(' ')[0]}"
-        if pair and isinstance(value, np.complexfloating):
-            advised = f"numpy.{np.dtype(pair)}"
-        elif hasattr(vec, maker):
-            advised = f"pycuda.gpuarray.vec.{maker}"
-        else:
-            raise _no_bytes(value, wanted.itemsize, caller)
-        raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
-            f"{advised}(...)"
-        )
-    if number := _fitting(value, wanted, caller, is_prepared):
-        return number[0]
-    advice = f"pass {scalar_type(wanted)}(...)"
-    if type(value) is float and wanted.kind in "biu":
-        advice = "pass an int; or the arguments are in another order than the parameters"
-    elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
-        advice = "pass its real part, or let the kernel take a complex number"
-    elif value is None:
-        advice = "pass a number"
-    elif hasattr(value, "__cuda_array_interface__"):
-        advice = "pass a.get().item(), for which the host waits, or make it a pointer parameter"
-    what = f"device memory (a {kind(value)})" if isinstance(value, HOLDERS) else named(value)
-    raise TypeError(f"{caller} is {what}, but the kernel takes {wanted} by value; {advice}")
-
-
-def _fitting(
-    value: Any, wanted: np.dtype[Any], caller: str, is_prepared: bool
-) -> tuple[bytes] | None:
-    """Return the bytes of a number that fits; None for any other value."""
-    is_float = isinstance(value, float | np.floating)
-    if isinstance(value, np.generic) and not is_prepared:
-        if value.dtype == wanted:
-            return (value.tobytes(),)
-        if wanted.kind == "b" and value.dtype.kind in "iu":
-            return (bytes([bool(value)]),)
-        # A float16 for a `short` is a mistake; for an `unsigned short`, it is intended.
-        as_bits = wanted.kind in ("u" if is_float else "biu") and value.nbytes == wanted.itemsize
-        return (value.tobytes(),) if as_bits and same_bits(value.dtype, wanted) else None
-    if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):  # addresses, as numbers
-        address = int(value.ptr if hasattr(value, "ptr") else value)
-        return (struct.pack("Q", address),) if wanted.char in "lqLQ" else None
-    # As in CuPy, a Python number is converted to the other dtype, if that is of the same kind.
-    if hasattr(value, "shape") and not isinstance(value, np.generic):
-        return None  # its __index__ would make the host wait
-    numbers = {"c": complex | float | int | np.number, "V": float | int}.get(wanted.kind)
-    if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
-        return (wanted.type(value).tobytes(),)
-    is_number = isinstance(value, int) or is_float or (is_prepared and hasattr(value, "__index__"))
-    if not is_number or (is_float and wanted.kind != "f"):
-        return None
-    try:
-        # Only the standard formats, e.g. "<f", raise for values that are too large.
-        return (struct.pack("<" * (wanted.kind == "f") + wanted.char, value),)
-    except (struct.error, OverflowError) as error:
-        raise OverflowError(
-            f"{caller} is {value}, which does not fit into {wanted} ({error})"
-        ) from None

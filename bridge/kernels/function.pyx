@@ -21,7 +21,7 @@ from types import SimpleNamespace
 
 from ..errors import named
 from .extensions import LaunchPolicy, LaunchReference
-from .parameters import codes_of, parameters_of_kernel, parameters_of_prepare
+from .parameters import parameters_of_kernel, parameters_of_prepare, types_of_prepare
 
 cdef extern from *:
     """
@@ -60,24 +60,24 @@ cdef class Function(Kernel):
     memory is reused only after the kernel, in the order of CuPy's current stream.
     *Ordering:* a call runs as if on CuPy's current stream, whatever stream it is launched on.
     GPUArrays, PyCUDA's memory and the addresses of prepared calls are also ordered with all of
-    PyCUDA's streams, unless ``stream=`` names one (rule:
-    `bridge.interop.ordering`).  The host does not wait, except that ``pycuda.driver.In``, ``Out``
-    and ``InOut`` copy synchronously.
+    PyCUDA's streams, unless ``stream=`` names one (rule: `bridge.interop.ordering`).  The host does
+    not wait, except that ``pycuda.driver.In``, ``Out`` and ``InOut`` copy synchronously.
     *Cost:* about that of calling a `cupy.RawKernel`.
     """
 
     cdef Vectorcall vectorcall
-    cdef tuple texrefs  # that must be bound in prepared calls
-    cdef list codes  # of the prepared types
-    cdef Parameters known, prepared  # of calls, and of prepared calls; made at the first use
+    cdef tuple texrefs  # the references that must be bound in prepared calls
+    cdef list types  # of prepared calls; None: not prepared
+    cdef Parameters known  # of calls; None until the first use
+    cdef Parameters prepared  # of prepared calls; None until the first use
     cdef object __weakref__
 
     def __cinit__(self):
         self.vectorcall = <Vectorcall> &call_function
 
-    def __init__(self, module, name, codes=None):
+    def __init__(self, module, name, types=None):
         super().__init__(module, name)
-        self.codes, self.texrefs = codes, ()
+        self.types, self.texrefs = types, ()
 
     def __call__(
         self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
@@ -124,13 +124,11 @@ cdef class Function(Kernel):
                 "accepted, and the kernel's arguments by position"
             )
         cdef LaunchConfig config
-        cdef int device_id = read_config(
-            &config, self, grid, block, shared, stream, strided, cooperative, cluster
-        )
-        wait = launch(
-            self, self.known or self.parameters(), PySequence_Fast_ITEMS(args), len(args),
-            &config, device_id, time_kernel, checked(texrefs, self.name) if texrefs else (),
-        )
+        read_config(&config, self, grid, block, shared, stream, strided, cooperative, cluster)
+        parameters = self.known or self.parameters()
+        needed = checked_references(texrefs, self.name) if texrefs else ()
+        values = PySequence_Fast_ITEMS(args)
+        wait = launch(self, parameters, values, len(args), &config, time_kernel, needed)
         return wait() if time_kernel else None
 
     def bind(
@@ -153,9 +151,8 @@ cdef class Function(Kernel):
                 "returns: g = f.bind(block=128), then g(x, n)"
             )
         cdef BoundFunction bound = BoundFunction(self, stream)
-        bound.device_id = read_config(
-            &bound.config, self, grid, block, shared, stream, strided, cooperative, cluster
-        )
+        cdef LaunchConfig *config = &bound.config
+        read_config(config, self, grid, block, shared, stream, strided, cooperative, cluster)
         return bound
 
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
@@ -166,9 +163,7 @@ cdef class Function(Kernel):
         """
         self.call_prepared(args, grid, block, shared_size, None, strided, False)
 
-    def prepared_async_call(
-        self, grid, block, stream, *args, shared_size=0, bint strided=False
-    ):
+    def prepared_async_call(self, grid, block, stream, *args, shared_size=0, bint strided=False):
         """Launch like `prepared_call`, on the given stream (None: CuPy's current stream)."""
         self.call_prepared(args, grid, block, shared_size, stream, strided, False)
 
@@ -178,14 +173,10 @@ cdef class Function(Kernel):
 
     cdef call_prepared(self, tuple args, grid, block, shared, stream, bint strided, bint timed):
         cdef LaunchConfig config
-        parameters = self.prepared or self.find_prepared()
-        cdef int device_id = read_config(
-            &config, self, grid, block, shared, stream, strided, False, None
-        )
-        return launch(
-            self, parameters, PySequence_Fast_ITEMS(args), len(args), &config, device_id, timed,
-            self.texrefs
-        )
+        parameters = self.prepared or self.prepared_parameters()
+        read_config(&config, self, grid, block, shared, stream, strided, False, None)
+        values = PySequence_Fast_ITEMS(args)
+        return launch(self, parameters, values, len(args), &config, timed, self.texrefs)
 
     def prepare(self, arg_types, texrefs=(), block=None):
         """Fix the types of the arguments, for the ``prepared_`` calls; return this function.
@@ -204,24 +195,25 @@ cdef class Function(Kernel):
         TypeError
             If the number of types differs from the kernel's.
         """
+        # Before CUDA 4, `prepare` took the block here.
         if block is not None or type(texrefs) is tuple and isinstance((*texrefs, None)[0], int):
             raise TypeError(
                 f"{self.name}: prepare takes no block; give it to each prepared call: "
                 "f.prepared_call(grid, block, *args)"
             )
-        self.texrefs = checked(texrefs or (), self.name)
-        codes = codes_of(arg_types, self.name)
-        self.prepared = parameters_of_prepare(self.name, codes, self.parameters())
-        self.codes = codes
+        self.texrefs = checked_references(texrefs or (), self.name)
+        types = types_of_prepare(arg_types, self.name)
+        self.prepared = parameters_of_prepare(self.name, types, self.parameters())
+        self.types = types
         return self
 
     def param_set_texref(self, texref):
         """Require a reference to be bound in prepared calls, as ``texrefs`` of `prepare` does."""
-        self.texrefs += checked([texref], self.name)
+        self.texrefs += checked_references([texref], self.name)
 
     def __reduce__(self):
         """Pickle the module, the name and what is prepared."""
-        return Function, (self.module, self.name, self.codes)
+        return Function, (self.module, self.name, self.types)
 
     def __repr__(self):
         """Show the types of the parameters; show the size of one whose type is not known."""
@@ -229,22 +221,21 @@ cdef class Function(Kernel):
         return f"<bridge.kernels.function.Function {known}>"
 
     cpdef Parameters parameters(self):
-        """Return the kernel's parameters.  They are read at the first use: unpickling needs no GPU.
-        """
+        """Return the kernel's parameters, read at the first use: unpickling needs no GPU."""
         if self.known is None:
-            types = self.module._signature(self.name, cuda_device())
+            types = self.module._signature(self.name)
             handle = <intptr_t> self.handle(cuda_device())
             self.known = parameters_of_kernel(self.name, types, handle)
         return self.known
 
-    cdef Parameters find_prepared(self):
+    cdef Parameters prepared_parameters(self):
         """Return the parameters of prepared calls, also of a function that was unpickled."""
-        if self.codes is None:
+        if self.types is None:
             raise TypeError(
                 f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
                 f"calls: {self.parameters()}"
             )
-        self.prepared = parameters_of_prepare(self.name, self.codes, self.parameters())
+        self.prepared = parameters_of_prepare(self.name, self.types, self.parameters())
         return self.prepared
 
 
@@ -268,11 +259,8 @@ cdef object call_function(Function self, PyObject **args, size_t flags, PyObject
             values = [<object> args[i] for i in range(count + PyTuple_GET_SIZE(names))]
             keywords = dict(zip(<object> names, values[count:]))
             return Function.__call__(self, *values[:count], **keywords)
-    cdef int device_id = read_config(
-        &config, self, grid, block, shared, stream, False, False, None
-    )
-    parameters = self.known or self.parameters()
-    launch(self, parameters, args, count, &config, device_id, False, ())
+    read_config(&config, self, grid, block, shared, stream, False, False, None)
+    launch(self, self.known or self.parameters(), args, count, &config, False, ())
     return None
 
 
@@ -292,7 +280,6 @@ cdef class BoundFunction:
     cdef readonly Function function
     cdef readonly object stream
     cdef LaunchConfig config
-    cdef int device_id  # that `config` was checked for
     cdef object __weakref__
 
     def __cinit__(self, Function function not None, stream):
@@ -301,29 +288,22 @@ cdef class BoundFunction:
 
     def __call__(self, *args):
         """Launch the kernel with these arguments, as `Function` does.  Return None."""
-        self.start(PySequence_Fast_ITEMS(args), len(args))
+        call_bound(self, PySequence_Fast_ITEMS(args), len(args), NULL)
 
     def __repr__(self):
         grid, block = three(self.config.extents), three(self.config.extents + 3)
         known = self.function.known or f"{self.function.name}(...)"
         return f"<bridge.kernels.function.BoundFunction {known}, {grid=}, {block=}>"
 
-    cdef int start(self, PyObject **args, Py_ssize_t count) except -1:
-        cdef Function function = self.function
+    cdef int check_device(self) except -1:
+        """Check the configuration again if another device is current now."""
         cdef int device_id = cuda_device()
-        self.check(device_id)
-        parameters = function.known or function.parameters()
-        launch(function, parameters, args, count, &self.config, device_id, False, ())
-        return 0
-
-    cdef int check(self, int device_id) except -1:
-        """Check again if another device is current."""
-        if self.device_id != device_id:
+        if self.config.device_id != device_id:
             if self.config.is_named:
                 handle_of(self.stream, self.function.name)  # raises: it is on the other device
             if self.config.shared:
                 self.function.raise_shared_limit(self.config.shared, device_id)
-            self.device_id = device_id
+            self.config.device_id = device_id
         return 0
 
     def capture(self, *args):
@@ -338,21 +318,19 @@ cdef class BoundFunction:
         TypeError, ValueError, ContextError, pycuda.driver.Error
             As in calls.
         """
-        cdef int device_id = cuda_device()
+        self.check_device()
         cdef LaunchConfig config = self.config
         cdef Function function = self.function
         if not config.is_named:  # whatever the policy of launches without a stream is
-            config.stream, config.is_named = current_stream(device_id), True
+            config.stream, config.is_named = current_stream(config.device_id), True
         if not is_capturing(config.stream):
             raise ValueError(
-                f"{self.function.name}.capture: the stream of the launch is not being captured; "
-                "call stream.begin_capture() before, under `with stream:`"
+                f"{function.name}.capture: the stream of the launch is not being captured; call "
+                "stream.begin_capture() before, under `with stream:`"
             )
-        self.check(device_id)
-        values = PySequence_Fast_ITEMS(args)
-        parameters = function.parameters()
-        launch(function, parameters, values, len(args), &config, device_id, False, ())
-        return last_node(function, parameters, &config, device_id)
+        parameters, values = function.parameters(), PySequence_Fast_ITEMS(args)
+        launch(function, parameters, values, len(args), &config, False, ())
+        return last_node(function, parameters, &config)
 
 
 cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObject *names):
@@ -361,11 +339,14 @@ cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObje
             f"{self.function.name}: {(<tuple> names)[0]}= is given, but the launch is bound: pass "
             "the kernel's arguments only, by position"
         )
-    self.start(args, PyVectorcall_NARGS(flags))
+    cdef Function function = self.function
+    parameters = function.known or function.parameters()
+    self.check_device()
+    launch(function, parameters, args, PyVectorcall_NARGS(flags), &self.config, False, ())
     return None
 
 
-cdef tuple checked(texrefs, name):
+cdef tuple checked_references(texrefs, name):
     """Return references; raise TypeError if one is not of a `SourceModule`."""
     for one in texrefs if isinstance(texrefs, (list, tuple)) else [texrefs]:
         if not isinstance(one, LaunchReference) or one is texrefs:
@@ -376,6 +357,7 @@ cdef tuple checked(texrefs, name):
     return tuple(texrefs)
 
 
+# The offset of `vectorcall` in the instances of a class, which Cython does not tell.
 cdef Function one = Function(SimpleNamespace(policy=LaunchPolicy(), _resources={}), "")
 enable_vectorcall(Function, <char *> &one.vectorcall - <char *> <PyObject *> one)
 cdef BoundFunction other = BoundFunction(one, None)

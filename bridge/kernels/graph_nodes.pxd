@@ -11,10 +11,7 @@ cdef class GraphNode:
     cdef Parameters parameters
     cdef Handle node
     cdef LaunchConfig config
-    cdef int device_id
     cdef list kept  # what was exported for the last update
 
 
-cdef GraphNode last_node(
-    Kernel kernel, Parameters parameters, LaunchConfig *config, int device_id
-)
+cdef GraphNode last_node(Kernel kernel, Parameters parameters, LaunchConfig *config)

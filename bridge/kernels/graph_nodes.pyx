@@ -56,20 +56,20 @@ cdef class GraphNode:
                 "capture is accepted"
             )
         packed.device_id, packed.strided = cuda_device(), self.config.strided
-        if packed.device_id != self.device_id:
+        if packed.device_id != self.config.device_id:
             raise ContextError(
-                f"{name}: update: the graph is of device {self.device_id}, but device "
+                f"{name}: update: the graph is of device {self.config.device_id}, but device "
                 f"{packed.device_id} is current; work under `with bridge.primary_context("
-                f"{self.device_id}):`"
+                f"{self.config.device_id}):`"
             )
         kept = self.parameters.pack(PySequence_Fast_ITEMS(args), len(args), &packed, None)
-        if packed.handlers:
+        if packed.has_handlers:
             raise TypeError(
                 f"{name}: update: pycuda.driver.In, Out and InOut copy when a call "
                 "begins and ends, which a graph cannot; pass device arrays"
             )
         parameter_buffer(extra, &packed)
-        params.function = self.kernel.handle(self.device_id)
+        params.function = self.kernel.handle(packed.device_id)
         params.extents, params.shared = self.config.extents, self.config.shared
         params.params, params.extra = NULL, extra
         params.kernel = params.context = NULL
@@ -84,9 +84,7 @@ cdef class GraphNode:
         self.kept = kept
 
 
-cdef GraphNode last_node(
-    Kernel kernel, Parameters parameters, LaunchConfig *config, int device_id
-):
+cdef GraphNode last_node(Kernel kernel, Parameters parameters, LaunchConfig *config):
     """Return the node of the launch that was captured last on its stream."""
     cdef int state = 0
     cdef uint64_t number = 0
@@ -96,6 +94,5 @@ cdef GraphNode last_node(
         cuStreamGetCaptureInfo(config.stream, &state, &number, NULL, &nodes, &count)
     )
     cdef GraphNode made = GraphNode.__new__(GraphNode)
-    made.kernel, made.parameters, made.node = kernel, parameters, nodes[0]
-    made.config, made.device_id = config[0], device_id
+    made.kernel, made.parameters, made.config, made.node = kernel, parameters, config[0], nodes[0]
     return made

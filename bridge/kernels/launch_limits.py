@@ -45,15 +45,15 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def check_capture(here: int, there: int, waits: bool, caller: str) -> None:
-    """Raise ValueError for a launch on stream `there` that CuPy's stream `here` cannot capture."""
-    if here != there and not there and is_capturing(here):
+def check_capture(current: int, launch: int, waits: bool, caller: str) -> None:
+    """Raise ValueError for a launch on a stream that CuPy's current stream cannot capture."""
+    if current != launch and not launch and is_capturing(current):
         raise ValueError(
             f"{caller}: CuPy's current stream is being captured into a graph, but the launch would "
             "go to the default stream, which cannot be captured; capture a "
             "pycuda.driver.Stream under `with bridge.as_cupy_stream(stream):`, and launch on it"
         )
-    if waits and (is_capturing(there) or is_capturing(here)):
+    if waits and (is_capturing(launch) or is_capturing(current)):
         raise ValueError(
             f"{caller}: for pycuda.driver.In, Out and InOut, and for the time of a kernel, the "
             "host waits, which cannot be captured into a graph; pass device arrays, copy before "
@@ -88,68 +88,69 @@ def explain(
     if "too many resources" in text:
         kind = drv.LaunchError
     if not failure():
-        extents = *extent(grid, "grid", caller), *extent(block, "block", caller)
-        if cooperative and "too many blocks" in text:
-            text = _too_many_blocks(text, function, extents, shared, device_id)
-        elif cluster is not None:
-            text = (
-                f"cluster is {cluster}, grid is {extents[:3]}; a cluster must divide the grid, has "
-                f"up to 8 blocks, and needs a device of compute capability 9.0 or newer ({text})"
-            )
-        else:
-            text = _reason(text, function, extents, shared, device_id)
+        grid, block = extent(grid, "grid", caller), extent(block, "block", caller)
+        reason = _reason(text, function, grid, block, shared, device_id, cluster, cooperative)
+        text = f"{reason} ({text})" if reason else text
     return cuda_refusal(caller, text, kind)
 
 
-def _too_many_blocks(
-    text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int
-) -> str:
-    threads, count = math.prod(extents[3:]), math.prod(extents[:3])
-    with function.explained("occupancy") as handle:
-        each = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared)
-    most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
-    return (
-        f"grid {extents[:3]} has {count} blocks; in a cooperative launch all run at the same time, "
-        f"and of blocks with {threads} threads at most {most} do on this device ({text})"
-    )
-
-
-def _reason(text: str, function: Any, extents: tuple[int, ...], shared: int, device_id: int) -> str:
-    grid, block = extents[:3], extents[3:]
+def _reason(
+    text: str,
+    function: Any,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    shared: int,
+    device_id: int,
+    cluster: tuple[int, ...] | None,
+    cooperative: bool,
+) -> str | None:
+    threads = math.prod(block)
+    if cooperative and "too many blocks" in text:
+        with function.explained("occupancy") as handle:
+            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared)
+        most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
+        return (
+            f"grid {grid} has {math.prod(grid)} blocks; in a cooperative launch all run at the "
+            f"same time, and of blocks with {threads} threads at most {most} do on this device"
+        )
+    if cluster is not None:
+        return (
+            f"cluster is {cluster}, grid is {grid}; a cluster must divide the grid, has up to 8 "
+            "blocks, and needs a device of compute capability 9.0 or newer"
+        )
     if "captur" in text.lower():
         return (
             "a stream is being captured into a graph, and the launch cannot be part of it: it goes "
             "to another stream, or an earlier call has invalidated the capture; capture a "
-            f"non-blocking stream, and launch on it ({text})"
+            "non-blocking stream, and launch on it"
         )
-    threads = block[0] * block[1] * block[2]
     if threads > function.max_threads_per_block:
         return (
             f"block {block} has {threads} threads; for this kernel, which uses {function.num_regs} "
-            f"registers per thread, at most {function.max_threads_per_block} fit ({text})"
+            f"registers per thread, at most {function.max_threads_per_block} fit"
         )
     if "invalid resource handle" in text:
         return (
             f"CUDA does not know the stream, or the function, on device {device_id}, which is "
-            f"current ({text})"
+            "current"
         )
     device = runtime.getDeviceProperties(device_id)
-    most = device["maxGridSize"], device["maxThreadsDim"]
-    if any(map(operator.gt, extents, (*most[0], *most[1]))):
+    most_blocks, most_threads = device["maxGridSize"], device["maxThreadsDim"]
+    if any(map(operator.gt, (*grid, *block), (*most_blocks, *most_threads))):
         return (
-            f"grid is {grid}, block is {block}; this device allows up to {most[0]} and {most[1]} "
-            f"({text})"
+            f"grid is {grid}, block is {block}; this device allows up to {most_blocks} and "
+            f"{most_threads}"
         )
     of_pycuda = isinstance(function, drv.Function)  # a higher limit needs set_attribute
     bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]
     if function.shared_size_bytes + shared > bytes_:
         return (
             f"{shared} bytes of dynamic shared memory are asked for, beside the kernel's own "
-            f"{function.shared_size_bytes}; a block has {bytes_} bytes ({text})"
+            f"{function.shared_size_bytes}; a block has {bytes_} bytes"
         )
     if of_pycuda and "invalid argument" in text:
         return (
             "compare number and widths of the arguments with the kernel's parameters, which "
-            f"CUDA does not report here; a function of bridge.SourceModule checks them ({text})"
+            "CUDA does not report here; a function of bridge.SourceModule checks them"
         )
-    return text
+    return None

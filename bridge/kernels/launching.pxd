@@ -10,6 +10,7 @@ cdef extern from *:
     PyObject **PySequence_Fast_ITEMS(object)
 
 cdef struct LaunchConfig:
+    int device_id
     unsigned extents[6]  # of the grid, in blocks, and of a block, in threads
     unsigned cluster[3]  # in blocks; 0: no clusters
     bint is_cooperative
@@ -29,7 +30,7 @@ cdef int read_config(
 ) except -1
 cdef launch(
     Kernel kernel, Parameters parameters, PyObject **args, Py_ssize_t count, LaunchConfig *config,
-    int device_id, bint is_timed, tuple needed
+    bint is_timed, tuple needed
 )
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1
 cdef tuple three(unsigned *extents)
@@ -37,7 +38,5 @@ cdef order_before_launch(
     PackedArguments *packed, LaunchStreams *streams, PyObject **args, Py_ssize_t count,
     bint is_timed, name
 )
-cdef int order_after_launch(
-    PackedArguments *packed, LaunchStreams *streams, handlers
-) except -1
+cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1
 cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept

@@ -30,9 +30,9 @@ cdef int read_config(
     LaunchConfig *config, Kernel kernel, grid, block, shared, stream, bint strided,
     bint is_cooperative, cluster
 ) except -1:
-    """Check how to launch on the current device; return its id."""
-    cdef int device_id = cuda_device()
+    """Check how to launch on the current device."""
     name = kernel.name
+    config.device_id = cuda_device()
     if block is None:
         raise ValueError(
             f"{name}: block is missing; give it by name, after any arguments of the kernel: "
@@ -50,10 +50,10 @@ cdef int read_config(
             config.cluster = extent(cluster, "cluster", name)
         if type(shared) is not int or shared:
             config.shared = shared_bytes(shared, name)
-            kernel.raise_shared_limit(config.shared, device_id)
+            kernel.raise_shared_limit(config.shared, config.device_id)
     except REFUSALS as error:
-        raise explain(error, name, kernel, grid, block, shared, device_id) from error
-    return device_id
+        raise explain(error, name, kernel, grid, block, shared, config.device_id) from error
+    return 0
 
 
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
@@ -76,7 +76,7 @@ cdef tuple three(unsigned *extents):
 
 cdef launch(
     Kernel kernel, Parameters parameters, PyObject **args, Py_ssize_t count, LaunchConfig *config,
-    int device_id, bint is_timed, tuple needed
+    bint is_timed, tuple needed
 ):
     """Launch a kernel on the stream of `config`, or on CuPy's current one.
 
@@ -85,9 +85,10 @@ cdef launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
-    packed.device_id, packed.strided = device_id, config.strided
+    # From here on that of `packed`: another thread may use the same bound function elsewhere.
+    packed.device_id, packed.strided = config.device_id, config.strided
     kept = parameters.pack(args, count, &packed, kernel.mismatch)  # noqa: F841
-    resources = kernel.resources.get(device_id) if kernel.resources else None
+    resources = kernel.resources.get(packed.device_id) if kernel.resources else None
     if resources is not None:
         of_pycuda, of_others = resources.memory()
         packed.has_pycuda_memory = packed.has_pycuda_memory or of_pycuda
@@ -118,7 +119,7 @@ cdef int choose_streams(
     streams.is_named = config.is_named
     streams.launch = config.stream if config.is_named else streams.current
     streams.follow_pycuda = follows_pycuda and not (
-        packed.has_other_arrays or packed.handlers or views_are_alive()
+        packed.has_other_arrays or packed.has_handlers or views_are_alive()
     )
     if streams.follow_pycuda and not config.is_named:
         streams.launch = 0
@@ -135,7 +136,7 @@ cdef order_before_launch(
     cdef Py_ssize_t i
     cdef Stream current = streams.current, launch = streams.launch
     handlers = ()
-    if packed.handlers:
+    if packed.has_handlers:
         handlers = [<object> args[i] for i in range(count)]
         handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
     if (current != launch and not streams.follow_pycuda) or handlers or is_timed:
@@ -151,9 +152,7 @@ cdef order_before_launch(
     return handlers
 
 
-cdef int order_after_launch(
-    PackedArguments *packed, LaunchStreams *streams, handlers
-) except -1:
+cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1:
     """Order later work after a launch, and let arguments copy back."""
     if not streams.follow_pycuda:
         order(streams.current, streams.launch)

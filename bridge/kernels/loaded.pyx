@@ -58,7 +58,7 @@ cdef class Kernel:
     cdef Handle handle(self, int device_id) except NULL:
         """Return the CUfunction on the current device."""
         if self.handles[device_id] is NULL:
-            self.handles[device_id] = <Handle> <intptr_t> self.module._handle(self.name, device_id)
+            self.handles[device_id] = <Handle> <intptr_t> self.module._handle(self.name)
         return self.handles[device_id]
 
     cdef int raise_shared_limit(self, Py_ssize_t shared, int device_id) except -1:

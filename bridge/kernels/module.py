@@ -14,13 +14,7 @@ from pytools.prefork import ExecError
 
 from ..compiler.nvrtc import Compiled, architecture
 from ..compiler.program import Request, compile
-from ..compiler.signature import (
-    Parameter,
-    expression,
-    kernel_names,
-    read_signature,
-    variable_names,
-)
+from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
 from ..errors import named
 from ..interop import contexts
 from ..interop.driver import libcuda
@@ -29,8 +23,6 @@ from .extensions import LaunchPolicy, LaunchResource
 from .function import Function
 from .launch_limits import cuda_refusal
 from .loaded import LoadedModule
-
-_REFERENCES = ("texture", "surface")  # templates of variables, for `get_texref`, `get_surfref`
 
 
 class SourceModule:
@@ -122,12 +114,10 @@ class SourceModule:
                 f"SourceModule: source is {named(source)}; CUDA C in a str is accepted; give the "
                 "file's text, e.g. path.read_text()"
             )
-        if options is None:
-            options = pycuda.compiler.DEFAULT_NVCC_FLAGS
-        options = _strings(options, "options", "-lineinfo")
-        if include_dirs is None:
-            include_dirs = []
-        include_dirs = _strings(include_dirs, "include_dirs", "include")
+        flags = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options
+        options = _strings(flags, "options", "-lineinfo")
+        folders = () if include_dirs is None else include_dirs
+        include_dirs = _strings(folders, "include_dirs", "include")
         accepted = "a str such as 'sm_90', or None for the current device's,"
         _check("SourceModule: arch", arch, str | None, accepted)
         _check("SourceModule: code", code, str | None, accepted)
@@ -146,14 +136,15 @@ class SourceModule:
             )
         self._loaded: dict[int, tuple[LoadedModule, dict[str, str]]] = {}
         self._resources: dict[int, LaunchResource] = {}  # on each device
-        self._load(contexts.cuda_device())
+        self._load()
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy everything except the loaded code."""
         return {**vars(self), "_loaded": {}, "_resources": {}}
 
-    def _load(self, device_id: int) -> tuple[LoadedModule, dict[str, str]]:
+    def _load(self) -> tuple[LoadedModule, dict[str, str]]:
         """Return the module on the current device, and mangled names; compile at the first use."""
+        device_id = contexts.cuda_device()
         if device_id in self._loaded:
             return self._loaded[device_id]
         arch = architecture(int(cupy.cuda.Device(device_id).compute_capability))
@@ -187,9 +178,9 @@ class SourceModule:
                 "compiler's path, or leave out backend='nvcc' for NVRTC"
             ) from error
 
-    def _handle(self, name: str, device_id: int) -> int:
+    def _handle(self, name: str) -> int:
         """Return a kernel's CUfunction on the current device."""
-        source, (module, mangled) = self._request.source, self._load(device_id)
+        source, (module, mangled) = self._request.source, self._load()
         try:
             return int(driver.moduleGetFunction(module.ptr, mangled.get(name, name)))
         except driver.CUDADriverError as error:
@@ -203,9 +194,9 @@ class SourceModule:
                 'name_expressions=["scale<float>"])',
             ) from error
 
-    def _signature(self, name: str, device_id: int) -> tuple[Parameter, ...] | None:
+    def _signature(self, name: str) -> tuple[Parameter, ...] | None:
         """Return a kernel's parameters, as the compiler reports them, if it does."""
-        _, mangled = self._load(device_id)
+        _, mangled = self._load()
         signature = name if name.startswith("_Z") else mangled.get(expression(name))
         return read_signature(signature, self._request.source, name) if signature else None
 
@@ -231,13 +222,13 @@ class SourceModule:
 
     def _global(self, name: str, caller: str) -> Global:
         _check(f"{caller}: name", name, str, "the variable's name, a str,")
-        module, _ = self._load(contexts.cuda_device())
+        module, _ = self._load()
         pointer, size = ctypes.c_uint64(), ctypes.c_size_t()
         status = libcuda.cuModuleGetGlobal_v2(
             ctypes.byref(pointer), ctypes.byref(size), ctypes.c_void_p(module.ptr), name.encode()
         )
         if status:
-            known = variable_names(self._request.source, templates=_REFERENCES)
+            known = variable_names(self._request.source, templates=("texture", "surface"))
             raise cuda_refusal(
                 caller,
                 f"there is no variable {name!r} in the module; its source has "
@@ -253,19 +244,15 @@ class SourceModule:
 
         Its class is `bridge.legacy.textures.TextureReference`.  Raises as `get_function` does.
         """
-        return self._reference(name, "texture", "SourceModule.get_texref")
+        from ..legacy.textures import reference_of  # few programs have textures
+
+        return reference_of(self, name, "texture", "SourceModule.get_texref")
 
     def get_surfref(self, name: str) -> Any:
         """Return a surface reference of the source, which has PyCUDA's ``set_array``."""
-        return self._reference(name, "surface", "SourceModule.get_surfref")
+        from ..legacy.textures import reference_of
 
-    def _reference(self, name: str, kind: str, caller: str) -> Any:
-        from ..legacy.textures import References  # few programs have textures
-
-        found = self._global(name, caller)
-        device_id = contexts.cuda_device()
-        references: Any = self._resources.setdefault(device_id, References())
-        return references.get(name, found, kind, caller)
+        return reference_of(self, name, "surface", "SourceModule.get_surfref")
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:

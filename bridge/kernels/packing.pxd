@@ -14,9 +14,9 @@ cdef struct Slot:  # one parameter
     Kind kind
     Py_ssize_t offset, size  # bytes
     PyObject *dtype  # of a pointer's target, or None
-    PyObject *type  # NumPy's scalar type, or None; NULL: pointers are accepted
+    bint may_be_pointer  # addresses of arrays are packed here
     PyObject *scalar  # NumPy's scalar type whose bytes are copied; NULL: none
-    PyObject *python  # the Python type that is packed here
+    PyObject *python  # the Python type that is packed here; NULL: none
     uint64_t remainder  # the bits that are 0 in every address that the kernel can read
 
 cdef struct PackedArguments:
@@ -24,9 +24,9 @@ cdef struct PackedArguments:
     bint strided
     bint has_pycuda_memory  # PyCUDA's streams may use what an argument points to
     bint has_other_arrays  # an argument is CuPy's, or another library's
-    bint handlers  # an argument is a pycuda.driver.In, Out or InOut
+    bint has_handlers  # an argument is a pycuda.driver.In, Out or InOut
     Py_ssize_t index  # of the argument that is packed, from 1
-    Py_ssize_t in_c_order, in_fortran_order  # the first such argument; 0: none
+    Py_ssize_t in_c_order, in_fortran_order  # `index` of the first such argument; 0: none
     size_t size  # of the parameters, bytes
     char buffer[MOST_BYTES]
 
@@ -38,6 +38,4 @@ cdef class Parameters:
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    cdef list pack(
-        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch
-    )
+    cdef list pack(self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch)

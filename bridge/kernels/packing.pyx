@@ -115,14 +115,13 @@ cdef class Parameters:
             slot.offset, slot.size = parameter.offset, parameter.size
             slot.remainder = parameter.alignment - 1
             slot.dtype = <PyObject *> dtype
-            if (
-                parameter.is_pointer is False or parameter.is_function
-                or slot.size != sizeof(void *)
-            ):
-                number = getattr(dtype, "type", None)
-                slot.type = <PyObject *> number
-                if dtype in PLAIN_DTYPES:
-                    slot.scalar = slot.type
+            slot.may_be_pointer = (
+                parameter.is_pointer is not False and not parameter.is_function
+                and slot.size == sizeof(void *)
+            )
+            if not slot.may_be_pointer and dtype in PLAIN_DTYPES:
+                scalar = dtype.type
+                slot.scalar = <PyObject *> scalar
             if is_prepared or slot.kind != POINTER:
                 slot.python = <PyObject *> python
             self.size = slot.offset + slot.size
@@ -132,9 +131,7 @@ cdef class Parameters:
     def __dealloc__(self):
         free(self.slots)
 
-    cdef list pack(
-        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch
-    ):
+    cdef list pack(self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch):
         """Pack the arguments; return what must be kept until the kernel is queued, or None."""
         cdef list kept = None
         cdef Py_ssize_t index
@@ -144,7 +141,7 @@ cdef class Parameters:
             given = "1 argument" if count == 1 else f"{count} arguments"
             raise TypeError(f"{self.name}: {given} for {len(self.each)} parameters: {self}")
         packed.size = self.size
-        packed.has_pycuda_memory = packed.has_other_arrays = packed.handlers = False
+        packed.has_pycuda_memory = packed.has_other_arrays = packed.has_handlers = False
         packed.in_c_order = packed.in_fortran_order = 0
         for index in range(count):
             slot = &self.slots[index]
@@ -154,7 +151,7 @@ cdef class Parameters:
                 continue
             if is_of_pycuda(value):
                 note_pycuda(packed)
-                packed.handlers = packed.handlers or isinstance(value, drv.ArgumentHandler)
+                packed.has_handlers = packed.has_handlers or isinstance(value, drv.ArgumentHandler)
             packed.has_other_arrays = packed.has_other_arrays or not isinstance(value, PLAIN)
             data, array = pack_argument(
                 value, self.each[index], f"{self.name}: argument {index}", packed.device_id,
@@ -203,27 +200,19 @@ cdef bint pack_usual(Slot *slot, value, PackedArguments *packed) except -1:
     cdef PyObject *kind = <PyObject *> Py_TYPE(value)
     cdef char *at = packed.buffer + slot.offset
     cdef int64_t number, limit
-    cdef double real
-    cdef float narrow
-    cdef bint is_narrow = slot.size == sizeof(float)
     cdef int overflow = 0
     if kind is slot.scalar:
         memcpy(at, <char *> <PyObject *> value + sizeof(PyObject), slot.size)
         return True
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
-        return slot.type is NULL and put_pointer(slot, value, at, packed)
+        return slot.may_be_pointer and pack_usual_pointer(slot, value, at, packed)
     if slot.kind == FLOAT and kind is <PyObject *> int:
         if not -EXACT <= value <= EXACT:
             return False
-    elif slot.kind != POINTER and kind is not slot.type and kind is not slot.python:
+    elif kind is not slot.python:
         return False
     if slot.kind == FLOAT:
-        real = value
-        narrow = <float> real
-        if is_narrow and isinf(narrow) and not isinf(real):
-            return False
-        memcpy(at, <void *> &narrow if is_narrow else <void *> &real, slot.size)
-        return True
+        return pack_float(value, at, slot.size)
     number = bool(value) if slot.kind == BOOL else PyLong_AsLongLongAndOverflow(value, &overflow)
     if slot.size < 8:
         limit = <int64_t> 1 << (8 * slot.size - (slot.kind == SIGNED))
@@ -237,7 +226,17 @@ cdef bint pack_usual(Slot *slot, value, PackedArguments *packed) except -1:
     return True
 
 
-cdef bint put_pointer(Slot *slot, value, char *at, PackedArguments *packed) except -1:
+cdef bint pack_float(double real, char *at, Py_ssize_t size) noexcept:
+    """Pack a float or a double; return False if it does not fit."""
+    cdef float narrow = <float> real
+    cdef bint is_narrow = size == sizeof(float)
+    if is_narrow and isinf(narrow) and not isinf(real):
+        return False
+    memcpy(at, <void *> &narrow if is_narrow else <void *> &real, size)
+    return True
+
+
+cdef bint pack_usual_pointer(Slot *slot, value, char *at, PackedArguments *packed) except -1:
     """Pack a contiguous array of the parameter's dtype, or PyCUDA's memory."""
     cdef type kind = type(value)
     cdef uint64_t pointer = 0
@@ -256,9 +255,10 @@ cdef bint put_pointer(Slot *slot, value, char *at, PackedArguments *packed) exce
         packed.has_other_arrays = True
     elif kind is GPUArray:
         attributes = value.__dict__
-        if not is_of_dtype(slot.dtype, attributes["dtype"]):
+        dtype = attributes["dtype"]
+        if not is_of_dtype(slot.dtype, dtype):
             return False
-        if not is_contiguous(attributes["shape"], attributes["strides"], attributes["dtype"], packed):
+        if not is_contiguous(attributes["shape"], attributes["strides"], dtype, packed):
             return False
         value = attributes.get("gpudata")
         pointer = known_address(attributes, value, packed.device_id)

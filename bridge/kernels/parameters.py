@@ -13,11 +13,11 @@ from ..compiler.parameter_types import ADDRESS
 from ..compiler.signature import Parameter
 from ..errors import named
 from ..interop.layouts import PLAIN_DTYPES, same_bits
-from .arguments import by_value
+from .arguments import scalar_of_array
 from .packing import Parameters, parameter_slots
 
-_ADDRESSES = "PnNlLqQ"  # codes that may prepare a pointer
-
+# Codes of `struct` that mean another type in NumPy.
+_CODES: dict[str, Any] = {"n": np.intp, "N": np.uintp, "c": "b"}
 _known: dict[Any, Parameters] = {}  # results of `parameters_of_values`, by the arguments' types
 _MOST_KNOWN = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
@@ -49,7 +49,7 @@ def parameters_of_values(args: Sequence[Any], caller: str) -> Parameters:
         return known
     placed: list[Parameter] = []
     end = 0
-    for index, value in enumerate(map(by_value, args)):
+    for index, value in enumerate(map(scalar_of_array, args)):
         dtype = value.dtype if isinstance(value, np.generic) else None
         if dtype is not None and dtype not in PLAIN_DTYPES and dtype.kind != "V":
             raise TypeError(
@@ -75,46 +75,42 @@ def parameters_of_values(args: Sequence[Any], caller: str) -> Parameters:
     return found
 
 
-def parameters_of_prepare(name: str, codes: Sequence[str], known: Parameters) -> Parameters:
+def parameters_of_prepare(
+    name: str, types: Sequence[np.dtype[Any]], known: Parameters
+) -> Parameters:
     """Return the parameters of prepared calls.
 
     The kernel's types count.  A prepared type counts where the kernel's is not known, or has the
     same bits.  Raise TypeError for another number of types than the kernel's.
     """
-    if len(codes) != len(known.each):
+    if len(types) != len(known.each):
         raise TypeError(
-            f"{name}: {len(codes)} types prepared for {len(known.each)} parameters: {known}"
+            f"{name}: {len(types)} types prepared for {len(known.each)} parameters: {known}"
         )
     merged = []
-    for code, given in zip(codes, known.each, strict=True):
-        own = np.dtype(_dtype_of(code))
-        is_address = given.is_pointer or (given.is_pointer is None and code in _ADDRESSES)
+    for own, given in zip(types, known.each, strict=True):
+        may_be_address = given.is_pointer is None and own.kind in "iu" and own.itemsize == 8
         fits = given.dtype is None or same_bits(own, given.dtype)
-        if not is_address and own.itemsize == given.size and fits:
+        if not (given.is_pointer or may_be_address) and own.itemsize == given.size and fits:
             given = given._replace(is_pointer=False, dtype=own)
         merged.append(given)
     return Parameters(name, merged, is_prepared=True)
 
 
-def _dtype_of(code: str) -> Any:
-    if code.endswith("s"):
-        return f"V{code[:-1] or 1}"
-    return {"P": "P", "n": np.intp, "N": np.uintp, "c": "b"}.get(code, code)
-
-
-def codes_of(arg_types: Any, caller: str) -> list[str]:
-    """Return the `struct` codes that PyCUDA reads from the types given to ``prepare``."""
+def types_of_prepare(arg_types: Any, caller: str) -> list[np.dtype[Any]]:
+    """Return the types given to ``prepare`` as PyCUDA reads them; a pointer is an integer."""
     if isinstance(arg_types, bytes) or not isinstance(arg_types, Iterable):
         raise TypeError(
             f"{caller}: arg_types is {named(arg_types)}; a str of struct codes, e.g. 'PPi', or a "
             "sequence of struct codes and NumPy types is accepted"
         )
-    codes = []
+    types = []
     for kind in [arg_types] if isinstance(arg_types, str) else arg_types:
-        if isinstance(kind, type) and issubclass(kind, np.number | np.bool_):
-            kind = np.dtype(kind)
-        if isinstance(kind, np.dtype):
-            codes.append(f"{kind.itemsize}s" if kind.char == "V" else kind.char)
+        if isinstance(kind, np.dtype) or (
+            isinstance(kind, type) and issubclass(kind, np.number | np.bool_)
+        ):
+            dtype = np.dtype(kind)
+            types.append(np.dtype(f"V{dtype.itemsize}" if dtype.char == "V" else dtype.char))
             continue
         for count, code in re.findall(r"(\d*)\s*(\S)", kind if isinstance(kind, str) else "P"):
             if code not in "?cbBhHiIlLqQnNPefdFDs":
@@ -122,5 +118,8 @@ def codes_of(arg_types: Any, caller: str) -> list[str]:
                     f"{caller}: {code!r} in {kind!r} is not a type code; struct codes are "
                     "accepted: P for pointers, i for int, f for float, ..."
                 )
-            codes += [count + code] if code == "s" else [code] * int(count or 1)
-    return codes
+            if code == "s":
+                types.append(np.dtype(f"V{count or 1}"))
+            else:
+                types += [np.dtype(_CODES.get(code, code))] * int(count or 1)
+    return types

@@ -31,9 +31,9 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
     *args
         In the order of the kernel's parameters.  For pointers, pass device arrays (`GPUArray`,
         `cupy.ndarray`, any ``__dlpack__`` or ``__cuda_array_interface__``), NumPy arrays on managed
-        or pinned memory, device allocations,
-        ``pycuda.driver.In``, ``Out`` or ``InOut``, or None for a null pointer.  For values, pass
-        NumPy scalars of the parameter's width, bool (one byte), or ``numpy.void`` for a struct.
+        or pinned memory, device allocations, ``pycuda.driver.In``, ``Out`` or ``InOut``, or None
+        for a null pointer.  For values, pass NumPy scalars of the parameter's width, bool (one
+        byte), or ``numpy.void`` for a struct.
     block, grid : int or sequence of 1 to 3 ints
         The number of threads per block, and of blocks in the grid.
     shared : int
@@ -92,9 +92,7 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
         read_extent(extents + 3, block, "block", "launch")
         if type(shared) is not int or shared:
             shared = shared_bytes(shared, "launch")
-        function._launch_kernel(
-            three(extents), three(extents + 3), data, shared, target
-        )
+        function._launch_kernel(three(extents), three(extents + 3), data, shared, target)
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
     order_after_launch(&packed, &streams, handlers)

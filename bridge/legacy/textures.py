@@ -26,6 +26,7 @@ from ..errors import named
 from ..hooks import (
     LaunchReference,
     check_device,
+    cuda_device,
     cuda_refusal,
     is_capturing,
     libcuda,
@@ -322,6 +323,13 @@ def _enum_value(kind: Any, value: Any, caller: str) -> Any:
             f"{caller}: {named(value)} is no pycuda.driver.{kind.__name__}; {names} are accepted"
         )
     return kind.values[value]
+
+
+def reference_of(module: Any, name: str, kind: str, caller: str) -> Reference:
+    """Return a reference of a `bridge.SourceModule` on the current device."""
+    found = module._global(name, caller)
+    references: References = module._resources.setdefault(cuda_device(), References())
+    return references.get(name, found, kind, caller)
 
 
 _CLASSES = {0x74786574: TextureReference, 0x66727573: SurfaceReference}  # `magic`

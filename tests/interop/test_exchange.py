@@ -330,7 +330,7 @@ def test_tvm_ffi_takes_both(package, tmp_path):
         "__global__ void add(float *x, long long n, float y)"
         "{ for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] += y; }"
     )
-    kernel = module._handle("add", 0)
+    kernel = module._handle("add")
     bridge.offer_c_exchange()
     a, x = gpuarray.zeros(N, np.float32), cupy.zeros(N, np.float32)
     for array in (a, x):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bridge
+from bridge.compiler.parameter_types import DTYPES
 from bridge.kernels import parameters as parameter_layout
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "25"))
@@ -100,6 +101,20 @@ def test_launch_takes_structs_of_two_sizes(compile_kernel):
         bridge.launch(compile_kernel(source % kind, "f"), value, x, np.int32(5), grid=1, block=1)
         assert int(x[0]) == 5
         x[0] = 0
+
+
+def test_a_type_is_added_by_its_dtype(monkeypatch):
+    """It needs no other line: to read its name, to pack a number of it, to check an array of it."""
+    monkeypatch.setitem(DTYPES, "angle", np.dtype("f4"))
+    source = "struct angle { float of; }; __global__ void f(angle *x, angle v) { x[0] = v; }"
+    f, x = bridge.SourceModule(source).get_function("f"), cupy.zeros(1, "f4")
+    for number in 2, 1.5, np.float32(3), np.float64(4):  # in C, and in Python
+        f(x, number, block=1)
+        assert x[0] == number
+    with pytest.raises(TypeError, match=r"argument 0 .* is an array of int32, .* takes float32"):
+        f(cupy.zeros(1, "i4"), 1, block=1)
+    with pytest.raises(TypeError, match=r"argument 1 .* takes float32 by value; pass numpy.float3"):
+        f(x, "1", block=1)
 
 
 def test_a_complex_number_is_prepared():
