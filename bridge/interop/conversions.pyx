@@ -26,7 +26,7 @@ from pycuda.gpuarray import GPUArray
 
 from .importing import check_array, check_device, import_array, not_on_device
 from .layouts import check_dtype, pycudas_strides, repeats_elements
-from .raw_memory import Description, array_on_host, array_on_memory
+from .raw_memory import array_on_host, array_on_memory
 from .streams import PYCUDA_STREAM
 from ..errors import caller_of
 
@@ -181,7 +181,7 @@ cdef array_or_description(
         and owner is None
     ):
         return array_on_host(array, caller) if isinstance(array, HOST_ARRAY) else array
-    given = Description(shape, dtype, strides, order, offset, owner)
+    given = shape, dtype, strides, order, offset, owner
     return array_on_memory(array, given, caller, may_repeat)
 
 

@@ -6,7 +6,7 @@ Also on the memory of NumPy arrays that the device can reach: managed, and pinne
 from __future__ import annotations
 
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pycuda.driver as drv
@@ -59,37 +59,31 @@ class Global(tuple[int, int]):
         return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
-class Description(NamedTuple):
-    """The array to make on bare memory, with the arguments of `bridge.as_cupy`."""
-
-    shape: Any
-    dtype: Any
-    strides: Any
-    order: Any
-    offset: Any
-    owner: Any
+# Shape, dtype, strides, order, offset and owner of an array on bare memory, as for `as_cupy`.
+Description = tuple[Any, Any, Any, Any, Any, Any]
 
 
 def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
     """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it."""
-    name, order = caller.name, given.order
+    name = caller.name
+    shape, dtype, strides, order, offset, owner = given
     if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
         raise TypeError(
             f"{caller.argument} is {named(memory)}; shape, dtype and the like are for bare "
             "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
             "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
         )
-    if given.shape is None or given.dtype is None:
+    if shape is None or dtype is None:
         raise not_an_array(memory, caller)
     is_address = type(memory) is int or isinstance(memory, np.integer)
-    if given.owner is not None and not is_address:
+    if owner is not None and not is_address:
         raise TypeError(f"{name}: owner is for an address; {named(memory)} is kept without it")
-    dtype = np.dtype(given.dtype)
+    dtype = np.dtype(dtype)
     check_dtype(dtype, name)
     if dtype.subdtype:
         raise TypeError(f"{name}: dtype is {dtype}; give its base dtype, and the longer shape")
-    shape = _ints(given.shape, "shape", name)
-    strides = None if given.strides is None else _ints(given.strides, "strides", name)
+    shape = _ints(shape, "shape", name)
+    strides = None if strides is None else _ints(strides, "strides", name)
     if strides is not None and len(strides) != len(shape):
         raise ValueError(f"{name}: {len(strides)} strides for {len(shape)} axes are given")
     if not all(0 <= n < ADDRESS_END for n in shape) or order not in (None, "C", "F"):
@@ -97,7 +91,7 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
             f"{name}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
             "are accepted"
         )
-    (offset,) = _ints(given.offset or 0, "offset", name)
+    (offset,) = _ints(offset or 0, "offset", name)
     held: Any = memory
     if isinstance(memory, drv.PagelockedHostAllocation):
         start = held.get_device_pointer()
@@ -111,7 +105,7 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
             "is accepted"
         )
     check_device(start, f"{name}: the memory", shared_device())
-    kept = given.owner if is_address else memory  # an `Allocation` is an int, too
+    kept = owner if is_address else memory  # an `Allocation` is an int, too
     array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
     if not array.size:
         array.gpudata = None
