@@ -38,9 +38,9 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .interop import patches, wrapping  # noqa: F401  (the second patches ReductionKernel)
-from .interop.contexts import push_primary
 from .interop.exporting import export_in_order, restore_gpuarray
 from .interop.failures import explain_context, start_cuda
+from .interop.scopes import push_primary
 
 __all__ = ["context", "device", "restore_gpuarray"]
 

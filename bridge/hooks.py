@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 from .interop import patches as patches
-from .interop.contexts import (
-    cuda_device as cuda_device,
-    push_primary as push_primary,
-    shared_device as shared_device,
-)
+from .interop.contexts import cuda_device as cuda_device, shared_device as shared_device
 from .interop.driver import libcuda as libcuda
 from .interop.exporting import export_in_order as export_in_order
 from .interop.importing import check_device as check_device
 from .interop.pool import Allocation as Allocation
+from .interop.scopes import push_primary as push_primary
 from .interop.streams import is_capturing as is_capturing
 from .kernels.extensions import LaunchPolicy as LaunchPolicy, LaunchReference as LaunchReference
 from .kernels.launch_limits import cuda_refusal as cuda_refusal

@@ -39,7 +39,7 @@ class Mutant(NamedTuple):
 # two streams, and each view whose release does, is a mutant of its own: below are their tests.
 TABLE = r"""
 a view for one stream that all may use now is ordered after that one
-    interop/conversions.pyx: other_as_pycuda: type(base) is View -> False
+    interop/conversions.pyx: foreign_as_pycuda: type(base) is View -> False
 the default stream is not ordered with PyCUDA's side
     interop/ordering.pyx: order_with_pycuda: order_with_default( -> 0
 non-blocking streams are not ordered with PyCUDA's side
@@ -97,7 +97,7 @@ events of all devices are one
     interop/streams.pyx: fence: device_of( -> 0
     named_streams: events_are_used_again_on_their_own_device
 an exporter may leave another device current
-    interop/importing.pyx: undo_switch: cuCtxSetCurrent( -> 0
+    interop/importing.pyx: restore_after_exporter: cuCtxSetCurrent( -> 0
     importing: an_exporter_that_switches_the_device_changes_nothing
 streams of two devices are not ordered
     interop/ordering.pyx: wait_stream: runtime.streamWaitEvent( -> None
@@ -129,7 +129,7 @@ memory is freed before its streams are ordered
     interop/views.pyx: release: try: #2 -> view.memory = view.source = None\n    try:
     release: streams_are_ordered_before_memory_is_freed
 
-interop/conversions.pyx: other_as_pycuda, call 1 of order
+interop/conversions.pyx: foreign_as_pycuda, call 1 of order
     unnamed_streams: pycuda_reads_what_cupy_wrote
 interop/exporting.pyx: array_interface, call 1 of new_view
     unnamed_streams: pycudas_block_is_reused_after_cupys_work

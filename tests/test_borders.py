@@ -20,7 +20,7 @@ MAY_IMPORT = {
 # Imports against the order of the floors, each in a function, where it is needed.
 DOORS = {
     ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
-    ("bridge.compiler.nvrtc", "bridge.interop.contexts"): "NVRTC's thread has a context",
+    ("bridge.compiler.nvrtc", "bridge.interop.scopes"): "NVRTC's thread has a context",
     ("bridge.compiler.fixes", "bridge.legacy.texture_sources"): "few sources have references",
     ("bridge.kernels.loaded", "bridge.legacy.names"): "advice for names of before CUDA 4",
     ("bridge.kernels.module", "bridge.legacy.textures"): "few programs have textures",

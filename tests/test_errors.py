@@ -456,6 +456,7 @@ ELSEWHERE = {
     "compiler": "program",
     "interop/contexts.pyx": "contexts devices package processes",
     "interop/conversions.pyx": "protocols",
+    "interop/scopes.pyx": "contexts package processes",
     "interop/dlpack.pyx": "exchange",
     "interop/driver.pyx": "random_schedules",
     "interop/exporting.pyx": "exchange",

@@ -15,7 +15,7 @@ import pycuda.driver as drv
 from cupy.cuda import nvrtc
 
 from ..errors import warn
-from ..interop.contexts import run_under
+from ..interop.scopes import run_under
 from .headers import PRELUDE, for_program, vendor_folders
 from .signature import TEMPLATE
 

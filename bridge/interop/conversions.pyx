@@ -7,11 +7,12 @@ about a tenth to the time of a conversion.
 from libc.stdint cimport intptr_t
 
 from bridge.interop.contexts cimport (
-    cuda_current, is_in_primary_context, pycuda_current, restore_context, shared_device,
+    cuda_current, is_in_primary_context, pycuda_current, shared_device,
 )
 from bridge.interop.driver cimport Handle, Stream
 from bridge.interop.layouts cimport check_axes, has_cupys_strides
 from bridge.interop.ordering cimport order, release_needs_order
+from bridge.interop.scopes cimport restore_context
 from bridge.interop.streams cimport (
     ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
 )
@@ -25,7 +26,8 @@ from cupy.cuda import UnownedMemory
 from pycuda.gpuarray import GPUArray
 
 from .importing import check_array, check_device, import_array, not_on_device
-from .layouts import check_dtype, pycudas_strides, repeats_elements
+from .dtypes import check_dtype
+from .layouts import pycudas_strides, repeats_elements
 from .raw_memory import array_on_host, array_on_memory
 from .streams import PYCUDA_STREAM
 from ..errors import caller_of
@@ -159,7 +161,7 @@ def as_pycuda(
         array, shape, dtype, strides, order, offset, owner, FROM_AS_PYCUDA, False
     )
     if not isinstance(array, ndarray):
-        return other_as_pycuda(array, stream)
+        return foreign_as_pycuda(array, stream)
     cdef int device_id = shared_device()
     cdef Stream waiter = ALL_PYCUDA_STREAMS if stream is None else handle_of(stream, "as_pycuda")
     cdef Stream awaited = current_stream(device_id)
@@ -185,7 +187,7 @@ cdef array_or_description(
     return array_on_memory(array, given, caller, may_repeat)
 
 
-cdef other_as_pycuda(array, stream):
+cdef foreign_as_pycuda(array, stream):
     cdef int device_id = shared_device()
     cdef MemoryRecord memory
     cdef Stream waiter = handle_of(stream, "as_pycuda")

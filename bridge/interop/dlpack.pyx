@@ -17,7 +17,7 @@ from bridge.interop.driver cimport POINTER_DEVICE, POINTER_IS_MANAGED, cuPointer
 from bridge.interop.layouts cimport check_axes
 from bridge.interop.views cimport new_array
 
-from .layouts import PLAIN_DTYPES
+from .dtypes import PLAIN_DTYPES
 
 cdef extern from "Python.h":
     bint Py_IsInitialized() nogil

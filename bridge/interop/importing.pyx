@@ -23,7 +23,7 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer
 
 from .contexts import find_pointer
-from .layouts import PLAIN_DTYPES, check_dtype
+from .dtypes import PLAIN_DTYPES, check_dtype
 from ..errors import ContextError, kind, named
 
 # Bare memory: `bridge.interop.raw_memory` makes an array on it.
@@ -90,7 +90,7 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
         found = array.__cuda_array_interface__
     except AttributeError:
         raise not_an_array(array, caller) from None
-    undo_switch(current)
+    restore_after_exporter(current)
     pointer, shape, strides, dtype, nbytes, awaited = read_interface(found, caller)
     check_device(pointer, caller.array, device_id)
     if stream is not None:
@@ -100,7 +100,7 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     return new_array(shape, dtype, strides, pointer, nbytes, array, device_id)
 
 
-cdef void undo_switch(Handle current) noexcept:
+cdef void restore_after_exporter(Handle current) noexcept:
     """Make a context current again, if an exporter has switched the device."""
     if cuda_current() != current:
         cuCtxSetCurrent(current)
@@ -255,7 +255,7 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     except Exception:
         return None
     finally:
-        undo_switch(current)
+        restore_after_exporter(current)
     if managed.major != 1 or managed.dl_tensor.device_type not in (kDLCUDA, kDLCUDAManaged):
         return None
     if managed.dl_tensor.device_type == kDLCUDA and managed.dl_tensor.device_id != device_id:
@@ -263,7 +263,7 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     check_flags(managed.flags, caller)
     managed.dl_tensor.device_id = device_id
     result = None
-    if not stands_for_other_values(array, managed.dl_tensor.code):
+    if not is_conjugate(array, managed.dl_tensor.code):
         result = array_on_tensor(owner)
     if result is not None:
         if managed.dl_tensor.device_type == kDLCUDAManaged:
@@ -275,7 +275,7 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     return result
 
 
-cdef bint stands_for_other_values(array, int code) except -1:
+cdef bint is_conjugate(array, int code) except -1:
     """Tell whether a tensor of PyTorch is the conjugate of its memory; raise for its negative.
 
     PyTorch itself raises for the first only.
@@ -292,7 +292,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     """Import through DLPack.  The exporter makes the stream that it receives wait for its work."""
     cdef Handle current = cuda_current()
     holder = dlpack_device(array, caller)
-    undo_switch(current)
+    restore_after_exporter(current)
     if holder is not None and holder != device_id:
         raise not_on_device(caller.array, holder, device_id)
     if stream is not None:
@@ -305,7 +305,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
         capsule = array.__dlpack__(stream=told, max_version=(1, 0))
     except TypeError:  # an exporter from before DLPack 1.0
         capsule = array.__dlpack__(stream=told)
-    undo_switch(current)
+    restore_after_exporter(current)
     try:
         check_capsule(capsule, caller)
         result = cupy.from_dlpack(capsule)

@@ -48,8 +48,8 @@ from contextlib import contextmanager
 import cupy
 from cupy.cuda import driver, runtime
 
-from .contexts import Scope
 from .failures import failure
+from .scopes import Scope
 from ..errors import ContextError
 
 cdef enum:
@@ -80,7 +80,7 @@ cdef enum:
 kept_for_capture = []
 
 
-cpdef Py_ssize_t release_kept() except -1:
+cpdef Py_ssize_t release_kept_views() except -1:
     """Release what was kept until the end of a capture; return how many are kept again."""
     global kept_for_capture
     kept_for_capture = []  # the old list frees its views; those that cannot be ordered come back
@@ -98,7 +98,7 @@ cpdef int order(Stream waiter, Stream awaited) except -1:
     if kept_for_capture and not (waiter > 0 and is_capturing(waiter)) and not (
         awaited > 0 and is_capturing(awaited)
     ):
-        release_kept()
+        release_kept_views()
     if waiter == ALL_PYCUDA_STREAMS:
         status = order_with_pycuda(awaited, True)
     elif awaited == ALL_PYCUDA_STREAMS:
@@ -315,8 +315,8 @@ def wait_stream(waiter, awaited, /):
     *Cost:* one event.
     """
     device_id = shared_device()
-    first = handle_anywhere(waiter, "wait_stream: waiter")
-    second = handle_anywhere(awaited, "wait_stream: awaited")
+    first = handle_on_any_device(waiter, "wait_stream: waiter")
+    second = handle_on_any_device(awaited, "wait_stream: awaited")
     # CUDA would invalidate the graph.  The default stream cannot take part in a capture.
     leaves_capture = is_capturing(first) and not is_capturing(second)
     if leaves_capture or (first == 0 and is_capturing(second)):

@@ -22,7 +22,7 @@ from ..errors import ContextError, named
 from .contexts import cuda_device
 from .failures import failure, start_cuda
 from .importing import ADDRESS_END
-from .ordering import release_kept
+from .ordering import release_kept_views
 from .views import allocate, views_alive
 
 _memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
@@ -120,7 +120,7 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
             return allocate(malloc, Allocation, size)
         except Exception as error:
             _raise_unless_out_of_memory(error)
-        release_kept()
+        release_kept_views()
         for one in _pools():
             one.free_all_blocks()
         try:
@@ -192,7 +192,7 @@ def show_memory() -> None:
 
 
 def _memory_report() -> str:
-    kept = release_kept()
+    kept = release_kept_views()
     device_id = cupy.cuda.runtime.getDevice()
     available, total = map(_readable, cupy.cuda.runtime.memGetInfo())
     name = cupy.cuda.runtime.getDeviceProperties(device_id)["name"].decode()

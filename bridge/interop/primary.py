@@ -10,7 +10,8 @@ from typing import Any
 from pycuda.gpuarray import GPUArray
 
 from ..errors import named
-from .contexts import Scope, find_pointer
+from .contexts import find_pointer
+from .scopes import Scope
 from .views import record_memory
 
 
@@ -54,7 +55,7 @@ class primary_context(Scope):  # noqa: N801  (used like a function)
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return a function that calls `function` with the context current."""
-        refuse_late_body(
+        refuse_generators(
             function,
             "primary_context: the decorated function",
             "write `with bridge.primary_context():` around its steps, without a yield or an await "
@@ -71,7 +72,7 @@ class primary_context(Scope):  # noqa: N801  (used like a function)
         return inner
 
 
-def refuse_late_body(function: Any, subject: str, advice: str) -> None:
+def refuse_generators(function: Any, subject: str, advice: str) -> None:
     """Raise TypeError for a function whose body runs after the call."""
     tests = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
     for one in (function, getattr(function, "__call__", None)):  # noqa: B004

@@ -15,8 +15,9 @@ from pycuda.gpuarray import GPUArray
 
 from ..errors import Caller, named
 from .contexts import shared_device
+from .dtypes import check_dtype
 from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, not_an_array
-from .layouts import check_dtype, repeats_elements
+from .layouts import repeats_elements
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 

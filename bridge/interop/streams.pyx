@@ -40,7 +40,7 @@ cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
     """Return the handle of a stream on the current device; -1 for the int -1."""
     if may_be_unordered and type(stream) is int and stream == UNORDERED:
         return UNORDERED
-    cdef Stream handle = handle_anywhere(stream, f"{caller}: stream")
+    cdef Stream handle = handle_on_any_device(stream, f"{caller}: stream")
     _, found = device_of_stream(handle)
     if found >= 0 and found != (device_id := cuda_device()):
         raise ContextError(
@@ -51,7 +51,7 @@ cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
     return handle
 
 
-cdef Stream handle_anywhere(stream, subject) except? -1:
+cdef Stream handle_on_any_device(stream, subject) except? -1:
     """Return the handle of a stream on any device; 0 for the default stream."""
     cdef Stream handle = -1
     if stream is None:

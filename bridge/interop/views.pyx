@@ -14,6 +14,7 @@ from bridge.interop.driver cimport *
 from bridge.interop.ordering cimport (
     kept_for_capture, order_release, order_reuse, release_needs_order,
 )
+from bridge.interop.scopes cimport enter_context, leave_context
 from bridge.interop.streams cimport ALL_PYCUDA_STREAMS, UNORDERED, current_stream
 
 import cupy

@@ -18,8 +18,8 @@ from pytools.prefork import ExecError
 from ..errors import kind, named
 from . import patches
 from .conversions import call_with_gpuarrays
-from .layouts import dtype_mismatch
-from .primary import primary_context, refuse_late_body
+from .dtypes import dtype_mismatch
+from .primary import primary_context, refuse_generators
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -70,7 +70,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
             "call it with the arrays"
         )
 
-    refuse_late_body(
+    refuse_generators(
         func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"
     )
     parameters = _parameters(func)

@@ -45,8 +45,8 @@ from ..compiler.parameter_types import DTYPES
 from ..compiler.signature import Parameter
 from ..errors import Caller, kind, named
 from ..interop.conversions import device_array
+from ..interop.dtypes import dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.importing import check_array, check_device
-from ..interop.layouts import dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.pool import Allocation
 from ..interop.raw_memory import is_reachable
 

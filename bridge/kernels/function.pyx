@@ -12,7 +12,7 @@ from bridge.interop.contexts cimport cuda_device
 from bridge.interop.streams cimport current_stream, handle_of, is_capturing
 from bridge.kernels.graph_nodes cimport last_node
 from bridge.kernels.launching cimport (
-    LaunchConfig, PySequence_Fast_ITEMS, launch, read_config, three,
+    LaunchConfig, PySequence_Fast_ITEMS, launch, read_config, extents_of,
 )
 from bridge.kernels.loaded cimport Kernel
 from bridge.kernels.packing cimport Parameters
@@ -291,7 +291,7 @@ cdef class BoundFunction:
         call_bound(self, PySequence_Fast_ITEMS(args), len(args), NULL)
 
     def __repr__(self):
-        grid, block = three(self.config.extents), three(self.config.extents + 3)
+        grid, block = extents_of(self.config.extents), extents_of(self.config.extents + 3)
         known = self.function.known or f"{self.function.name}(...)"
         return f"<bridge.kernels.function.BoundFunction {known}, {grid=}, {block=}>"
 

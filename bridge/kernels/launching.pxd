@@ -33,7 +33,7 @@ cdef launch(
     bint is_timed, tuple needed
 )
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1
-cdef tuple three(unsigned *extents)
+cdef tuple extents_of(unsigned *extents)
 cdef order_before_launch(
     PackedArguments *packed, LaunchStreams *streams, PyObject **args, Py_ssize_t count,
     bint is_timed, name

@@ -68,7 +68,7 @@ cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
     return 0
 
 
-cdef tuple three(unsigned *extents):
+cdef tuple extents_of(unsigned *extents):
     return extents[0], extents[1], extents[2]
 
 # ---- the launch ----------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
 
 
 cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_id):
-    grid, block = three(config.extents), three(config.extents + 3)
-    cluster = three(config.cluster) if config.cluster[0] else None
+    grid, block = extents_of(config.extents), extents_of(config.extents + 3)
+    cluster = extents_of(config.cluster) if config.cluster[0] else None
     try:
         driver.check_status(status)
     except REFUSALS as error:

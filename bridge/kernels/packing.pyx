@@ -24,7 +24,8 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer
 from pycuda.gpuarray import GPUArray
 
-from ..interop.layouts import PLAIN_DTYPES, contiguity
+from ..interop.dtypes import PLAIN_DTYPES
+from ..interop.layouts import contiguity
 from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
 
 cdef extern from "Python.h":

@@ -12,7 +12,7 @@ from pycuda.gpuarray import vec
 from ..compiler.parameter_types import ADDRESS
 from ..compiler.signature import Parameter
 from ..errors import named
-from ..interop.layouts import PLAIN_DTYPES, same_bits
+from ..interop.dtypes import PLAIN_DTYPES, same_bits
 from .arguments import scalar_of_array
 from .packing import Parameters, parameter_slots
 

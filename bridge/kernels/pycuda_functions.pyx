@@ -6,7 +6,7 @@ from bridge.interop.contexts cimport cuda_device, shared_device
 from bridge.interop.streams cimport handle_of
 from bridge.kernels.launching cimport (
     LaunchStreams, PySequence_Fast_ITEMS, order_after_launch, order_before_launch, read_extent,
-    three,
+    extents_of,
 )
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
@@ -92,7 +92,7 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
         read_extent(extents + 3, block, "block", "launch")
         if type(shared) is not int or shared:
             shared = shared_bytes(shared, "launch")
-        function._launch_kernel(three(extents), three(extents + 3), data, shared, target)
+        function._launch_kernel(extents_of(extents), extents_of(extents + 3), data, shared, target)
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
     order_after_launch(&packed, &streams, handlers)

@@ -7,7 +7,7 @@ from exporters import BOTH, pointer_of
 from pycuda import gpuarray
 
 import bridge
-from bridge.interop.layouts import PLAIN_DTYPES
+from bridge.interop.dtypes import PLAIN_DTYPES
 
 pytestmark = pytest.mark.usefixtures("gpu")
 DTYPES = sorted({dtype.name for dtype in PLAIN_DTYPES})

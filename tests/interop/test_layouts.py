@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from pycuda import gpuarray
 
 import bridge
-from bridge.interop.layouts import PLAIN_DTYPES
+from bridge.interop.dtypes import PLAIN_DTYPES
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "2000"))
 MOST_AXES = 6

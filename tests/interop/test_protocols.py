@@ -57,7 +57,7 @@ from exporters import BOTH, Exporter, pointer_of
 from pycuda import gpuarray
 
 import bridge
-from bridge.interop.layouts import HOLDS_BFLOAT16
+from bridge.interop.dtypes import HOLDS_BFLOAT16
 
 
 def floats(*shape):

@@ -17,7 +17,7 @@ from sampling import on_a_thread, on_threads
 
 import bridge
 import bridge.kernels.function
-from bridge.interop.layouts import HOLDS_BFLOAT16
+from bridge.interop.dtypes import HOLDS_BFLOAT16
 
 N = 1000
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)

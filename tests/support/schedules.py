@@ -786,7 +786,7 @@ def run(schedules, first=0, kind=Schedule):
                 pool, cupys = schedule.pool, schedule.cupys
                 del schedule
                 gc.collect()
-                ordering.release_kept()  # what was dropped in a capture
+                ordering.release_kept_views()  # what was dropped in a capture
                 assert (pool.active_bytes, cupys.used_bytes()) == (0, 0), "memory is left"
                 pool.free_held(), cupys.free_all_blocks()
                 assert not lost, f"a finalizer raised {lost[0].exc_value!r}"
