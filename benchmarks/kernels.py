@@ -74,7 +74,7 @@ def calls(report: Report) -> None:
     }
     if core := package("cuda.core"):
         ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
-    handle = module._kernel("axpy", 0)[0]
+    handle = module._handle("axpy")
     if tvm := package("tvm_ffi"):
         bridge.offer_c_exchange()
         through_tvm = _with_tvm(tvm)

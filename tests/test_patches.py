@@ -6,7 +6,7 @@ import pytest
 
 ALL = """
 import importlib, json, pkgutil, sys, types
-import pycuda, pycuda.compiler, pycuda.gpuarray, pycuda.reduction, pycuda.scan, pycuda.curandom
+import pycuda, pycuda.compiler, pycuda.gpuarray, pycuda.reduction, pycuda.scan
 import multiprocessing.spawn
 
 def attributes():
