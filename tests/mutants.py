@@ -115,7 +115,7 @@ memory is freed under whatever context is current
     interop/views.pyx: release: can_free_here( -> True
     release: the_release_is_ordered_wherever_it_happens
 NVRTC's thread begins in Python
-    compiler/nvrtc.py: compile_on_thread: run_under -> lambda *given: ({1}, {2}, {3}, run_under(*given))
+    compiler/nvrtc.py: compile_on_thread: run_under -> lambda *a: ({1}, {2}, {3}, run_under(*a))
     program: the_collector_has_a_context_where_nvrtcs_thread_begins
 the release leaves its context current
     interop/views.pyx: release: leave_context( -> pass
