@@ -23,8 +23,8 @@ _ADVICE = {
         "PyCUDA is not installed: `pip install pycuda` builds it with the machine's CUDA toolkit; "
         "tools/build_pycuda.py, in the source of bridge, builds it without a toolkit"
     ),
-    "'contexts' from": (
-        "its compiled part, bridge.interop.contexts, is not built for this Python in the folder "
+    "'bridge.": (
+        "one of its compiled parts is not built for this Python in the folder "
         f"{Path(__file__).parent}. If that is a checkout, it hides an installed package: work in "
         "another folder, or build it there with a C compiler, `pip install -e .`"
     ),

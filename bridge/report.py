@@ -62,7 +62,7 @@ def _rows() -> Iterator[tuple[str, str]]:
     yield "GPUArray", f"exports {exports}"
     replaced: dict[str, list[str]] = {}
     for _, name, why in patches.listed():
-        replaced.setdefault(why, []).append(".".join(name.split(".")[-2:]))
+        replaced.setdefault(why, []).append(name)
     for why, names in replaced.items():
         yield "replaced", f"{', '.join(dict.fromkeys(names))}: {why}"
     versions = _cuda_versions()

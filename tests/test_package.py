@@ -244,7 +244,6 @@ def test_python_m_bridge_fails_when_a_check_fails(change, said, python):
     assert "all checks passed" not in done.stdout
 
 
-@pytest.mark.nightly
 def test_the_page_on_the_api_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text()
     shown = re.findall(r"^\.\. auto\w+:: bridge\.([\w.]+)$", page, re.MULTILINE)

@@ -20,7 +20,7 @@ How
 An event recorded on the default stream comes after the work of all blocking streams, and their
 later work comes after a wait on it.  So one fence with the default stream covers PyCUDA's default
 stream and every ``pycuda.driver.Stream()``.  Non-blocking streams, ``Stream(1)``, need a fence
-each: `followed` has those that are alive.  If CuPy's current stream is the default stream, CUDA
+each, while they are alive.  If CuPy's current stream is the default stream, CUDA
 orders the blocking streams itself.  When a stream ends, the default stream waits for it, and stands
 for it from then on.  The host never waits.
 

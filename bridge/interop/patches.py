@@ -1,6 +1,7 @@
 """What bridge replaces in other packages: one table, from which it is applied, listed and undone.
 
-Nothing else assigns to an attribute of PyCUDA's.  `python -m bridge --config` prints the table.
+Nothing else assigns to an attribute of PyCUDA's.  `bridge.show_config()` prints the table.  Of
+CuPy, nothing is replaced; `offer_c_exchange` adds an attribute.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class Patch(NamedTuple):
     target: Any  # a module, a class or a function; or `sys.modules`
     name: str
     old: Any  # _MISSING: there was none
+    new: Any
 
 
 _applied: list[Patch] = []  # the newest comes last
@@ -28,18 +30,18 @@ def apply(group: str, why: str, target: Any, new: dict[str, Any]) -> None:
     """Replace attributes, by name, unless they have been."""
     for name, value in new.items():
         if _get(target, name) is not value:
-            _applied.append(Patch(group, why, target, name, _get(target, name)))
+            _applied.append(Patch(group, why, target, name, _get(target, name), value))
             _set(target, name, value)
 
 
 def undo(group: str) -> None:
-    """Put back what a group has replaced; what another group has replaced since then stays."""
+    """Put back what a group has replaced; what others have replaced since then stays."""
     for one in [one for one in _applied if one.group == group]:
         after = _of(one.target, one.name)
         above = after[after.index(one) + 1 :]
         if above:
             _applied[_applied.index(above[0])] = above[0]._replace(old=one.old)
-        else:
+        elif _get(one.target, one.name) is one.new:
             _set(one.target, one.name, one.old)
         _applied.remove(one)
 
@@ -51,7 +53,7 @@ def original(target: Any, name: str) -> Any:
 
 def listed() -> Iterator[tuple[str, str, str]]:
     """Yield the group of each patch, what is replaced (``pycuda.driver.Context.pop``), and why."""
-    for group, why, target, name, _ in _applied:
+    for group, why, target, name, *_ in _applied:
         home = "sys.modules" if isinstance(target, dict) else target.__name__
         if hasattr(target, "__qualname__"):
             home = f"{target.__module__}.{target.__qualname__}".replace("._driver.", ".driver.")

@@ -9,8 +9,8 @@ parameter           argument                        packed as
 number              NumPy scalar                    its bytes, if it has the dtype, or is an integer
 (`pack_number`)                                     of that width; for a bool, any integer
                     PyCUDA's memory, TextureObject  its address, for an integer of 64 bits
-                    Python number, float64; any     the number in the dtype; OverflowError if it
-                    number in prepared calls        does not fit
+                    bool, Python number, float64;   the number in the dtype; OverflowError if it
+                    any number in prepared calls    does not fit
 CUDA vector         complex                         complex64 or complex128, for float2, double2
 (`pack_vector`)     NumPy scalar or array, bytes    its bytes, if size and fields fit
 only the size is    NumPy scalar, bytes             its bytes, if the size fits; no float, if it
@@ -158,7 +158,7 @@ def bytes_of_number(
     if type(value) is np.float64 and wanted.kind in "fc":
         value = float(value)  # e.g. numpy.sqrt(2.0)
     is_scalar, is_float = isinstance(value, np.generic), isinstance(value, float | np.floating)
-    if is_scalar and not is_prepared:
+    if is_scalar and (not is_prepared or value.dtype == wanted):
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return bytes([bool(value)])
         # A float16 for a `short` is a mistake; for an `unsigned short`, it is intended.

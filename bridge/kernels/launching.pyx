@@ -85,7 +85,7 @@ cdef launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
-    # From here on that of `packed`: another thread may use the same bound function elsewhere.
+    # Of `config`, these are not read later: another thread may use the same bound function.
     packed.device_id, packed.strided = config.device_id, config.strided
     kept = parameters.pack(args, count, &packed, kernel.mismatch)  # noqa: F841
     resources = kernel.resources.get(packed.device_id) if kernel.resources else None

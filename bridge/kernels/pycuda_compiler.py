@@ -30,8 +30,8 @@ def use_nvrtc(enable: bool = True, /, *, modules: bool = False) -> None:
         False returns to nvcc, and to PyCUDA's modules.
     modules : bool
         Also let ``pycuda.compiler.SourceModule`` be `bridge.SourceModule`, for new modules of the
-        program and of PyCUDA, whose functions take CuPy arrays then.  ``gpuarray.take`` needs it on
-        CUDA 12 and later.
+        program and of PyCUDA, whose functions take CuPy arrays then, until ``use_nvrtc(False)``.
+        ``gpuarray.take`` needs it on CUDA 12 and later.
 
     Examples
     --------

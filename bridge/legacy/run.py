@@ -209,13 +209,15 @@ def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
             runpy.run_path(program, run_name="__main__")
     except SystemExit:
         raise
-    except BaseException:
-        sys.excepthook = functools.partial(_print_error, sys.excepthook)
+    except BaseException as error:
+        sys.excepthook = functools.partial(_print_error, sys.excepthook, error.__traceback__)
         raise
 
 
-def _print_error(hook: Any, kind: Any, error: Any, traceback: TracebackType | None) -> None:
-    """Print an error; its traceback starts in the program."""
+def _print_error(
+    hook: Any, traceback: TracebackType | None, kind: Any, error: Any, _: TracebackType | None
+) -> None:
+    """Print an error; its traceback starts in the program, below `run`."""
     while traceback and is_hidden(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
     hook(kind, error.with_traceback(traceback), traceback)

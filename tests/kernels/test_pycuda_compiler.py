@@ -67,6 +67,9 @@ def test_pycudas_modules_are_bridges_if_asked(a):
     assert compiler.SourceModule is bridge.SourceModule
     assert gpuarray.take(a, indices).get().tolist() == [3, 1, 4]
     assert (2 * a + a / 4).get().tolist() == (2.25 * np.arange(6)).tolist()
+    for dtype in (bool, "b", "u2", "i4", "u8", "f", "d", "F", "D"):
+        assert gpuarray.zeros(3, dtype).get().tolist() == [0, 0, 0]
+        assert gpuarray.ones_like(gpuarray.zeros(3, dtype)).get().tolist() == [1, 1, 1]
     bridge.use_nvrtc(False)
     assert compiler.SourceModule is SourceModule
 

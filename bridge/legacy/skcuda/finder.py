@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os.path
 import sys
-import warnings
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from ...errors import warn
 from ..names import SERVED, not_served, within_skcuda
 
 _PACKAGES = ("skcuda", "scikits.cuda")
@@ -36,10 +36,9 @@ class Finder(MetaPathFinder, Loader):
         if package is None:
             return None
         if self.is_needed is None and (error := self._try_installed()):
-            warnings.warn(
+            warn(
                 f"the installed scikit-cuda cannot be imported ({type(error).__name__}: {error}); "
-                "bridge.legacy.skcuda takes its place",
-                stacklevel=2,  # of the import's line
+                "bridge.legacy.skcuda takes its place"
             )
         if self.is_needed:
             if name != package:
