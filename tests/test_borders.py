@@ -131,6 +131,13 @@ def test_a_wrong_import_is_found(module, line):
     assert len(wrong(graph)) == 1
 
 
+def test_no_file_is_long():
+    paths = [path for paths in MODULES.values() for path in paths]
+    long = {p.name: n for p in paths if (n := len(p.read_text().splitlines())) > 450}
+    assert len(paths) > 70
+    assert long == {}
+
+
 def first_line(path):
     return re.search(r'^"""(.*?)\.?(?:"""|$)', path.read_text(), re.MULTILINE)[1].replace("``", "`")
 

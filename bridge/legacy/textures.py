@@ -32,6 +32,7 @@ from ..hooks import (
     libcuda,
     shared_device,
 )
+from .texture_structures import Declaration, MemoryDesc, ResourceDesc, TextureDesc
 
 _ARRAY, _LINEAR, _PITCHED = 0, 2, 3  # CUresourcetype
 _TEXTURE_OBJECT = -1  # in place of a resource
@@ -44,34 +45,6 @@ _CHANNELS = {int(value): key for key, value in _FORMATS.items()}
 _OF_CUPY = cupy.ndarray, CUDAarray, TextureObject
 
 
-class _MemoryDesc(ctypes.Structure):  # linear, or rows of this size
-    _fields_ = [("pointer", ctypes.c_uint64), ("format", ctypes.c_int), ("channels", ctypes.c_int)]
-    _fields_ += [(name, ctypes.c_size_t) for name in ("size", "height", "pitch")]
-
-
-class _ArrayOrMemory(ctypes.Union):
-    _fields_ = [("array", ctypes.c_void_p), ("memory", _MemoryDesc), ("all", ctypes.c_int * 32)]
-
-
-class _ResourceDesc(ctypes.Structure):  # CUDA_RESOURCE_DESC: what is bound
-    _anonymous_ = ("bound",)
-    _fields_ = [("kind", ctypes.c_int), ("bound", _ArrayOrMemory), ("flags", ctypes.c_uint)]
-
-
-class _TextureDesc(ctypes.Structure):  # CUDA_TEXTURE_DESC: how it is read
-    _fields_ = [("modes", ctypes.c_int * 3), ("filter", ctypes.c_int), ("flags", ctypes.c_uint)]
-    _fields_ += [("unused", ctypes.c_int * 21)]  # of mipmaps; the border is 0
-
-
-class _Declaration(ctypes.Structure):
-    """A variable of textures.h, as it lies in memory."""
-
-    _fields_ = [("object", ctypes.c_uint64), ("magic", ctypes.c_int), ("dimensions", ctypes.c_int)]
-    # Of a texel: how many channels; of a channel: its bytes, and "f", "i" or "u".
-    _fields_ += [(name, ctypes.c_int) for name in ("channels", "bytes", "kind")]
-    _fields_ += [("is_fraction", ctypes.c_int)]  # cudaReadModeNormalizedFloat
-
-
 class Reference(LaunchReference):
     """What the references of a module have in common."""
 
@@ -79,7 +52,7 @@ class Reference(LaunchReference):
     _creator: Any
     _destroyer: Any
 
-    def __init__(self, name: str, pointer: int, declared: _Declaration) -> None:
+    def __init__(self, name: str, pointer: int, declared: Declaration) -> None:
         self._name, self._pointer, self._declared = f"{self._what} {name!r}", pointer, declared
         self._resource: Any = None
         self._bound: Any = None  # keeps its memory alive
@@ -91,7 +64,7 @@ class Reference(LaunchReference):
         if not isinstance(array, drv.Array | CUDAarray):
             raise self._array_error(array)
         handle = array.handle if isinstance(array, drv.Array) else array.ptr
-        self._bind(_ResourceDesc(_ARRAY, array=int(handle)), array)
+        self._bind(ResourceDesc(_ARRAY, array=int(handle)), array)
 
     def get_array(self) -> Any:
         """Return the array that is bound; raise LogicError if none is."""
@@ -99,7 +72,7 @@ class Reference(LaunchReference):
             raise drv.LogicError(f"{self._name}: no array is bound")
         return self._bound
 
-    def _bind(self, resource: _ResourceDesc, bound: Any) -> None:
+    def _bind(self, resource: ResourceDesc, bound: Any) -> None:
         self._resource, self._bound, self._is_new = resource, bound, True
 
     def _array_error(self, array: Any, accepted: str = "") -> TypeError:
@@ -164,7 +137,7 @@ class TextureReference(Reference):
     )
     _advice = "a linear filter needs floating-point texels; was the memory freed?"
 
-    def __init__(self, name: str, pointer: int, declared: _Declaration) -> None:
+    def __init__(self, name: str, pointer: int, declared: Declaration) -> None:
         super().__init__(name, pointer, declared)
         key = chr(declared.kind), declared.bytes
         self._format, self._channels = _FORMATS.get(key, drv.array_format.FLOAT), declared.channels
@@ -178,7 +151,7 @@ class TextureReference(Reference):
         format is that of the array's dtype.
         """
         if isinstance(array, TextureObject):
-            self._bind(_ResourceDesc(_TEXTURE_OBJECT), array)
+            self._bind(ResourceDesc(_TEXTURE_OBJECT), array)
         elif isinstance(array, GPUArray | cupy.ndarray):
             self._bind_memory(array)
         else:
@@ -233,8 +206,8 @@ class TextureReference(Reference):
                 f"{self._name}: set_address: the address is {offset} bytes behind a multiple of "
                 f"{alignment}; pass allow_offset=True, and add the returned offset in the kernel"
             )
-        memory = _MemoryDesc(pointer - offset, size=int(bytes) + offset)
-        self._bind(_ResourceDesc(_LINEAR, memory=memory), devptr)
+        memory = MemoryDesc(pointer - offset, size=int(bytes) + offset)
+        self._bind(ResourceDesc(_LINEAR, memory=memory), devptr)
         return offset
 
     def set_address_2d(self, devptr: Any, descr: Any, pitch: int) -> None:
@@ -244,8 +217,8 @@ class TextureReference(Reference):
 
     def _bind_rows(self, pointer: int, bound: Any, width: int, height: int, pitch: int) -> None:
         check_device(pointer, self._name, shared_device())
-        memory = _MemoryDesc(pointer, size=width, height=height, pitch=pitch)
-        self._bind(_ResourceDesc(_PITCHED, memory=memory), bound)
+        memory = MemoryDesc(pointer, size=width, height=height, pitch=pitch)
+        self._bind(ResourceDesc(_PITCHED, memory=memory), bound)
 
     def get_address(self) -> int:
         """Return the address of the memory that is bound; raise LogicError if none is."""
@@ -312,7 +285,7 @@ class TextureReference(Reference):
         memory = self._resource.memory
         if self._resource.kind != _ARRAY:
             memory.format, memory.channels = int(self._format), self._channels
-        modes = _TextureDesc(tuple(map(int, self._modes)), int(self._filter), flags)
+        modes = TextureDesc(tuple(map(int, self._modes)), int(self._filter), flags)
         return super()._create(ctypes.byref(modes), None)
 
 
@@ -379,7 +352,7 @@ class References:
         """Return the reference at a variable; raise LogicError if it is none of that kind."""
         pointer, size = found
         if name not in self._references:
-            declared = _Declaration()
+            declared = Declaration()
             if size == ctypes.sizeof(declared):
                 drv.memcpy_dtoh(declared, pointer)
             if declared.magic not in _CLASSES:
