@@ -59,7 +59,7 @@ if threading.current_thread() is not threading.main_thread():
         "`with bridge.primary_context():` on others"
     )
 start_cuda()
-# `bridge.interop.contexts` pops it at exit.
+# `bridge.interop.scopes` pops it at exit.
 try:
     is_current = cupy.cuda.driver.ctxGetCurrent()
     context = push_primary(None) if is_current else make_default_context(push_primary)

@@ -64,7 +64,7 @@ def _rows() -> Iterator[tuple[str, str]]:
     for _, name, why in patches.listed():
         replaced.setdefault(why, []).append(name)
     for why, names in replaced.items():
-        yield "replaced", f"{', '.join(dict.fromkeys(names))}: {why}"
+        yield "replaced", f"{', '.join(names)}: {why}"
     versions = _cuda_versions()
     yield "CUDA", ", ".join(f"{part} {x}.{y}" for part, (x, y) in versions.items())
     for conflict in conflicts(versions):

@@ -22,7 +22,7 @@ from captures import captured
 from contexts import second_context
 from dlpack_structs import Producer  # noqa: F401  (as above)
 from error_tables import error_of, rows_of
-from exporters import Exporter  # noqa: F401
+from exporters import Exporter, answering  # noqa: F401
 from gpus import ON_GPU
 from messages import messages
 from processes import ROOT, run_python
@@ -113,11 +113,6 @@ def on_a_thread(call):
 def under_a_second_context(call):
     with second_context():
         call()
-
-
-def answering(answer):
-    """Return a stream whose protocol answers something wrong."""
-    return SimpleNamespace(__cuda_stream__=lambda: answer)
 
 
 def in_a_capture(call):

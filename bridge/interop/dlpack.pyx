@@ -7,9 +7,7 @@ Source: dlpack.h 1.3, and "Python Specification for DLPack" (dmlc.github.io/dlpa
 """
 
 cimport cython
-from cpython.pycapsule cimport (
-    PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New,
-)
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.stdlib cimport free, malloc
 

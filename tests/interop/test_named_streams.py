@@ -3,12 +3,12 @@
 import threading
 import time
 import weakref
-from types import SimpleNamespace
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from exporters import answering
 from gpus import ON_GPU
 from pycuda import gpuarray
 from races import UNORDERED, as_plain_array, every_pair, read_through_cupy, read_through_pycuda
@@ -115,10 +115,6 @@ def test_as_cupy_stream_of_other_streams():
     assert wrapped.ptr == alive().handle
     del wrapped
     assert alive() is None
-
-
-def answering(answer):
-    return SimpleNamespace(__cuda_stream__=lambda: answer)
 
 
 def test_an_error_of_another_kind_is_no_unknown_stream():

@@ -1,5 +1,7 @@
 """Arrays and memory as other libraries have them."""
 
+from types import SimpleNamespace
+
 import cupy
 import pycuda.driver as drv
 import pytest
@@ -13,6 +15,11 @@ BOTH = pytest.mark.parametrize(
 
 def pointer_of(view):
     return view.data.ptr if isinstance(view, cupy.ndarray) else int(view.gpudata)
+
+
+def answering(answer):
+    """Return a stream whose ``__cuda_stream__`` answers this."""
+    return SimpleNamespace(__cuda_stream__=lambda: answer)
 
 
 class Exporter:
