@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import functools
 import re
 import sys
@@ -97,6 +98,7 @@ def compile_on_thread(program: Program) -> Compiled | str:
 
     ended = threading.Lock()
     ended.acquire()
+    _compiling.append(ended)
     _thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))
     if not ended.acquire(timeout=_PATIENCE):
         warn(
@@ -104,9 +106,20 @@ def compile_on_thread(program: Program) -> Compiled | str:
             "does not end compile with 13.0, or with backend='nvcc'"
         )
         ended.acquire()
+    _compiling.remove(ended)
     if isinstance(found[0], BaseException):
         raise found[0]
     return found[0]
+
+
+_compiling: list[threading.Lock] = []  # of threads that have not ended, or were interrupted
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Wait for NVRTC: when a process ends, the library goes under a thread that is still in it."""
+    for ended in _compiling:
+        ended.acquire()
 
 
 def compile_program(program: Program) -> Compiled | str:

@@ -387,19 +387,28 @@ def test_a_compilation_can_be_interrupted(monkeypatch):
     )
     with pytest.warns(UserWarning, match="NVRTC has been compiling the source for a minute; some"):
         assert nvrtc.compile_on_thread(PROGRAM) == nvrtc.Compiled(b"", {})
+
+
+def test_an_interrupted_compilation_lets_the_process_end():
+    """NVRTC's library must not be destroyed under the thread that still compiles."""
     script = """
         import signal, time, bridge.autoinit
-        from bridge.compiler import nvrtc
-        nvrtc.compile_program = lambda program: time.sleep(60)
+        each = range(400)
+        source = "".join(
+            f"template<int N> __device__ float f{i}(float x)"
+            "{ float s = x; for (int k = 0; k < N; k++) s = s * x + k; return s; }" for i in each
+        )
+        source += f'extern "C" __global__ void sum(float *x) {{ *x = {time.time()};'  # not cached
+        source += "".join(f"*x += f{i}<{i % 60 + 1}>(*x);" for i in each) + "}"
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         try:
-            nvrtc.compile_on_thread(nvrtc.Program("", "sm_90"))
+            bridge.SourceModule(source, no_extern_c=True)
         except KeyboardInterrupt:
             print("interrupted")
     """
     done = run_python(script)
-    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
 # --- modules ---------------------------------------------------------------------------------
