@@ -22,7 +22,7 @@ _NAMES = {
     "interop.primary": ("primary_context",),
     "report": ("show_config",),
     "interop.ordering": ("ordered", "wait_stream"),
-    "interop.streams": ("as_cupy_stream",),
+    "interop.pycuda_streams": ("as_cupy_stream",),
     "interop.wrapping": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .interop.ordering import ordered as ordered, wait_stream as wait_stream
     from .interop.pool import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .interop.primary import primary_context as primary_context
-    from .interop.streams import as_cupy_stream as as_cupy_stream
+    from .interop.pycuda_streams import as_cupy_stream as as_cupy_stream
     from .interop.wrapping import wrap_pycuda as wrap_pycuda
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc

@@ -40,25 +40,28 @@ class Mutant(NamedTuple):
 TABLE = r"""
 a view for one stream that all may use now is ordered after that one
     interop/conversions.pyx: foreign_as_pycuda: type(base) is View -> False
-the default stream is not ordered with PyCUDA's side
-    interop/ordering.pyx: order_with_pycuda: order_with_default( -> 0
+the default stream does not wait for PyCUDA's side
+    interop/ordering.pyx: order_with_pycuda: fence( -> 0
+the default stream is not waited for by PyCUDA's side
+    interop/ordering.pyx: order_with_pycuda: fence( #2 -> 0
 non-blocking streams are not ordered with PyCUDA's side
-    interop/ordering.pyx: order_with_pycuda: handle == other -> True
+    interop/ordering.pyx: order_with_each: order_with_one( -> 0
 PyCUDA's side waits where it is to be waited for
-    interop/ordering.pyx: order_with_pycuda: elif pycuda_waits -> elif True
+    interop/ordering.pyx: order_with_one: record.handle if pycuda_waits -> record.handle if True
 PyCUDA's side is waited for where it is to wait
-    interop/ordering.pyx: order_with_pycuda: elif pycuda_waits -> elif False
+    interop/ordering.pyx: order_with_one: record.handle if pycuda_waits -> record.handle if False
 the default stream waits where it is to be waited for
-    interop/ordering.pyx: order_with_default: if default_waits -> if True
-the default stream is waited for where it is to wait
-    interop/ordering.pyx: order_with_default: if default_waits -> if False
+    interop/ordering.pyx: order_with_pycuda: has_default and not pycuda_waits -> False
 named streams are not ordered
     interop/ordering.pyx: order: fence( -> 0
+a new stream does not wait for the default one
+    interop/pycuda_streams.pyx: wait_for_default: fence( -> 0
+    unnamed_streams: a_new_stream_waits_for_the_default_one
 a stream that ends is forgotten
-    interop/pycuda_streams.pyx: unfollow: forget( -> False
+    interop/pycuda_streams.pyx: end_stream: if not abandoned -> if False
     unnamed_streams: a_stream_that_ends_leaves_its_work_ordered
 another capture's streams are drawn in
-    interop/ordering.pyx: order_with_pycuda: capture_of(handle) != capture -> False
+    interop/ordering.pyx: order_with_one: if found != capture -> if False
     unnamed_streams: in_a_capture_its_other_streams_are_ordered
 an owner on a thread's stream does not wait for blocking ones
     interop/ordering.pyx: order_release: if of_thread -> if False
@@ -67,15 +70,16 @@ a block's next user does not wait for a blocking stream
     interop/ordering.pyx: order_reuse: default_waits_for_blocking( -> 0
     unnamed_streams: a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream
 a capture is like any other stream to the default one
-    interop/ordering.pyx: order: is_capturing(waiter or awaited) -> False
+    interop/ordering.pyx: order: is_outside( -> False
+    pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
 a fence records nothing
     interop/streams.pyx: fence: cuEventRecord( -> 0
 a fence is not waited for
     interop/streams.pyx: fence: cuStreamWaitEvent( -> 0
 the default stream does not wait for the release too
-    interop/ordering.pyx: order_release: fence( #2 -> 0
+    interop/ordering.pyx: order_release: fence( -> 0
 the owner's stream does not wait for the release
-    interop/ordering.pyx: order_release: fence( #3 -> 0
+    interop/ordering.pyx: order_release: fence( #2 -> 0
 a user needs no order
     interop/ordering.pyx: release_needs_order: user != 0 -> False
 a non-blocking owner needs no order
@@ -87,12 +91,9 @@ unordered views are ordered at their end
     interop/ordering.pyx: release_needs_order: user == UNORDERED or owner == UNORDERED -> False
     release: an_unordered_view_keeps_no_streams
 a release in a capture does not wait for its end
-    interop/ordering.pyx: order_release: if of_owner or of_user -> if False
+    interop/ordering.pyx: order_release: is_capturing(owner) or is_capturing(user) -> False
 a release is not ordered within the graph
-    interop/ordering.pyx: order_release: owner != user -> False
-a release does not look for the capture of a blocking stream
-    interop/ordering.pyx: order_release: capture_of(0, &status) -> pass
-    pipelines: a_block_stays_where_cuda_refuses_the_order
+    interop/ordering.pyx: order_release: is_outside( -> True
 events of all devices are one
     interop/streams.pyx: fence: device_of( -> 0
     named_streams: events_are_used_again_on_their_own_device
@@ -102,9 +103,9 @@ an exporter may leave another device current
 streams of two devices are not ordered
     interop/ordering.pyx: wait_stream: runtime.streamWaitEvent( -> None
     devices: streams_of_two_devices_are_ordered
-a captured stream waits for one outside
-    interop/ordering.pyx: order: if is_outside -> if False
-    pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
+a fence does not look for the capture of a blocking stream
+    interop/streams.pyx: fence: capture_of( -> 0
+    pipelines: a_block_stays_where_cuda_refuses_the_order
 the collector ends streams before the views that need them
     interop/views.pyx: KeptStreams: @cython.no_gc -> #
     release: the_release_in_a_reference_cycle_is_ordered[stream in the cycle]
@@ -151,8 +152,6 @@ interop/importing.pyx: import_exchanged, call 1 of order
     exchange: the_exporters_stream_is_ordered
 interop/importing.pyx: import_exchanged, call 2 of order
     exchange: the_exporters_stream_is_ordered
-interop/pycuda_streams.pyx: init_and_follow, call 1 of fence
-    unnamed_streams: a_new_stream_waits_for_the_default_one
 interop/ordering.pyx: wait_stream, call 1 of order
     named_streams: wait_stream_orders_any_two_streams
 interop/views.pyx: release, call 1 of new_view

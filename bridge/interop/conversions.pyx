@@ -23,6 +23,7 @@ from bridge.interop.views cimport (
 import cupy
 import numpy as np
 from cupy.cuda import UnownedMemory
+from pycuda.driver import PooledDeviceAllocation
 from pycuda.gpuarray import GPUArray
 
 from .importing import check_array, check_device, import_array, not_on_device
@@ -206,7 +207,7 @@ cdef foreign_as_pycuda(array, stream):
     cdef bint is_for_one = type(base) is View and (<View> base).user_stream > 0
     if waiter == UNORDERED or not array.size or (waiter <= 0 and not is_for_one):
         return array
-    if waiter > 0:
+    if waiter > 0 and not is_capturing(waiter):  # a graph's launches are ordered, not its nodes
         order(waiter, 0)
     # With this view, the memory returns to its pool only after the work on `stream`.
     kept = memory
@@ -263,6 +264,8 @@ cdef view_in_cupy(
     if has_cupys_strides(shape, strides, dtype.itemsize):
         strides = None
     nbytes = attributes["nbytes"]
+    if awaited > 0 and isinstance(memory.memory, PooledDeviceAllocation):
+        awaited = ALL_PYCUDA_STREAMS  # PyCUDA's pool gives the block to any stream
     view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
     return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 

@@ -38,8 +38,6 @@ cdef object OF_DLPACK = caller_of("GPUArray.__dlpack__")
 cdef object OF_EXCHANGE = caller_of("GPUArray.__dlpack_c_exchange_api__")
 cdef object PYCUDAS_INTERFACE = GPUArray.__cuda_array_interface__
 cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
-cdef enum:
-    MOST_USERS = 8  # of each array
 
 
 def array_interface(self):
@@ -59,15 +57,11 @@ def array_interface(self):
     capture_of(0, &status)
     cdef bint can_wait = not status and not is_capturing(current)
     order(0 if can_wait else current, ALL_PYCUDA_STREAMS)
-    # The consumer may work on CuPy's current stream.  The array keeps a view for each such stream:
-    # when these are released with the array, PyCUDA's streams wait for the work on their streams.
-    # Since a view keeps its stream alive, a ninth stream releases the oldest view.  That loses no
-    # order: PyCUDA's streams wait at once for the work queued on the oldest stream, and the next
-    # export on it makes a new view.  Only work queued there with an older interface is missed.
+    # The consumer may work on CuPy's current stream.  The array keeps a view for each such stream,
+    # and the view its stream: when they are released with the array, PyCUDA's streams wait for the
+    # work on all of them.
     users = attributes.setdefault("_bridge_users", {})
     if current not in users:
-        if len(users) == MOST_USERS:
-            users.pop(next(iter(users)))
         kept, nbytes = kept_streams(current, None), attributes["nbytes"]
         users[current] = new_view(
             AS_CUPY, None, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, current, kept
@@ -149,9 +143,12 @@ def dlpack_device(self):
 cdef Stream user_stream_of(Stream consumer, Stream current) noexcept:
     """Return the stream after which PyCUDA's streams are ordered at the release.
 
-    A consumer may destroy its stream before, unless that is a default stream or CuPy's current one.
+    A consumer that orders its work itself (-1) is expected on CuPy's current stream.  Any other may
+    destroy its stream before, unless that is a default stream or CuPy's current one.
     """
-    return consumer if consumer == current or consumer in (UNORDERED, PER_THREAD) else 0
+    if consumer == UNORDERED:
+        return current
+    return consumer if consumer == current or consumer == PER_THREAD else 0
 
 
 cdef view_for(array, Stream consumer, Stream current, int device_id):

@@ -20,17 +20,14 @@ How
 An event recorded on the default stream comes after the work of all blocking streams, and their
 later work comes after a wait on it.  So one fence with the default stream covers PyCUDA's default
 stream and every ``pycuda.driver.Stream()``.  Non-blocking streams, ``Stream(1)``, need a fence
-each, while they are alive.  If CuPy's current stream is the default stream, CUDA
-orders the blocking streams itself.  When a stream ends, the default stream waits for it, and stands
-for it from then on.  The host never waits.
+each, while they are alive: the default stream stands for those that have ended.  If CuPy's current
+stream is the default stream, CUDA orders the blocking streams itself.  The host never waits.
 
 Captures
 --------
-While a stream is being captured, it is ordered only with the other streams of its capture, which
-CUDA calls dependencies of the graph.  A stream that is named must be one of these: otherwise the
-call raises, since CUDA would invalidate the graph.  While a blocking stream is being captured, CUDA
-accepts no work on the default stream.  Memory whose release would have to be ordered is kept until
-the capture ends.
+A captured stream can be ordered only with streams of its capture, or CUDA invalidates the graph.
+What a call cannot order raises; what a release cannot order is kept until the capture ends.  A call
+adds to a graph only if CuPy's current stream is in it; `wait_stream` lets any stream join.
 
 Source: CUDA Programming Guide, "Implicit Synchronization", "Default Stream" and "Cross-stream
 Dependencies and Events"; CUDA Driver API, cuStreamIsCapturing.
@@ -52,30 +49,23 @@ from .failures import failure
 from .scopes import Scope
 from ..errors import ContextError
 
-cdef enum:
-    OUTSIDE_OF_CAPTURE = -1  # ours: a captured stream cannot wait for one that is not captured
-
 # ---- the rule ------------------------------------------------------------------------------------
 #
-# What a fence orders.  P is all of PyCUDA's streams, 0 the default stream, s and t any others.  A
-# pair is read in both directions: either of the two waits for the other.
+# What a call orders, by what is being captured meanwhile.  0 is the default stream, s and t others,
+# P are all of PyCUDA's streams, N the non-blocking ones.  Either of a pair waits for the other.
 #
-# pair  function            no capture          s is being captured    a blocking stream is captured
-# s t   order               both                both; raise if s       both
-#                                               awaits t from outside
-# s 0   order_with_default  both                nothing                nothing, if s is blocking;
-#                                                                      else raise
-# 0 P   order_with_pycuda   0 and each of N     -                      nothing
-# s P   order_with_pycuda   "s 0", s and each   s and each of N that   "s 0", s and each of N that
-#                           of N                is in its capture      is not being captured
+# pair   nothing        s and t           one of s and t         another stream s'
+# s t    both           both              raise; t joins the     both
+#                                         capture of s, if this
+#                                         thread captures
+# s 0    both           -                 raise                  both; raise if s' is blocking
+# s P    s 0 and s N    s and P's of the  s N as in the row      s 0 and s N; raise if s' is
+# 0 P    0 N            same capture      above                  blocking or of P; s' of P that
+#                                                                `as_cupy_stream` captures: 0
+#                                                                stands for it
 #
-# N are PyCUDA's non-blocking streams.  When a view is released, `order_release` lets the owner's
-# stream wait for the user's:
-#
-# owner  user   no capture                       owner or user is captured    else, if 0 cannot be
-# s      t      0 waits for t, and s for t       both, if in one capture,     used, or one of P is
-# s      P      0 waits for P, and s for 0       or "s P"; in any case the    captured: the memory
-# P      t      P waits for t                    memory is kept until then    is kept
+# When a view is released, the owner's stream, and 0, wait for the user's.  Where this table raises,
+# or the owner or the user is captured, the memory is kept for the next call that can order them.
 
 kept_for_capture = []
 
@@ -87,86 +77,110 @@ cpdef Py_ssize_t release_kept_views() except -1:
     return len(kept_for_capture)
 
 
-cpdef int order(Stream waiter, Stream awaited) except -1:
+cpdef int order(Stream waiter, Stream awaited, bint joins=False) except -1:
     """Apply the rule: later work on `waiter` runs after the work queued on `awaited`.
 
     Either may be ALL_PYCUDA_STREAMS, or UNORDERED.  Other streams must be on the current device.
+    With `joins`, `waiter` may join any capture of `awaited`.
     """
     cdef int status = 0
     if waiter == awaited or waiter == UNORDERED or awaited == UNORDERED:
         return 0
-    if kept_for_capture and not (waiter > 0 and is_capturing(waiter)) and not (
-        awaited > 0 and is_capturing(awaited)
-    ):
+    if kept_for_capture and not is_capturing(waiter) and not is_capturing(awaited):
         release_kept_views()
     if waiter == ALL_PYCUDA_STREAMS:
         status = order_with_pycuda(awaited, True)
     elif awaited == ALL_PYCUDA_STREAMS:
         status = order_with_pycuda(waiter, False)
-    elif waiter and awaited:
-        # CUDA would invalidate the graph.
-        is_outside = is_capturing(waiter) and not is_capturing(awaited)
-        status = OUTSIDE_OF_CAPTURE if is_outside else fence(waiter, awaited)
-    elif not is_capturing(waiter or awaited):
-        status = order_with_default(waiter or awaited, waiter == 0)
+    elif is_outside(waiter, awaited, joins):
+        status = CAPTURE_ISOLATION
+    else:
+        if ended_count:
+            default_waits_for_ended()
+        status = fence(waiter, awaited)
     if status:
         raise not_ordered(status, waiter, awaited)
     return 0
 
 
-cdef int order_with_default(Stream other, bint default_waits) noexcept:
-    """Order a stream before or after the default stream, and so all blocking streams."""
-    cdef int status
-    capture_of(0, &status)
-    if status == CAPTURE_IMPLICIT and not is_non_blocking(other):
-        return 0  # CUDA's implicit order remains
-    if status:
-        return status
-    return fence(0, other) if default_waits else fence(other, 0)
+cdef bint is_captured_here(Stream handle) noexcept:
+    """Tell whether this thread's current stream is part of the capture of a stream."""
+    return capture_of(handle) == capture_of(current_stream(device_of(cuda_current())))
 
 
-cdef int order_with_pycuda(Stream other, bint pycuda_waits, bint is_release=False) noexcept:
+cdef bint is_outside(Stream waiter, Stream awaited, bint joins) noexcept:
+    """Tell whether a wait would invalidate a graph, or draw in a stream that does not join it."""
+    cdef uint64_t of_waiter = capture_of(waiter) if waiter else NO_CAPTURE
+    cdef uint64_t of_awaited = capture_of(awaited) if awaited else NO_CAPTURE
+    if of_waiter == of_awaited:
+        return False
+    return of_waiter or not waiter or not (joins or is_captured_here(awaited))
+
+
+cdef int order_with_pycuda(Stream other, bint pycuda_waits) noexcept:
     """Order a stream before or after all of PyCUDA's; return CUDA's status.
 
-    At a release, do not leave a stream out that is being captured: return CAPTURE_IMPLICIT.
+    A stream may end or begin meanwhile, on another thread.  The default stream then has waited for
+    it, or is waited for.  So its fence is the last one if `other` waits, otherwise the first.
     """
-    cdef int status = 0, device_id
+    cdef int status
     cdef uint64_t capture
-    cdef Handle event
-    cdef Followed *streams
-    cdef Stream handle
-    cdef Py_ssize_t index, count
-    if other == 0 and not non_blocking_count:
-        return 0
+    cdef bint has_default
+    if ended_count:
+        default_waits_for_ended()
+    if other == 0 and not non_blocking_count and not ended_count:
+        return 0  # CUDA orders the default stream with the blocking ones
     capture = capture_of(other, &status)
-    if status:  # the default stream, beside a capture; or the handle is invalid
-        return 0 if status == CAPTURE_IMPLICIT and not is_release else status
-    if other and capture == NO_CAPTURE:
-        status = order_with_default(other, pycuda_waits)
-    if status or not non_blocking_count:
-        return status
-    streams = take_followed(False, &count)
-    if streams is NULL:
-        return OUT_OF_MEMORY
-    device_id = device_of(cuda_current())
-    event = take_event(device_id)
-    with nogil:
-        if pycuda_waits:
+    has_default = other and capture == NO_CAPTURE
+    if has_default and pycuda_waits and not status:
+        status = fence(0, other)
+    if not status and (non_blocking_count or ended_count or (capture and stream_count)):
+        status = order_with_each(other, capture, pycuda_waits)
+    if has_default and not pycuda_waits and not status:
+        status = fence(other, 0)
+    return status
+
+
+cdef int order_with_each(Stream other, uint64_t capture, bint pycuda_waits) noexcept:
+    """Order a stream, in a capture or none, with those that the default one does not stand for."""
+    cdef Handle context = cuda_current()
+    cdef int status = 0, device_id = device_of(context)
+    cdef Handle event = take_event(device_id)
+    cdef StreamRecord *record = first_record
+    if pycuda_waits:
+        with nogil:
             status = cuEventRecord(event, other)
-        for index in range(count):
-            handle = streams[index].handle
-            if status or handle == other:
-                continue
-            if capture_of(handle) != capture:
-                status = CAPTURE_IMPLICIT if is_release else 0
-            elif pycuda_waits:
-                status = cuStreamWaitEvent(handle, event, 0)
-            else:
-                status = cuEventRecord(event, handle)
-                if not status:
-                    status = cuStreamWaitEvent(other, event, 0)
-    keep_event(event, device_id, status)
-    drop_followed(streams, count)
+    while record is not NULL and not status:
+        if record.context == context and record.handle != other and (
+            capture or not record.is_blocking
+        ):
+            record.pins += 1
+            status = order_with_one(record, other, capture, event, pycuda_waits)
+            record.pins -= 1
+        record = record.next
+    return keep_event(event, device_id, status)
+
+
+cdef int order_with_one(
+    StreamRecord *record, Stream other, uint64_t capture, Handle event, bint pycuda_waits
+) noexcept:
+    cdef int status = 0
+    cdef uint64_t found
+    if record.handle == ENDED:
+        if not pycuda_waits and not capture:
+            with nogil:
+                status = cuStreamWaitEvent(other, record.event, 0)
+        return status
+    if not pycuda_waits:
+        with nogil:
+            status = cuEventRecord(event, record.handle)
+    found = capture_of(record.handle)  # a capture may have begun before
+    if found != capture:
+        return 0 if capture or record.is_captured else CAPTURE_ISOLATION
+    if status:
+        return status
+    with nogil:
+        status = cuStreamWaitEvent(record.handle if pycuda_waits else other, event, 0)
     return status
 
 
@@ -182,29 +196,12 @@ cdef int order_reuse() except -1:
     return order(ALL_PYCUDA_STREAMS, 0)
 
 
-cdef int default_waits_for_blocking() noexcept:
-    """Queue a wait on the default stream for each of PyCUDA's blocking streams."""
-    cdef int status = 0
-    cdef Followed *streams
-    cdef Py_ssize_t index, count
-    if followed_count == non_blocking_count or not default_is_usable(cuda_current()):
-        return 0
-    streams = take_followed(True, &count)
-    if streams is NULL:
-        return OUT_OF_MEMORY
-    for index in range(count):
-        if not status and not is_capturing(streams[index].handle):
-            status = fence(0, streams[index].handle)
-    drop_followed(streams, count)
-    return status
-
-
 cdef bint release_needs_order(Stream owner, Stream user) noexcept:
     """Tell whether the owner's pool must wait for `user` when a view is released."""
     if user == UNORDERED or owner == UNORDERED:
         return False
     if user == ALL_PYCUDA_STREAMS or owner == ALL_PYCUDA_STREAMS:
-        return user > 0 or owner > 0 or non_blocking_count > 0
+        return user > 0 or owner > 0 or non_blocking_count > 0 or ended_count > 0
     # The block may belong to the default stream in the pool, whatever `owner` is.  While a stream
     # is being captured, CUDA does not report its flags.
     return user != 0 or (owner != 0 and (is_capturing(owner) or is_non_blocking(owner)))
@@ -217,35 +214,29 @@ cdef int order_release(Stream owner, Stream user) noexcept:
     is being captured, return an error of captures.
     """
     cdef int status = 0
-    cdef uint64_t of_owner = capture_of(owner) if owner > 0 else NO_CAPTURE
-    cdef uint64_t of_user = capture_of(user) if user > 0 else NO_CAPTURE
-    cdef bint of_thread
-    if of_owner or of_user:
-        if owner == ALL_PYCUDA_STREAMS:  # within the graph
+    cdef bint of_thread = owner == PER_THREAD
+    if is_capturing(owner) or is_capturing(user):
+        if owner == ALL_PYCUDA_STREAMS and is_captured_here(user):  # within the graph
             order_with_pycuda(user, True)
-        elif user == ALL_PYCUDA_STREAMS:
+        elif user == ALL_PYCUDA_STREAMS and is_captured_here(owner):
             order_with_pycuda(owner, False)
-        elif owner != user and of_owner == of_user:
+        elif owner > 0 and is_captured_here(owner) and not is_outside(owner, user, False):
             fence(owner, user)
-        return CAPTURE_IMPLICIT
-    capture_of(0, &status)
-    if status:
-        return status
+        return CAPTURE_ISOLATION
     # The per-thread handle may have meant another thread's stream.  If this thread's stream waited,
     # the thread would end later.  So use the default stream: an event on it covers every thread's
     # work, and a wait on it delays every thread's work (seen on an H200, driver 580).
-    of_thread = owner == PER_THREAD
     if user == PER_THREAD:
         user = 0
-    if owner == PER_THREAD or owner == user:
+    if of_thread or owner == user:
         owner = 0
     if owner == ALL_PYCUDA_STREAMS:
-        return order_with_pycuda(user, True, True)
+        return order_with_pycuda(user, True)
     if user == ALL_PYCUDA_STREAMS:
         if of_thread:
             status = default_waits_for_blocking()
         if not status:
-            status = order_with_pycuda(0, False, True)
+            status = order_with_pycuda(0, False)
         user = 0
     elif user:
         status = fence(0, user)
@@ -260,7 +251,13 @@ def not_ordered(int status, Stream waiter, Stream awaited):
         "PyCUDA's streams" if handle == ALL_PYCUDA_STREAMS else f"stream 0x{handle:x}"
         for handle in (waiter, awaited)
     ]
-    if status == OUTSIDE_OF_CAPTURE:
+    if status == CAPTURE_ISOLATION and ALL_PYCUDA_STREAMS in (waiter, awaited):
+        return ValueError(
+            f"{names[0]} cannot wait for {names[1]}, since one of PyCUDA's is being captured into "
+            "a graph; name the stream of the work by stream=, or begin and end the capture on "
+            "what bridge.as_cupy_stream returns"
+        )
+    if status == CAPTURE_ISOLATION:
         return ValueError(
             f"{names[0]} cannot wait for {names[1]}, since only one of them is "
             "being captured into a graph; order them before the capture begins, or order the "
@@ -317,17 +314,15 @@ def wait_stream(waiter, awaited, /):
     device_id = shared_device()
     first = handle_on_any_device(waiter, "wait_stream: waiter")
     second = handle_on_any_device(awaited, "wait_stream: awaited")
-    # CUDA would invalidate the graph.  The default stream cannot take part in a capture.
-    leaves_capture = is_capturing(first) and not is_capturing(second)
-    if leaves_capture or (first == 0 and is_capturing(second)):
-        raise not_ordered(OUTSIDE_OF_CAPTURE, first, second)
-    found = [device_of_stream(handle)[1] for handle in (first, second)]
-    first_device, second_device = [device_id if device < 0 else device for device in found]
-    if first_device == second_device == device_id:
-        order(first, second)
+    devices = [device_of_stream(handle)[1] for handle in (first, second)]
+    if {*devices} <= {-1, device_id}:
+        order(first, second, True)
         return
+    if is_outside(first, second, True):
+        raise not_ordered(CAPTURE_ISOLATION, first, second)
     try:
-        with Scope(second_device):  # an event can only be recorded on its own device
+        # An event can only be recorded on its own device.
+        with Scope(device_id if devices[1] < 0 else devices[1]):
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)

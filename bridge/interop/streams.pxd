@@ -18,7 +18,6 @@ cpdef tuple device_of_stream(Stream handle)
 cdef bint is_non_blocking(Stream handle) noexcept
 cpdef bint is_capturing(Stream handle) noexcept
 cdef uint64_t capture_of(Stream handle, int *status=*) noexcept nogil
-cdef bint default_is_usable(Handle context) noexcept
 cdef Handle take_event(int device_id) noexcept
 cdef int keep_event(Handle event, int device_id, int status) noexcept
 cpdef int fence(Stream waiter, Stream awaited) noexcept

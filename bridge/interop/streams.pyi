@@ -1,6 +1,3 @@
 """Types of ``streams.pyx``."""
 
-from typing import Any
-
 def is_capturing(handle: int) -> bool: ...
-def as_cupy_stream(stream: Any, /) -> Any: ...

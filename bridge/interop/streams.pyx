@@ -98,7 +98,7 @@ cpdef bint is_capturing(Stream handle) noexcept:
     Also True if an error has invalidated the graph.  False for an invalid handle, since the next
     call on the handle reports it.
     """
-    return handle != 0 and capture_of(handle) != NO_CAPTURE
+    return handle > 0 and capture_of(handle) != NO_CAPTURE
 
 
 cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
@@ -119,13 +119,6 @@ cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
     ):
         return <uint64_t> -1
     return number
-
-cdef bint default_is_usable(Handle context) noexcept:
-    """Tell whether work may be queued on a context's default stream, if it is current."""
-    cdef int status
-    capture_of(0, &status)
-    return not status and cuda_current() == context
-
 # ---- fences --------------------------------------------------------------------------------------
 
 # Idle events.  A fence takes its event off the list: another thread or the garbage collector may
@@ -160,67 +153,24 @@ cdef int keep_event(Handle event, int device_id, int status) noexcept:
 cpdef int fence(Stream waiter, Stream awaited) noexcept:
     """Make a stream wait, on the device, for the work queued on another; return CUDA's status.
 
-    0 is the default stream of the current context.  The GIL is released, because CUDA waits if a
-    stream's queue is full.
+    0 is the default stream of the current context; it is not used while that would spoil a capture.
+    The GIL is released, because CUDA waits if a stream's queue is full.
     """
     cdef int device_id = device_of(cuda_current())  # events belong to a context
     cdef Handle event = take_event(device_id)
-    cdef int status
+    cdef int status = 0
     # cuStreamQuery could save the fence of an idle stream, in half the time.  But it invalidates a
     # graph that any thread captures in the mode "global"; record and wait do not (seen on an H200).
     with nogil:
-        status = cuEventRecord(event, awaited)
+        if waiter == 0 or awaited == 0:
+            capture_of(0, &status)
+        if not status:
+            status = cuEventRecord(event, awaited)
         if not status:
             status = cuStreamWaitEvent(waiter, event, 0)
     return keep_event(event, device_id, status)
 
 # ---- CuPy's objects ------------------------------------------------------------------------------
-
-
-def as_cupy_stream(stream, /):
-    """Return a CuPy stream over a stream of PyCUDA or of any other library.
-
-    To run CuPy on it, write ``with as_cupy_stream(s):``.  With a PyCUDA stream, CuPy's operations
-    and launches ``f(..., stream=s)`` then run in order without fences.  Both can be captured into
-    one CUDA graph.
-
-    Parameters
-    ----------
-    stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
-        None means PyCUDA's default stream, which is CuPy's null stream.
-
-    Returns
-    -------
-    cupy.cuda.Stream
-        The same CUDA stream.  A CuPy stream is returned as it is.
-
-    Raises
-    ------
-    ContextError
-        If PyCUDA and CuPy do not share a primary context on this thread, or `stream` is not on the
-        current device.
-    TypeError
-        If `stream` is not a stream.
-
-    Notes
-    -----
-    *Ownership:* the result keeps `stream` alive.
-    *Ordering:* none, also on entering and leaving a block.  For earlier work on another stream,
-    call `wait_stream`. *Cost:* one CuPy object.
-    """
-    device_id = shared_device()
-    handle = handle_of(stream, "as_cupy_stream", may_be_unordered=False)
-    if isinstance(stream, CUPY_STREAMS):
-        return stream
-    if handle == 0:
-        return cupy.cuda.Stream.null
-    if hasattr(cupy.cuda.Stream, "from_external"):
-        found = SimpleNamespace(__cuda_stream__=lambda: (0, handle))
-        result = cupy.cuda.Stream.from_external(found)
-    else:  # CuPy 13
-        result = cupy.cuda.ExternalStream(handle, device_id)
-    result.foreign = stream  # kept alive
-    return result
 
 
 def pycuda_stream_of(stream):

@@ -15,7 +15,9 @@ from bridge.interop.ordering cimport (
     kept_for_capture, order_release, order_reuse, release_needs_order,
 )
 from bridge.interop.scopes cimport enter_context, leave_context
-from bridge.interop.streams cimport ALL_PYCUDA_STREAMS, UNORDERED, current_stream
+from bridge.interop.streams cimport (
+    ALL_PYCUDA_STREAMS, UNORDERED, capture_of, current_stream,
+)
 
 import cupy
 import numpy as np
@@ -23,6 +25,7 @@ import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, UnownedMemory
 from pycuda.gpuarray import GPUArray
 
+from .host_memory import keep_until_done
 from ..errors import ContextError
 
 cdef extern from "Python.h":
@@ -62,10 +65,12 @@ cdef class View:
         if abandoned:
             Py_INCREF(self.source)
             Py_INCREF(self.memory)
+            Py_INCREF(self.block)
             Py_INCREF(self.kept)
             return
         if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
-            not release_needs_order(self.owner_stream, self.user_stream)
+            is_held(<PyObject *> self.block)
+            and not release_needs_order(self.owner_stream, self.user_stream)
         ):
             return  # nothing is freed now
         release(self)
@@ -82,6 +87,9 @@ cdef int release(View view) except -1:
     cdef int status = 0
     cdef int device_id = view.device_id
     cdef bint is_elsewhere = not can_free_here(device_id)
+    cdef bint is_of_host = (
+        type(view.memory) is MemoryRecord and (<MemoryRecord> view.memory).is_of_host
+    )
     if is_elsewhere:
         top = pycuda_current()
         try:
@@ -91,15 +99,19 @@ cdef int release(View view) except -1:
     try:
         if release_needs_order(view.owner_stream, view.user_stream):
             status = order_release(view.owner_stream, view.user_stream)
-            if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
-                # A new view, since an object cannot outlive its deallocator.
-                heir = new_view(
-                    MEMORY, view.source, view.memory, device_id, 0,
-                    view.owner_stream, view.user_stream, None
-                )
-                heir.kept = view.kept
-                kept_for_capture.append(heir)
-        view.kept = view.memory = view.source = None
+        elif is_of_host:
+            capture_of(0, &status)
+        if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
+            # A new view, since an object cannot outlive its deallocator.
+            heir = new_view(
+                MEMORY, view.source, view.memory, device_id, 0,
+                view.owner_stream, view.user_stream, None
+            )
+            heir.kept, heir.block = view.kept, view.block
+            kept_for_capture.append(heir)
+        elif is_of_host:
+            keep_until_done(0, (view.source, view.memory))  # it waits for the user's stream
+        view.kept = view.block = view.memory = view.source = None
     finally:
         if is_elsewhere:
             leave_context(<intptr_t> current, top)
@@ -118,6 +130,8 @@ cdef View new_view(
     )
     view.kind, view.source, view.memory = kind, source, memory
     view.device_id, view.nbytes = device_id, nbytes
+    if type(memory) is MemoryRecord and (<MemoryRecord> memory).is_of_pool:
+        view.block = (<MemoryRecord> memory).memory.memory
     view.owner_stream = owner if is_ordered else UNORDERED
     view.user_stream = user if is_ordered else UNORDERED
     if kept is not None and is_ordered:
@@ -176,6 +190,8 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
     # Where the address can change, the record is not used again: no array's gpudata is False.
     record.gpudata = gpudata if isinstance(gpudata, FIXED) else False
     record.dtype, record.pointer = dtype, pointer
+    record.is_of_host = isinstance(kept, np.ndarray)
+    record.is_of_pool = type(getattr(kept, "memory", None)) is View
     array.__dict__["_bridge_memory"] = record
     if root is not array and isinstance(kept, ALLOCATIONS) and (
         recorded_memory(root.__dict__) is None

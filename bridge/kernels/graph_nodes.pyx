@@ -85,7 +85,10 @@ cdef class GraphNode:
 
 
 cdef GraphNode last_node(Kernel kernel, Parameters parameters, LaunchConfig *config):
-    """Return the node of the launch that was captured last on its stream."""
+    """Return the node of the launch that was captured last on its stream.
+
+    Between the launch and here, another thread may have queued something into the capture.
+    """
     cdef int state = 0
     cdef uint64_t number = 0
     cdef size_t count = 0
@@ -93,6 +96,11 @@ cdef GraphNode last_node(Kernel kernel, Parameters parameters, LaunchConfig *con
     driver.check_status(
         cuStreamGetCaptureInfo(config.stream, &state, &number, NULL, &nodes, &count)
     )
+    if count != 1:
+        raise ValueError(
+            f"{kernel.name}.capture: another thread has queued work into the capture, so that the "
+            "node of this launch cannot be told; capture on streams that only this thread uses"
+        )
     cdef GraphNode made = GraphNode.__new__(GraphNode)
     made.kernel, made.parameters, made.config, made.node = kernel, parameters, config[0], nodes[0]
     return made

@@ -17,11 +17,13 @@ cdef struct LaunchConfig:
     unsigned shared  # bytes of dynamic shared memory
     Stream stream  # if one is named
     bint is_named
+    bint is_of_pycuda  # the stream that is named
     bint strided
 
 cdef struct LaunchStreams:
     Stream current, launch  # CuPy's current stream, and that of the launch
     bint is_named  # only the stream of the launch uses PyCUDA's memory
+    bint with_default  # the launch is ordered with the default stream, too
     bint follow_pycuda  # the launch is ordered as PyCUDA's own
 
 cdef int read_config(

@@ -9,7 +9,9 @@ from cpython.ref cimport PyObject
 from bridge.interop.contexts cimport cuda_device
 from bridge.interop.driver cimport *
 from bridge.interop.ordering cimport order
-from bridge.interop.streams cimport ALL_PYCUDA_STREAMS, current_stream, handle_of
+from bridge.interop.streams cimport (
+    ALL_PYCUDA_STREAMS, current_stream, handle_of, is_capturing,
+)
 from bridge.interop.views cimport views_are_alive
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
@@ -20,7 +22,8 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from ..interop.failures import failure
-from ..interop.streams import seconds_between
+from ..interop.host_memory import keep_until_done
+from ..interop.streams import pycuda_stream_of, seconds_between
 from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes
 
 # ---- the configuration ---------------------------------------------------------------------------
@@ -43,6 +46,7 @@ cdef int read_config(
     config.shared = config.cluster[0] = 0
     if stream is not None:
         config.stream = handle_of(stream, name, may_be_unordered=False)
+        config.is_of_pycuda = config.stream == 0 or pycuda_stream_of(stream) is not None
     try:
         read_extent(config.extents, grid, "grid", name)
         read_extent(config.extents + 3, block, "block", name)
@@ -87,7 +91,7 @@ cdef launch(
     cdef LaunchStreams streams
     # Of `config`, these are not read later: another thread may use the same bound function.
     packed.device_id, packed.strided = config.device_id, config.strided
-    kept = parameters.pack(args, count, &packed, kernel.mismatch)  # noqa: F841
+    kept = parameters.pack(args, count, &packed, kernel.mismatch)
     resources = kernel.resources.get(packed.device_id) if kernel.resources else None
     if resources is not None:
         of_pycuda, of_others = resources.memory()
@@ -107,6 +111,8 @@ cdef launch(
             queue(kernel, config, &packed, streams.launch)
     if is_timed:
         runtime.eventRecord(last.ptr, streams.launch)
+    if packed.has_host_memory:
+        keep_until_done(streams.launch, kept)
     order_after_launch(&packed, &streams, handlers)
     return functools.partial(seconds_between, first, last) if is_timed else None
 
@@ -118,8 +124,13 @@ cdef int choose_streams(
     streams.current = current_stream(packed.device_id)
     streams.is_named = config.is_named
     streams.launch = config.stream if config.is_named else streams.current
+    is_foreign = config.is_named and not config.is_of_pycuda
+    # It stands for the earlier users of a pool's block, and for this one to later users.
+    streams.with_default = (
+        is_foreign and packed.has_pycuda_memory and not is_capturing(config.stream)
+    )
     streams.follow_pycuda = follows_pycuda and not (
-        packed.has_other_arrays or packed.has_handlers or views_are_alive()
+        packed.has_other_arrays or packed.has_handlers or is_foreign or views_are_alive()
     )
     if streams.follow_pycuda and not config.is_named:
         streams.launch = 0
@@ -147,7 +158,7 @@ cdef order_before_launch(
         order(launch, current)
         if packed.has_pycuda_memory and not streams.is_named:
             order(launch, ALL_PYCUDA_STREAMS)
-        elif handlers:  # which copy on the default stream
+        elif handlers or streams.with_default:  # the handlers copy on the default stream
             order(launch, 0)
     return handlers
 
@@ -158,7 +169,7 @@ cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, han
         order(streams.current, streams.launch)
         if packed.has_pycuda_memory and not streams.is_named:
             order(ALL_PYCUDA_STREAMS, streams.launch)
-        elif handlers:
+        elif handlers or streams.with_default:
             order(0, streams.launch)
     for handler in handlers:
         if hasattr(handler, "post_call"):

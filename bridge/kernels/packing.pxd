@@ -24,6 +24,7 @@ cdef struct PackedArguments:
     bint strided
     bint has_pycuda_memory  # PyCUDA's streams may use what an argument points to
     bint has_other_arrays  # an argument is CuPy's, or another library's
+    bint has_host_memory  # an argument is a NumPy array on managed or pinned memory
     bint has_handlers  # an argument is a pycuda.driver.In, Out or InOut
     Py_ssize_t index  # of the argument that is packed, from 1
     Py_ssize_t in_c_order, in_fortran_order  # `index` of the first such argument; 0: none

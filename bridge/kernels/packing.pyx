@@ -142,7 +142,8 @@ cdef class Parameters:
             given = "1 argument" if count == 1 else f"{count} arguments"
             raise TypeError(f"{self.name}: {given} for {len(self.each)} parameters: {self}")
         packed.size = self.size
-        packed.has_pycuda_memory = packed.has_other_arrays = packed.has_handlers = False
+        packed.has_pycuda_memory = packed.has_other_arrays = False
+        packed.has_handlers = packed.has_host_memory = False
         packed.in_c_order = packed.in_fortran_order = 0
         for index in range(count):
             slot = &self.slots[index]
@@ -160,6 +161,7 @@ cdef class Parameters:
             )
             if array is not None:
                 kept = [array] if kept is None else kept + [array]  # an exporter's may be new
+                packed.has_host_memory = packed.has_host_memory or isinstance(value, np.ndarray)
                 note_order(array.flags.c_contiguous, array.flags.f_contiguous, packed)
             memcpy(packed.buffer + slot.offset, <char *> data, slot.size)
         if packed.in_c_order and packed.in_fortran_order and not packed.strided:

@@ -14,6 +14,7 @@ import cupy
 import pycuda.driver as drv
 
 from ..errors import named
+from ..interop.host_memory import keep_until_done
 from ..interop.streams import pycuda_stream_of
 from .function import Function
 from .parameters import parameters_of_values
@@ -80,11 +81,12 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
     streams.current, streams.launch = current.ptr, 0
     if target is not None:
         streams.launch = handle_of(target, "launch", may_be_unordered=False)
-    streams.is_named, streams.follow_pycuda = stream is not None, False
+    streams.is_named = stream is not None
+    streams.follow_pycuda = streams.with_default = False
     packed.device_id, packed.strided = cuda_device(), strided
     cdef PyObject **values = PySequence_Fast_ITEMS(args)
     cdef Parameters parameters = parameters_of_values(args, "launch")
-    kept = parameters.pack(values, len(args), &packed, None)  # noqa: F841
+    kept = parameters.pack(values, len(args), &packed, None)
     handlers = order_before_launch(&packed, &streams, values, len(args), False, "launch")
     data = packed.buffer[:packed.size]
     try:
@@ -95,4 +97,6 @@ def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint s
         function._launch_kernel(extents_of(extents), extents_of(extents + 3), data, shared, target)
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
+    if packed.has_host_memory:
+        keep_until_done(streams.launch, kept)
     order_after_launch(&packed, &streams, handlers)

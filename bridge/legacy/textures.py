@@ -307,20 +307,21 @@ def reference_of(module: Any, name: str, kind: str, caller: str) -> Reference:
 
 _CLASSES = {0x74786574: TextureReference, 0x66727573: SurfaceReference}  # `magic`
 
-# Objects that queued kernels may still read: the events after these kernels, how to destroy it, the
-# object, and what it is bound to.  Other threads take entries out as well.
-_to_destroy: deque[tuple[list[Any], Any, int, Any]] = deque()
+# Objects that queued kernels may still read: the device, the events after these kernels, how to
+# destroy it, the object, and what it is bound to.  Other threads take entries out as well.
+_to_destroy: deque[tuple[int, list[Any], Any, int, Any]] = deque()
 
 
 def _destroy_unused() -> None:
     """Destroy the objects that no queued kernel reads any more."""
     for _ in range(len(_to_destroy)):
         with suppress(IndexError):  # another thread was here
-            events, destroy, made, bound = entry = _to_destroy.popleft()
+            device_id, events, destroy, made, bound = entry = _to_destroy.popleft()
             if not all(event.done for event in events):
                 _to_destroy.append(entry)
             elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
-                destroy(ctypes.c_uint64(made))
+                with cupy.cuda.Device(device_id):  # an object belongs to a context
+                    destroy(ctypes.c_uint64(made))
 
 
 class References:
@@ -332,6 +333,7 @@ class References:
 
     def __init__(self) -> None:
         self._references: dict[str, Reference] = {}
+        self._device_id = cuda_device()
         self._lock = threading.RLock()  # from the write until the kernel is queued
         self._written: Any = None  # an event
         # By stream and thread: an event after the last kernel.  The handle of CUDA's per-thread
@@ -344,8 +346,8 @@ class References:
             self._destroy_later(self._references.values())
 
     def _destroy_later(self, references: Iterable[Reference]) -> None:
-        events = list(self._readers.values())
-        _to_destroy.extend((events, r._destroyer, r._object, r._in_use) for r in references)
+        of_all = self._device_id, list(self._readers.values())
+        _to_destroy.extend((*of_all, r._destroyer, r._object, r._in_use) for r in references)
         _destroy_unused()
 
     def get(self, name: str, found: tuple[int, int], kind: str, caller: str) -> Reference:
@@ -410,7 +412,8 @@ class References:
         except BaseException:
             for r in new:
                 r._is_new = True
-            _to_destroy.extend(([], r._destroyer, unused, bound) for r, unused, bound in made)
+            device_id = self._device_id
+            _to_destroy.extend((device_id, [], r._destroyer, x, bound) for r, x, bound in made)
             raise
         for event in self._readers.values():
             runtime.streamWaitEvent(stream, event.ptr)

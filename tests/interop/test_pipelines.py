@@ -380,3 +380,27 @@ def test_a_view_made_in_a_capture_tells_its_pool_of_work_outside(latch, put, way
             assert pointer_of(again) == pointer
             put(pointer, N, 1)
         assert (drv.from_device(pointer, N, np.int32) == 1).all()
+
+
+@pytest.mark.parametrize("mode", ["Relaxed", "Global"])
+@pytest.mark.parametrize("use", ["as_cupy(a)", "as_pycuda(x)", "as_cupy_stream(s)"])
+def test_the_first_use_of_the_package_leaves_a_capture_whole(mode, use, python):
+    done = python(
+        f"""
+        import cupy, pycuda.autoprimaryctx, pycuda.driver as drv
+        from pycuda import gpuarray
+        a, x, s = gpuarray.zeros(4, "f"), cupy.zeros(4, "f"), drv.Stream(1)
+        x += 1
+        drv.Context.synchronize()
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            stream.begin_capture(cupy.cuda.runtime.streamCaptureMode{mode})
+            import bridge
+            view = bridge.{use}
+            x += 1
+            graph = stream.end_capture()
+        graph.launch(stream)
+        stream.synchronize()
+        print(x)
+        """
+    )
+    assert (done.stdout, done.stderr) == ("[2. 2. 2. 2.]\n", "")

@@ -3,6 +3,9 @@
 `test_function` has their arguments and their order.
 """
 
+import collections
+import threading
+
 import cupy
 import numpy as np
 import pycuda.driver as drv
@@ -121,6 +124,37 @@ def test_new_arguments_are_checked(add):
     graph.launch(cupy.cuda.Stream.null)
     cupy.cuda.Device().synchronize()
     assert set(x.get().tolist()) == {1}
+
+
+if not ON_GPU:  # where a call of the driver seldom lets another thread in between
+
+    def test_a_node_that_cannot_be_told_from_another_threads_work_is_refused(add):
+        """Without the check, such a node is another kernel's, or none."""
+        x, stop = cupy.zeros(N, np.float32), threading.Event()
+        bound = add.bind(block=32, grid=1)
+        bound(x, x, 1, N)
+        inside, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+
+        def add_dependencies():
+            with bridge.primary_context(), other:
+                while not stop.is_set():
+                    cupy.cuda.runtime.memsetAsync(x.data.ptr, 0, 4, other.ptr)
+                    bridge.wait_stream(inside, other)
+
+        thread = threading.Thread(target=add_dependencies)
+        with inside:
+            inside.begin_capture()
+            bridge.wait_stream(other, inside)
+            thread.start()
+            try:
+                refused = "another thread has queued work into the cap"
+                with pytest.raises(ValueError, match=refused):
+                    collections.deque(bound.capture(x, x, 1, N) for _ in range(20_000))
+            finally:
+                stop.set()
+                thread.join()
+                bridge.wait_stream(inside, other)
+                inside.end_capture()
 
 
 def test_under_run_a_capture_stays_on_its_stream():

@@ -18,6 +18,7 @@ import weakref
 from typing import Any, ClassVar, NamedTuple
 
 import cupy
+import cupyx
 import numpy as np
 import pycuda.driver as drv
 from pycuda import gpuarray
@@ -25,7 +26,7 @@ from pycuda.tools import DeviceMemoryPool
 
 import bridge
 import bridge.autoinit
-from bridge.interop import ordering
+from bridge.interop import host_memory, ordering
 
 SOURCE = """
 static __device__ void wait(int us) { while (us-- > 0) __nanosleep(1000); }
@@ -219,6 +220,7 @@ class Schedule:
         "call": 6,
         "mix": 3,
         "mix_with_host": 1,
+        "mix_with_pinned": 1,
         "wrapped": 2,
         "ufunc": 2,
         "on_a_view": 3,
@@ -266,14 +268,26 @@ class Schedule:
     def run(self):
         """Queue everything; AssertionError if a read is not what it should be."""
         drv.Context.synchronize()
+        beside = None  # a capture that the steps do not take part in
         for _ in range(STEPS):
+            if beside and self.random.random() < 0.3:
+                beside.end_capture()
+                beside = None
+            elif not beside and self.random.random() < 0.05:
+                beside = self.random.choice([cupy.cuda.Stream(non_blocking=True), self.pycudas()])
+                beside.begin_capture()
             if not self.buffers or (len(self.buffers) < 4 and self.random.random() < 0.15):
                 self.allocate(self.random.choice(self.ALLOCATIONS))
             else:
                 getattr(self, self.choose(self.KINDS))(self.random.choice(self.buffers))
+        if beside:
+            beside.end_capture()
         for buffer in self.buffers:
             self.read(buffer)
         self.check()
+
+    def pycudas(self):
+        return bridge.as_cupy_stream(drv.Stream(1))
 
     def check(self):
         streams = [s for _, s in self.streams if s is not None and s is not PER_THREAD]
@@ -639,6 +653,16 @@ class Schedule:
         done = self._call(self.under(buffer), "mix", *args, of=[buffer], forms=WITH_HOST)
         return 3 * buffer.model + host if done else None
 
+    def mix_with_pinned(self, buffer, value):
+        """The host has the memory again at once, and writes there."""
+        host = cupyx.empty_pinned(buffer.model.size, np.int32)
+        host[:] = added = np.arange(value, value + host.size, dtype=np.int32)
+        args = buffer.array, host, *self._numbers(host.size)
+        done = self._call(self.under(buffer), "mix", *args, of=[buffer], forms=WITH_HOST)
+        del host, args
+        cupyx.empty_pinned(added.size, np.int32)[:] = -1
+        return 3 * buffer.model + added if done else None
+
     def wrapped(self, buffer, value):
         """A function of GPUArrays, which works on PyCUDA's default stream."""
         if buffer.place.library != "cupy":
@@ -787,6 +811,9 @@ def run(schedules, first=0, kind=Schedule):
                 del schedule
                 gc.collect()
                 ordering.release_kept_views()  # what was dropped in a capture
+                drv.Context.synchronize()
+                host_memory.release_done()
+                gc.collect()  # of cycles that were kept
                 assert (pool.active_bytes, cupys.used_bytes()) == (0, 0), "memory is left"
                 pool.free_held(), cupys.free_all_blocks()
                 assert not lost, f"a finalizer raised {lost[0].exc_value!r}"

@@ -390,8 +390,11 @@ inline CUresult may_ask(const Stream &s) {
   return s.graph ? spoil(s.graph, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : CUDA_SUCCESS;
 }
 
+inline thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
 // Before a call that is unsafe during any capture but relaxed ones, such as an allocation.
 inline CUresult may_be_unsafe() {
+  if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
   for (auto &item : contexts)
     for (auto &t : item.second.streams)
       if (t->graph && t->graph->mode != CU_STREAM_CAPTURE_MODE_RELAXED)

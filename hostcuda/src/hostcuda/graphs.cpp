@@ -51,6 +51,9 @@ CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), {
   stream->graph->id = ++last_handle;
 })
 
+CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode),
+     { std::swap(thread_mode, *mode); })
+
 CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
   STREAM(stream, handle);
   shared_ptr<Graph> graph = stream->graph;
