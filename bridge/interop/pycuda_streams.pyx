@@ -205,6 +205,7 @@ cdef int default_waits_for_ended() noexcept:
         record = first_record
     return 0
 
+
 cdef int default_waits_for_blocking() noexcept:
     """Queue a wait on the default stream for each of PyCUDA's blocking streams."""
     cdef int status = 0

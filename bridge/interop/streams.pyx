@@ -13,7 +13,6 @@ from bridge.interop.contexts cimport *
 from bridge.interop.driver cimport *
 
 from operator import index
-from types import SimpleNamespace
 
 import cupy
 import pycuda.driver as drv
@@ -119,6 +118,7 @@ cdef uint64_t capture_of(Stream handle, int *status=NULL) noexcept nogil:
     ):
         return <uint64_t> -1
     return number
+
 # ---- fences --------------------------------------------------------------------------------------
 
 # Idle events.  A fence takes its event off the list: another thread or the garbage collector may

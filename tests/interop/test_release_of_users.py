@@ -64,15 +64,20 @@ def test_a_block_that_is_freed_is_reused_after_its_views():
     assert pool.used_bytes() == 0
 
 
-@pytest.mark.parametrize("named", ["CuPy's", "PyCUDA's"])
-def test_a_launch_on_a_named_stream_uses_a_block_before_the_next_user(named, latch, put):
-    """Of `pycuda_allocator`: "its memory is reused only after the kernel"."""
-    allocate, stream = bridge.pycuda_allocator(cupy.cuda.MemoryPool()), drv.Stream(1)
-    named = non_blocking() if named == "CuPy's" else stream
-    function = PUT.get_function("put")
+def block_of_an_allocator():
+    """Return an allocator, an array of its, and what writes there, which is loaded."""
+    allocate, function = bridge.pycuda_allocator(cupy.cuda.MemoryPool()), PUT.get_function("put")
     a = gpuarray.GPUArray(N, np.int32, allocator=allocate)
     function(a, N, 0, block=1)
     drv.Context.synchronize()
+    return allocate, a, function
+
+
+@pytest.mark.parametrize("named", ["CuPy's", "PyCUDA's"])
+def test_a_launch_on_a_named_stream_uses_a_block_before_the_next_user(named, latch, put):
+    """Of `pycuda_allocator`: "its memory is reused only after the kernel"."""
+    allocate, a, function = block_of_an_allocator()
+    named = non_blocking() if named == "CuPy's" else drv.Stream(1)
     pointer = int(a.gpudata)
     with latch.hold(named):
         with non_blocking():
@@ -86,11 +91,8 @@ def test_a_launch_on_a_named_stream_uses_a_block_before_the_next_user(named, lat
 
 @pytest.mark.parametrize("named", ["CuPy's", "PyCUDA's"])
 def test_a_launch_on_a_named_stream_uses_a_block_after_the_last_user(named, latch, put):
-    allocate, stream = bridge.pycuda_allocator(cupy.cuda.MemoryPool()), drv.Stream(1)
-    function = PUT.get_function("put")
-    old = gpuarray.GPUArray(N, np.int32, allocator=allocate)
-    function(old, N, 0, block=1)
-    drv.Context.synchronize()
+    allocate, old, function = block_of_an_allocator()
+    stream = drv.Stream(1)
     pointer = int(old.gpudata)
     with latch.hold(stream):
         put(old.gpudata, N, 7, stream)
