@@ -59,7 +59,7 @@ a new stream does not wait for the default one
     unnamed_streams: a_new_stream_waits_for_the_default_one
 a stream that ends is forgotten
     interop/pycuda_streams.pyx: end_stream: if not abandoned -> if False
-    unnamed_streams: a_stream_that_ends_leaves_its_work_ordered
+    stream_ends: the_work_is_ordered
 another capture's streams are drawn in
     interop/ordering.pyx: order_with_one: if found != capture -> if False
     unnamed_streams: in_a_capture_its_other_streams_are_ordered

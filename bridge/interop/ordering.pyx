@@ -144,44 +144,49 @@ cdef int order_with_pycuda(Stream other, bint pycuda_waits) noexcept:
 cdef int order_with_each(Stream other, uint64_t capture, bint pycuda_waits) noexcept:
     """Order a stream, in a capture or none, with those that the default one does not stand for."""
     cdef Handle context = cuda_current()
-    cdef int status = 0, device_id = device_of(context)
+    cdef int index, count, status = 0, device_id = device_of(context)
     cdef Handle event = take_event(device_id)
-    cdef StreamRecord *record = first_record
+    cdef StreamRecord *record
+    cdef StreamRecord *pinned[8]  # they stay in the list, which others change meanwhile
     if pycuda_waits:
         with nogil:
             status = cuEventRecord(event, other)
-    while record is not NULL and not status:
-        if record.context == context and record.handle != other and (
-            capture or not record.is_blocking
-        ):
-            record.pins += 1
-            status = order_with_one(record, other, capture, event, pycuda_waits)
-            record.pins -= 1
-        record = record.next
+    record = first_record
+    while record is not NULL:
+        count = 0
+        while record is not NULL and count < 8:
+            if record.context == context and record.handle != other and (
+                capture or not record.is_blocking
+            ):
+                record.pins += 1
+                pinned[count] = record
+                count += 1
+            record = record.next
+        with nogil:
+            for index in range(count):
+                if not status:
+                    status = order_with_one(pinned[index], other, capture, event, pycuda_waits)
+        record = pinned[7].next if count == 8 else NULL
+        for index in range(count):
+            pinned[index].pins -= 1
     return keep_event(event, device_id, status)
 
 
 cdef int order_with_one(
     StreamRecord *record, Stream other, uint64_t capture, Handle event, bint pycuda_waits
-) noexcept:
+) noexcept nogil:
     cdef int status = 0
+    cdef bint is_stood_for
     cdef uint64_t found
     if record.handle == ENDED:
-        if not pycuda_waits and not capture:
-            with nogil:
-                status = cuStreamWaitEvent(other, record.event, 0)
-        return status
+        return 0 if pycuda_waits or capture else cuStreamWaitEvent(other, record.event, 0)
     if not pycuda_waits:
-        with nogil:
-            status = cuEventRecord(event, record.handle)
+        status = cuEventRecord(event, record.handle)
     found = capture_of(record.handle)  # a capture may have begun before
     if found != capture:
-        return 0 if capture or record.is_captured else CAPTURE_ISOLATION
-    if status:
-        return status
-    with nogil:
-        status = cuStreamWaitEvent(record.handle if pycuda_waits else other, event, 0)
-    return status
+        is_stood_for = record.capture == found or record.capture == <uint64_t> ANY_CAPTURE
+        return 0 if capture or is_stood_for else CAPTURE_ISOLATION
+    return status or cuStreamWaitEvent(record.handle if pycuda_waits else other, event, 0)
 
 
 cdef int order_reuse() except -1:

@@ -2,10 +2,11 @@
 
 from cpython.ref cimport PyObject
 
-from bridge.interop.driver cimport Handle, Stream
+from bridge.interop.driver cimport Handle, Stream, uint64_t
 
 cdef enum:
     ENDED = -3  # in place of a handle
+    ANY_CAPTURE = -1  # in place of a capture's number
 
 cdef struct StreamRecord:
     PyObject *stream  # borrowed: its deallocator removes the record
@@ -13,7 +14,7 @@ cdef struct StreamRecord:
     Handle context
     Handle event  # after the last work of a stream, if the default stream must still wait for it
     bint is_blocking
-    bint is_captured  # the default stream stands for it until the end of its capture
+    uint64_t capture  # during which the default stream stands for it; ANY_CAPTURE while it begins
     bint is_taken  # the default stream is made to wait for the event
     int pins  # who uses the handle or the event without the GIL: neither is destroyed before
     StreamRecord *next

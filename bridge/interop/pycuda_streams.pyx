@@ -230,10 +230,14 @@ class PyCUDAStream(CUPY_STREAM):
 
     def begin_capture(self, *args, **keywords):
         cdef StreamRecord *record = remember(self.foreign)
-        if record is not NULL and not is_capturing(record.handle):
-            stand_for(record)
-            record.is_captured = True
-        super().begin_capture(*args, **keywords)
+        if record is NULL or is_capturing(record.handle):
+            return super().begin_capture(*args, **keywords)
+        stand_for(record)
+        record.capture = ANY_CAPTURE
+        try:
+            super().begin_capture(*args, **keywords)
+        finally:
+            record.capture = capture_of(record.handle)
 
     def end_capture(self):
         cdef StreamRecord *record = remember(self.foreign)
@@ -241,7 +245,7 @@ class PyCUDAStream(CUPY_STREAM):
             return super().end_capture()
         finally:
             if record is not NULL:
-                record.is_captured = False
+                record.capture = NO_CAPTURE
                 if wait_for_default(record):
                     raise cannot_wait("end_capture: the stream")
 

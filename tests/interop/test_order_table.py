@@ -212,6 +212,21 @@ def test_a_capture_that_began_elsewhere_is_refused_to_those_who_need_the_stream(
         plain.end_capture()
 
 
+def test_a_capture_that_was_ended_elsewhere_hides_no_later_one():
+    stream = drv.Stream(1)
+    plain = bridge.as_cupy_stream(SimpleNamespace(__cuda_stream__=lambda: (0, stream.handle)))
+    a = gpuarray.zeros(4, "f")
+    bridge.as_cupy_stream(stream).begin_capture()
+    bridge.as_cupy(a)
+    plain.end_capture()
+    plain.begin_capture()
+    try:
+        with pytest.raises(ValueError, match="one of PyCUDA's is being captured"):
+            bridge.as_cupy(a)
+    finally:
+        plain.end_capture()
+
+
 def test_the_end_of_a_capture_waits_for_the_default_stream_or_says_that_it_cannot():
     captive, current = cupy.cuda.Stream(), bridge.as_cupy_stream(drv.Stream(1))
     current.begin_capture()

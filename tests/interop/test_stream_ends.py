@@ -49,6 +49,10 @@ def dropped(streams, work):
     work(streams.pop())
 
 
+def dropped_and_blocking(streams, work):
+    dropped(streams, work)
+
+
 def on_a_thread_that_returns(streams, work):
     thread = threading.Thread(target=bridge.primary_context()(dropped), args=(streams, work))
     thread.start()
@@ -73,6 +77,7 @@ def saved_and_dropped(streams, work):
 
 ENDS = {
     dropped: lambda: drv.Stream(1),
+    dropped_and_blocking: drv.Stream,
     on_a_thread_that_returns: lambda: drv.Stream(1),
     in_a_cycle: lambda: drv.Stream(1),
     with_a_finalizer_of_later: lambda: type("Late", (drv.Stream,), {})(1),

@@ -17,7 +17,6 @@ from races import (
     PYCUDA_STREAMS,
     UNORDERED,
     every_pair,
-    is_read,
     read_through_pycuda,
     reuse_cupys_block,
     reuse_pycudas_block,
@@ -228,23 +227,6 @@ def test_users_of_an_exported_array_go_with_it():
     assert {one() for one in streams_alive} == {None}
 
 
-def test_a_subclass_with_an_end_of_its_own_is_followed_to_it(latch, put):
-    class Timed(drv.Stream):
-        def __del__(self):
-            ends.append(self.handle)
-
-    ends, a = [], zeros()
-    before = pycuda_streams.count_streams()
-    made = [Timed(1) for _ in range(20)]
-    assert pycuda_streams.count_streams() == before + 20
-    with latch.hold(made[0]):
-        put(a.gpudata, N, 7, made[0])
-        made.clear()
-        assert (len(ends), pycuda_streams.count_streams()) == (20, before)
-        result = copy_of(bridge.as_cupy(a))
-    assert values(result) == {7}
-
-
 @pytest.mark.parametrize("kind", CUPY_STREAMS)
 def test_a_prepared_call_orders_a_bare_address(kind, latch, put):
     """PyCUDA's programs pass ``a.gpudata``, which is an int for slices and for views."""
@@ -437,14 +419,6 @@ def test_launches_on_named_streams_overlap(kernels, latch, put):
 
 
 # ---- which streams -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flags", [0, 1])
-def test_a_stream_that_ends_leaves_its_work_ordered(flags, latch, put):
-    held = [drv.Stream(flags)]
-    gone = weakref.finalize(held[0], int)
-    assert is_read(held, latch, put, ends=True)
-    assert not gone.alive
 
 
 def test_streams_from_before_the_import_are_followed(python):
