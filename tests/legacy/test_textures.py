@@ -490,6 +490,44 @@ def test_objects_are_destroyed_while_threads_bind():
         sys.setswitchinterval(usual)
 
 
+DESTROYED = """
+import gc
+from contextlib import nullcontext
+from types import SimpleNamespace
+from bridge.legacy import textures
+SOURCE = (
+    "texture<float, 1> image;"
+    "__global__ void copy(float *out) { out[threadIdx.x] = tex1Dfetch(image, threadIdx.x); }"
+)
+modules, images, devices = [], [], []
+for device_id in range(2):
+    with bridge.primary_context(device_id):
+        modules.append(bridge.SourceModule(SOURCE))
+        images.append(modules[-1].get_texref("image"))
+        images[-1].set_array(cupy.full(8, device_id + 1, np.float32))
+        out = cupy.zeros(8, np.float32)
+        modules[-1].get_function("copy")(out, block=8, texrefs=images[-1:])
+        cupy.cuda.Device().synchronize()
+def destroy(self, made, destroyer=textures.TextureReference._destroyer):
+    devices.append((cupy.cuda.runtime.getDevice(), destroyer(made)))
+textures.TextureReference._destroyer = destroy
+if CONTROL:
+    textures.cupy = SimpleNamespace(cuda=SimpleNamespace(Device=nullcontext))
+with bridge.primary_context(1):
+    del modules[0], images[0]
+    gc.collect()
+    modules[0].get_function("copy")(out, block=8, texrefs=images)
+    print(out.get()[0], devices)
+"""
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_an_object_is_destroyed_on_its_own_device(run, control):
+    """In the control, on whatever device is current."""
+    found = run(DESTROYED.replace("CONTROL", str(control)), devices=2)
+    assert found == f"2.0 [({int(control)}, 0)]\n"
+
+
 def test_a_reference_of_another_module():
     one, other = (module_of("float, 1", "tex1Dfetch(image, i)") for _ in range(2))
     image, x = other.get_texref("image"), cupy.zeros(8, np.float32)
