@@ -394,7 +394,13 @@ class Schedule:
         views = self._forget(buffer)
         if views is None:
             return
+        # While a blocking stream is captured, CUDA accepts no work on the default stream.
+        captive = cupy.cuda.Stream() if self.random.random() < 0.2 else None
+        if captive:
+            captive.begin_capture()
         self.run_on(self._tie(views) if self.random.random() < 0.2 else views.clear, place)
+        if captive:
+            captive.end_capture()
         if self.random.random() < 0.8:
             self.allocate(kind, home if kind == "cupy" else None)
 
