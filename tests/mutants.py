@@ -58,7 +58,7 @@ a new stream does not wait for the default one
     interop/pycuda_streams.pyx: wait_for_default: fence( -> 0
     unnamed_streams: a_new_stream_waits_for_the_default_one
 a stream that ends is forgotten
-    interop/pycuda_streams.pyx: end_stream: if not abandoned -> if False
+    interop/pycuda_streams.pyx: end_stream: stand_for( -> pass
     stream_ends: the_work_is_ordered
 another capture's streams are drawn in
     interop/ordering.pyx: order_with_one: if found != capture -> if False

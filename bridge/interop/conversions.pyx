@@ -22,7 +22,7 @@ from bridge.interop.views cimport (
 
 import cupy
 import numpy as np
-from cupy.cuda import UnownedMemory
+from cupy.cuda import MemoryPointer, UnownedMemory
 from pycuda.driver import PooledDeviceAllocation
 from pycuda.gpuarray import GPUArray
 
@@ -158,11 +158,13 @@ def as_pycuda(
     or on `stream`, by then.  The host does not wait (rule: `bridge.interop.ordering`).
     *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
+    given = array
     array = array_or_description(
         array, shape, dtype, strides, order, offset, owner, FROM_AS_PYCUDA, False
     )
     if not isinstance(array, ndarray):
-        return foreign_as_pycuda(array, stream)
+        is_of_pool = isinstance(given, MemoryPointer) or owner is not None
+        return foreign_as_pycuda(array, stream, is_of_pool)
     cdef int device_id = shared_device()
     cdef Stream waiter = ALL_PYCUDA_STREAMS if stream is None else handle_of(stream, "as_pycuda")
     cdef Stream awaited = current_stream(device_id)
@@ -188,7 +190,8 @@ cdef array_or_description(
     return array_on_memory(array, given, caller, may_repeat)
 
 
-cdef foreign_as_pycuda(array, stream):
+cdef foreign_as_pycuda(array, stream, bint is_of_pool):
+    """Return a GPUArray; it is `array`, unless its release must be ordered."""
     cdef int device_id = shared_device()
     cdef MemoryRecord memory
     cdef Stream waiter = handle_of(stream, "as_pycuda")
@@ -205,7 +208,7 @@ cdef foreign_as_pycuda(array, stream):
     order(waiter, current)
     source, base = array, array.base
     cdef bint is_for_one = type(base) is View and (<View> base).user_stream > 0
-    if waiter == UNORDERED or not array.size or (waiter <= 0 and not is_for_one):
+    if waiter == UNORDERED or not array.size or not (waiter > 0 or is_for_one or is_of_pool):
         return array
     if waiter > 0 and not is_capturing(waiter):  # a graph's launches are ordered, not its nodes
         order(waiter, 0)
@@ -350,8 +353,8 @@ cdef view_in_pycuda(
     # The constructor takes 2.5 us.  Two thirds of that are conversions that are not needed here.
     attributes = attributes.copy()
     attributes["dtype"] = dtype  # the cached one is equal, but may have other metadata
-    attributes["base"] = new_view(
-        AS_PYCUDA, array, None, device_id, attributes["nbytes"], awaited, waiter, kept
+    attributes["base"] = new_view(  # the collector may clear the array before the view ends
+        AS_PYCUDA, array, data.mem, device_id, attributes["nbytes"], awaited, waiter, kept
     )
     if attributes["size"]:
         attributes["gpudata"] = data.ptr

@@ -18,7 +18,7 @@ from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
     ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, capture_of, current_stream, is_capturing,
 )
-from bridge.interop.views cimport AS_CUPY, MemoryRecord, new_view
+from bridge.interop.views cimport AS_CUPY, MemoryRecord, View, new_view
 
 import cupy
 import pycuda.driver
@@ -32,6 +32,7 @@ from ..errors import caller_of, named
 
 cdef extern from "Python.h":
     PyObject *PyEval_GetGlobals()  # of the caller: compiled functions have none
+    Py_ssize_t Py_REFCNT(PyObject *)
 
 cdef object OF_INTERFACE = caller_of("GPUArray.__cuda_array_interface__")
 cdef object OF_DLPACK = caller_of("GPUArray.__dlpack__")
@@ -61,7 +62,9 @@ def array_interface(self):
     # and the view its stream: when they are released with the array, PyCUDA's streams wait for the
     # work on all of them.
     users = attributes.setdefault("_bridge_users", {})
-    if current not in users:
+    cdef View view = users.get(current)
+    if view is None or view.memory is not memory:
+        forget_users(users, memory)
         kept, nbytes = kept_streams(current, None), attributes["nbytes"]
         users[current] = new_view(
             AS_CUPY, None, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, current, kept
@@ -74,6 +77,15 @@ def array_interface(self):
         "stream": LEGACY if can_wait else None,
         "version": 3,
     }
+
+
+cdef forget_users(dict users, MemoryRecord memory):
+    """Release the views of memory that was replaced, or for streams that nobody else has."""
+    cdef View view
+    for handle, view in list(users.items()):
+        _, stream = view.kept.streams if view.kept is not None else (None, None)
+        if view.memory is not memory or Py_REFCNT(<PyObject *> stream) == 2:  # the view's, and ours
+            del users[handle]
 
 
 def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):

@@ -60,9 +60,9 @@ from ..errors import ContextError
 #                                         thread captures
 # s 0    both           -                 raise                  both; raise if s' is blocking
 # s P    s 0 and s N    s and P's of the  s N as in the row      s 0 and s N; raise if s' is
-# 0 P    0 N            same capture      above                  blocking or of P; s' of P that
-#                                                                `as_cupy_stream` captures: 0
-#                                                                stands for it
+# 0 P    0 N            same capture      above                  blocking, or of P (*)
+# (*) If the capture began on what `as_cupy_stream` returns, 0 stands for s': 0 has waited for the
+# earlier work of s', and s' will wait for 0 at the end of the capture.
 #
 # When a view is released, the owner's stream, and 0, wait for the user's.  Where this table raises,
 # or the owner or the user is captured, the memory is kept for the next call that can order them.
@@ -176,7 +176,6 @@ cdef int order_with_one(
     StreamRecord *record, Stream other, uint64_t capture, Handle event, bint pycuda_waits
 ) noexcept nogil:
     cdef int status = 0
-    cdef bint is_stood_for
     cdef uint64_t found
     if record.handle == ENDED:
         return 0 if pycuda_waits or capture else cuStreamWaitEvent(other, record.event, 0)
@@ -184,8 +183,9 @@ cdef int order_with_one(
         status = cuEventRecord(event, record.handle)
     found = capture_of(record.handle)  # a capture may have begun before
     if found != capture:
-        is_stood_for = record.capture == found or record.capture == <uint64_t> ANY_CAPTURE
-        return 0 if capture or is_stood_for else CAPTURE_ISOLATION
+        if capture or record.capture == found or record.capture == <uint64_t> ANY_CAPTURE:
+            return 0  # it is not of this capture, or the default stream stands for it
+        return CAPTURE_ISOLATION
     return status or cuStreamWaitEvent(record.handle if pycuda_waits else other, event, 0)
 
 

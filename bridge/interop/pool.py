@@ -50,7 +50,7 @@ class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # t
 class Allocation(int):
     """A device address, for the ``gpudata`` of a `GPUArray`; `memory` owns the memory there."""
 
-    memory: Any = None  # a View of a cupy.cuda.MemoryPointer
+    memory: Any = None  # a View of a block of CuPy's
 
     @property
     def gpudata(self) -> int:

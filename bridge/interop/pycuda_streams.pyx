@@ -132,13 +132,12 @@ cdef void end_stream(PyObject *stream) noexcept:
     There are two if the stream's ``__init__`` has run twice.
     """
     global stream_count, non_blocking_count
-    cdef StreamRecord *record = first_record
+    cdef StreamRecord *record = NULL if abandoned else first_record
     while record is not NULL:
         if record.stream != stream:
             record = record.next
             continue
-        if not abandoned:
-            stand_for(record)
+        stand_for(record)
         stream_count -= 1
         non_blocking_count -= not record.is_blocking
         remove(record)
@@ -169,13 +168,12 @@ cdef void stand_for(StreamRecord *record) noexcept:
         return  # its work is part of a graph, or the context is gone
     ended = <StreamRecord *> calloc(1, sizeof(StreamRecord))
     if ended is not NULL:
-        ended.handle, ended.context, ended.pins = ENDED, record.context, 1
+        ended.handle, ended.context = ENDED, record.context
         ended.event = take_event(device_of(record.context))
         with nogil:
             cuEventRecord(ended.event, record.handle)
         # Next to the other one: who is reading the list without the GIL meets one of the two.
         ended.next, record.next = record.next, ended
-        ended.pins = 0
         ended_count += 1
         default_waits_for_ended()
     is_set(current, record.context)
@@ -244,7 +242,7 @@ class PyCUDAStream(CUPY_STREAM):
         try:
             return super().end_capture()
         finally:
-            if record is not NULL:
+            if record is not NULL and not is_capturing(record.handle):
                 record.capture = NO_CAPTURE
                 if wait_for_default(record):
                     raise cannot_wait("end_capture: the stream")

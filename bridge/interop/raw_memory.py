@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
+from cupy.cuda.memory import BaseMemory
+from cupy.cuda.pinned_memory import PinnedMemory
 from pycuda.gpuarray import GPUArray
 
 from ..errors import Caller, named
@@ -134,8 +136,9 @@ def _size(memory: Any, start: int) -> int:
         return memory[1]
     for _ in "Allocation", "View":  # to the block itself
         memory = getattr(memory, "memory", memory)
-    if isinstance(memory, MemoryPointer | PinnedMemoryPointer):
-        return int(memory.mem.ptr + memory.mem.size) - start
+    memory = getattr(memory, "mem", memory)
+    if isinstance(memory, BaseMemory | PinnedMemory):
+        return int(memory.ptr + memory.size) - start
     base, size = drv.mem_get_address_range(start)
     return int(base + size) - start
 

@@ -14,6 +14,7 @@ cdef class View:
     cdef readonly object source  # the array that is viewed
     cdef readonly object memory  # what else keeps its memory, since ``gpudata`` may be swapped
     cdef readonly Stream owner_stream, user_stream  # at the release, the first waits for the second
+    cdef bint is_of_host  # its own memory is managed or pinned, and goes to the host at once
     cdef object block  # of an `Allocation`, which may be freed before its views
     cdef KeptStreams kept
     cdef Py_ssize_t nbytes
@@ -24,7 +25,6 @@ cdef class MemoryRecord(View):
     cdef object gpudata  # the array's, when it was recorded
     cdef object dtype  # the array's, if both libraries support it
     cdef intptr_t pointer
-    cdef bint is_of_host  # managed or pinned memory of a NumPy array
     cdef bint is_of_pool  # an `Allocation`
 
 cdef View new_view(

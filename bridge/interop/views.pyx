@@ -22,7 +22,7 @@ from bridge.interop.streams cimport (
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer, UnownedMemory
+from cupy.cuda import MemoryPointer, PinnedMemoryPointer, UnownedMemory
 from pycuda.gpuarray import GPUArray
 
 from .host_memory import keep_until_done
@@ -69,7 +69,7 @@ cdef class View:
             Py_INCREF(self.kept)
             return
         if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
-            is_held(<PyObject *> self.block)
+            is_held(<PyObject *> self.block) and not self.is_of_host
             and not release_needs_order(self.owner_stream, self.user_stream)
         ):
             return  # nothing is freed now
@@ -87,9 +87,6 @@ cdef int release(View view) except -1:
     cdef int status = 0
     cdef int device_id = view.device_id
     cdef bint is_elsewhere = not can_free_here(device_id)
-    cdef bint is_of_host = (
-        type(view.memory) is MemoryRecord and (<MemoryRecord> view.memory).is_of_host
-    )
     if is_elsewhere:
         top = pycuda_current()
         try:
@@ -99,7 +96,7 @@ cdef int release(View view) except -1:
     try:
         if release_needs_order(view.owner_stream, view.user_stream):
             status = order_release(view.owner_stream, view.user_stream)
-        elif is_of_host:
+        elif view.is_of_host:
             capture_of(0, &status)
         if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
             # A new view, since an object cannot outlive its deallocator.
@@ -107,11 +104,12 @@ cdef int release(View view) except -1:
                 MEMORY, view.source, view.memory, device_id, 0,
                 view.owner_stream, view.user_stream, None
             )
-            heir.kept, heir.block = view.kept, view.block
+            heir.kept, heir.block, heir.is_of_host = view.kept, view.block, view.is_of_host
             kept_for_capture.append(heir)
-        elif is_of_host:
-            keep_until_done(0, (view.source, view.memory))  # it waits for the user's stream
-        view.kept = view.block = view.memory = view.source = None
+        elif view.is_of_host:
+            for stream in {0, current_stream(device_id)}:  # the first waits for PyCUDA's streams
+                keep_until_done(stream, view.memory)
+        view.block = view.memory = view.source = view.kept = None  # memory before its stream
     finally:
         if is_elsewhere:
             leave_context(<intptr_t> current, top)
@@ -155,6 +153,7 @@ def views_alive():
 # ---- memory --------------------------------------------------------------------------------------
 
 cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
+cdef tuple HOST_MEMORY = (np.ndarray, PinnedMemoryPointer, drv.PagelockedHostAllocation)
 # Objects whose address cannot change.
 cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
 
@@ -190,7 +189,9 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
     # Where the address can change, the record is not used again: no array's gpudata is False.
     record.gpudata = gpudata if isinstance(gpudata, FIXED) else False
     record.dtype, record.pointer = dtype, pointer
-    record.is_of_host = isinstance(kept, np.ndarray)
+    record.is_of_host = isinstance(kept, HOST_MEMORY)
+    if record.is_of_host:
+        record.owner_stream, record.user_stream = 0, ALL_PYCUDA_STREAMS
     record.is_of_pool = type(getattr(kept, "memory", None)) is View
     array.__dict__["_bridge_memory"] = record
     if root is not array and isinstance(kept, ALLOCATIONS) and (
@@ -228,5 +229,5 @@ def allocate(malloc, holder, size):
             current.use()  # `with null:` would not restore a stream that was set by `use`
     order_reuse()
     found = holder(memory.ptr)
-    found.memory = new_view(MEMORY, None, memory, device_id, 0, 0, ALL_PYCUDA_STREAMS, None)
+    found.memory = new_view(MEMORY, None, memory.mem, device_id, 0, 0, ALL_PYCUDA_STREAMS, None)
     return found

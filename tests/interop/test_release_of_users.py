@@ -1,6 +1,7 @@
 """A release waits for all who may use the memory: named streams, consumers and the GPU itself."""
 
 import contextlib
+import gc
 
 import cupy
 import cupyx
@@ -9,7 +10,7 @@ import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
 from pycuda.tools import PageLockedMemoryPool
-from races import reuse_pycudas_block
+from races import reuse_cupys_block, reuse_pycudas_block
 
 import bridge
 import bridge.autoinit
@@ -110,9 +111,21 @@ PINNED = {
     "CuPy's": lambda pool: cupyx.empty_pinned(N, np.int32),
     "PyCUDA's": lambda pool: pool.allocate((N,), np.int32),
 }
+READERS = {
+    "f(y, h)": lambda y, h: PUT.get_function("copy")(y, h, N, block=1),
+    "launch": lambda y, h: bridge.launch(
+        PUT.get_function("copy"), y, h, np.int32(N), grid=1, block=1
+    ),
+    "view": lambda y, h: cupy.copyto(y, bridge.as_cupy(h)),
+    "f(y, as_pycuda(h))": lambda y, h: PUT.get_function("copy")(y, bridge.as_pycuda(h), N, block=1),
+    "PyCUDA's copy": lambda y, h: drv.memcpy_dtod_async(
+        y.data.ptr, bridge.as_pycuda(h).gpudata, y.nbytes, None
+    ),
+    "kept": lambda y, h: PUT.get_function("copy")(y, h, N, block=1),
+}
 
 
-@pytest.mark.parametrize("reader", ["f", "launch", "view", "kept"])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", PINNED)
 def test_pinned_memory_goes_back_to_the_host_after_the_work(kind, reader, latch):
     """`kept` is the control: its address is not used again."""
@@ -126,18 +139,48 @@ def test_pinned_memory_goes_back_to_the_host_after_the_work(kind, reader, latch)
     pinned[:] = 7
     address = pinned.ctypes.data
     with latch.hold(None):
-        if reader == "view":
-            y[:] = bridge.as_cupy(pinned)
-        elif reader == "launch":
-            bridge.launch(copy, y, pinned, np.int32(N), grid=1, block=1)
-        else:
-            copy(y, pinned, N, block=1)
+        READERS[reader](y, pinned)
         if reader != "kept":
             del pinned
         again = PINNED[kind](pool)
         again[:] = -1
         assert again.ctypes.data != address
     assert {*y.get().tolist()} == {7}
+
+
+@pytest.mark.parametrize("of_stream", [None, drv.Stream])
+@pytest.mark.parametrize("convert", [bridge.as_cupy, bridge.as_pycuda])
+def test_bare_pinned_memory_goes_back_to_the_host_after_the_work(convert, of_stream, latch):
+    """Also if the stream begins after the conversion."""
+    y = gpuarray.zeros(N, np.int32)
+    memory = cupy.cuda.alloc_pinned_memory(4 * N)
+    np.frombuffer(memory, np.int32, N)[:] = 7
+    drv.Context.synchronize()
+    host_memory.release_done()
+    address, x = memory.ptr, convert(memory, (N,), np.int32)
+    stream = of_stream(1) if of_stream else None
+    pointer = bridge.as_pycuda(x).gpudata
+    with latch.hold(stream):
+        drv.memcpy_dtod_async(y.gpudata, pointer, 4 * N, stream)
+        del x, memory
+        again = cupy.cuda.alloc_pinned_memory(4 * N)
+        np.frombuffer(again, np.int32, N)[:] = -1
+        assert again.ptr != address
+    assert {*y.get().tolist()} == {7}
+
+
+BARE = {
+    "MemoryPointer": lambda x: bridge.as_pycuda(x.data, N, np.int32),
+    "address": lambda x: bridge.as_pycuda(x.data.ptr, N, np.int32, owner=x),
+}
+
+
+@pytest.mark.parametrize("of_stream", [None, drv.Stream])
+@pytest.mark.parametrize("convert", BARE)
+def test_bare_memory_goes_back_to_cupys_pool_after_pycudas_work(convert, of_stream, latch, put):
+    stream = of_stream(1) if of_stream else None
+    found = reuse_cupys_block(lambda x, _: BARE[convert](x), non_blocking(), stream, latch, put)
+    assert found == {1}
 
 
 def test_host_memory_is_not_kept_for_longer():
@@ -161,3 +204,32 @@ def test_host_memory_is_released_beside_a_capture_that_stays_whole():
         stack.callback(stream.end_capture)
         copy(y, x, N, block=1)
         copy(y, x, N, block=1)
+
+
+def of_cupy():
+    x = cupy.empty(N, np.int32)
+    return [x, bridge.as_pycuda(x)]
+
+
+def of_allocator():
+    a = gpuarray.GPUArray(N, np.int32, allocator=bridge.pycuda_allocator())
+    return [a, bridge.as_cupy(a)]
+
+
+@pytest.mark.parametrize("make", [of_cupy, of_allocator])
+def test_a_cycle_that_is_collected_beside_a_capture_keeps_its_memory(make):
+    """The collector clears CuPy's arrays before the views end."""
+    pool, captive = cupy.cuda.MemoryPool(), cupy.cuda.Stream()
+    with cupy.cuda.using_allocator(pool.malloc), non_blocking():
+        knot = make()
+    held, other = pool.used_bytes(), drv.Stream(1)
+    knot.append(knot)
+    captive.begin_capture()
+    try:
+        del knot
+        gc.collect()
+        assert pool.used_bytes() == held
+    finally:
+        captive.end_capture()
+    bridge.wait_stream(other, None)
+    assert pool.used_bytes() == 0

@@ -102,8 +102,9 @@ def copy_of(a):
 def test_the_work_is_ordered(end, latch, put):
     a = zeros()
     streams = [ENDS[end]() if end in ENDS else Twice()]
-    before = pycuda_streams.count_streams()
+    copy_of(a)  # lets go of what was kept for the end of earlier captures, and its streams
     gc.collect()
+    before = pycuda_streams.count_streams()
     with latch.hold(streams[0]):
         (end if end in ENDS else dropped)(streams, lambda stream: put(a.gpudata, N, 7, stream))
         copy = copy_of(a)
@@ -148,6 +149,27 @@ def test_in_a_race_with_its_end(put):
         copies.append(copy_of(arrays.get()))
         thread.join()
     assert [{*copy.get().tolist()} for copy in copies] == [{7}] * turns
+
+
+def test_while_another_thread_orders():
+    """It walks the list of streams without the GIL."""
+    x, done, alive = cupy.zeros(N, np.int32), threading.Event(), [drv.Stream(1)]
+
+    @bridge.primary_context()
+    def make():
+        while not done.is_set():
+            alive.append(drv.Stream(1))
+            del alive[1]
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    try:
+        with cupy.cuda.Stream(non_blocking=True):
+            for _ in range(10_000):
+                bridge.as_pycuda(x)
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_beside_the_capture_of_a_blocking_stream(latch, put):

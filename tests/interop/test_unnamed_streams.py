@@ -227,6 +227,18 @@ def test_users_of_an_exported_array_go_with_it():
     assert {one() for one in streams_alive} == {None}
 
 
+def test_a_user_whose_stream_nobody_has_is_let_go():
+    a, pool = zeros(), DeviceMemoryPool()
+    for _ in range(50):
+        with cupy.cuda.Stream(non_blocking=True):
+            cupy.asarray(a)
+    assert len(a._bridge_users) == 1
+    for _ in range(2):
+        a.gpudata = pool.allocate(a.nbytes)
+        cupy.asarray(a)
+    assert pool.active_blocks == 1
+
+
 @pytest.mark.parametrize("kind", CUPY_STREAMS)
 def test_a_prepared_call_orders_a_bare_address(kind, latch, put):
     """PyCUDA's programs pass ``a.gpudata``, which is an int for slices and for views."""
