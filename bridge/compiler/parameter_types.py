@@ -16,7 +16,7 @@ _PLAIN = {
     **{"bool": "?", "char": "b", "signed char": "b", "unsigned char": "B"},
     **{"short": "h", "unsigned short": "H", "int": "i", "unsigned int": "I"},
     **{"long": "l", "unsigned long": "L", "long long": "q", "unsigned long long": "Q"},
-    **{"float": "f", "double": "d", "__half": "e", "half": "e"},
+    **{"float": "f", "double": "d", "__half": "e"},
     **{f"{space}::complex<float>": "F" for space in ("pycuda", "thrust")},
     **{f"{space}::complex<double>": "D" for space in ("pycuda", "thrust")},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from ..errors import warn
 from . import cache, fixes, messages
 from .nvrtc import Compiled, Program, compile_on_thread, start
 from .options import translate
-from .signature import Parameter, expression, kernel_names, read_signature
+from .signature import Parameter, entries, expression, kernel_names, read_signature
 
 
 class Request(NamedTuple):
@@ -30,23 +31,27 @@ class Request(NamedTuple):
     include_dirs: list[str]
 
 
-def examine(request: Request, default_arch: str) -> dict[str, tuple[Parameter, ...]]:
-    """Compile a request, and return the parameters of its kernels; raise as `compile` does."""
-    source, names = request.source, kernel_names(request.source)
-    mangled = compile(request, default_arch, names).mangled
-    asked = {name: mangled.get(expression(name), "") for name in names}
-    return {name: read_signature(asked[name], source, name) or () for name in names}
+def examine(request: Request, default_arch: str) -> dict[str, tuple[Parameter, ...] | None]:
+    """Compile a request, and return the parameters of its kernels, None if they are not known.
+
+    Raise as `compile` does.
+    """
+    source = request.source
+    code, mangled, *_ = compile(request, default_arch, kernel_names(source))
+    asked = {name: mangled.get(expression(name)) for name in entries(code)}
+    return {name: read_signature(one, source, name) if one else None for name, one in asked.items()}
 
 
 def compile(
     request: Request,
     default_arch: str,
-    kernels: Sequence[str] = (),
+    kernels: Sequence[str] | None = None,
     options: Sequence[str] = (),
 ) -> Compiled:
-    """Compile a request with NVRTC, and return the mangled names of `kernels` with the code.
+    """Compile a request with NVRTC; return the code, and the mangled names of its kernels.
 
-    `options` are passed to NVRTC as they are.
+    These are `kernels`, and those that a macro or a header makes, for which NVRTC compiles a second
+    time; none if `kernels` is None.  `options` are passed to NVRTC as they are.
     """
     targets = ("-arch", request.arch), ("-code", request.code)
     given = [f"{name}={value}" for name, value in targets if value is not None]
@@ -57,7 +62,7 @@ def compile(
         (*translated, *options, *["-G"] * drv.CUDA_DEBUGGING),
         (*folders, *request.include_dirs),
         not request.no_extern_c,
-        (*kernels, *map(expression, kernels)),
+        _expressions(kernels or ()),
         any("expt-relaxed-constexpr" in option for option in request.options),
     )
     path = cache.place(program, request.cache_dir)
@@ -70,6 +75,8 @@ def compile(
         if fixed is None:
             raise messages.compile_error(program, compiled)
         program = fixed
+    if kernels is not None:
+        compiled = _with_all_kernels(program, compiled)
     if path:
         cache.save(path, compiled)
     if request.keep or drv.CUDA_DEBUGGING:
@@ -80,3 +87,22 @@ def compile(
     if remarks := messages.remarks(program, compiled.log):
         warn(f"NVRTC compiled the source, but says:\n{remarks}")
     return compiled
+
+
+def _expressions(kernels: Sequence[str]) -> tuple[str, ...]:
+    return (*kernels, *map(expression, kernels))
+
+
+def _with_all_kernels(program: Program, compiled: Compiled) -> Compiled:
+    """Compile again if the code has kernels whose types have not been asked for."""
+    missed = [
+        name
+        for name in entries(compiled.code)
+        if name not in program.expressions and re.fullmatch(r"\w+", name)  # no template's
+    ]
+    if not missed:
+        return compiled
+    again = compile_on_thread(
+        program._replace(expressions=(*program.expressions, *_expressions(missed)))
+    )
+    return again if isinstance(again, Compiled) else compiled

@@ -60,12 +60,12 @@ def expression(name: str) -> str:
 @functools.lru_cache(256)  # a function asks once for its table, and once on each device
 def read_signature(mangled: str, source: str, name: str) -> tuple[Parameter, ...] | None:
     """Return a kernel's parameters: their types, and their names in the source for messages."""
-    text = _demangle(mangled)
+    types, _, numbers = mangled.partition("14bridge_numbersI")
+    text = _demangle(f"{types}E" if numbers else mangled)  # which reads 1,024 characters
     if not text:
         return None
-    text, _, numbers = text.partition(", bridge_numbers<")
     parts = _split(text[text.index("(") + 1 : text.rindex(")")])
-    targets = [int(number) for number in re.findall(r"(\d+)ul", numbers)]
+    targets = [int(number) for number in re.findall(r"Lm(\d+)E", numbers)]
     n = len(parts)
     targets = targets or n * [0] + n * [1] + n * [0]  # a name that was mangled elsewhere
     found = tuple(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
@@ -85,6 +85,16 @@ def kernel_names(source: str, templates: bool = False) -> list[str]:
     if not templates:
         text = re.sub(r"\btemplate\s*<[^;{}()]*>[^;{}()]*__global__", " ", text)
     return sorted(set(re.findall(rf"{_KERNEL}(\w+)\s*\(", text)))
+
+
+def entries(code: bytes) -> list[str]:
+    """Return the names of the kernels in a cubin or in PTX, as the source says them.
+
+    A cubin has a bank of constants for the parameters of each.
+    """
+    symbols = set(re.findall(rb"(?:\.nv\.constant0\.|\.entry\s+)([\w$]+)", code))
+    names = [symbol.decode() for symbol in sorted(symbols)]
+    return [_demangle(name).partition("(")[0] if name[:2] == "_Z" else name for name in names]
 
 
 def variable_names(source: str, templates: Sequence[str] = ()) -> list[str]:

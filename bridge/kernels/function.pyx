@@ -223,8 +223,8 @@ cdef class Function(Kernel):
     cpdef Parameters parameters(self):
         """Return the kernel's parameters, read at the first use: unpickling needs no GPU."""
         if self.known is None:
-            types = self.module._signature(self.name)
             handle = <intptr_t> self.handle(cuda_device())
+            types = self.module._signature(self.name)
             self.known = parameters_of_kernel(self.name, types, handle)
         return self.known
 

@@ -15,7 +15,7 @@ from pytools.prefork import ExecError
 from ..compiler.nvrtc import Compiled, architecture
 from ..compiler.program import Request, compile
 from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
-from ..errors import named
+from ..errors import named, warn
 from ..interop import contexts
 from ..interop.driver import libcuda
 from ..interop.raw_memory import Global
@@ -198,7 +198,14 @@ class SourceModule:
         """Return a kernel's parameters, as the compiler reports them, if it does."""
         _, mangled = self._load()
         signature = name if name.startswith("_Z") else mangled.get(expression(name))
-        return read_signature(signature, self._request.source, name) if signature else None
+        found = read_signature(signature, self._request.source, name) if signature else None
+        if found is None and self._backend == "nvrtc":
+            warn(
+                f"SourceModule: the types of the parameters of {name!r} are not known, and its "
+                "arguments are checked by size alone; from -std=c++14 on, NVRTC reports the types "
+                "of kernels outside of namespaces, and of name_expressions"
+            )
+        return found
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name, or by one of `name_expressions`.

@@ -287,11 +287,15 @@ def _check_source(
     if problem:
         print(f"{place}: does not compile: {problem}")
     elif verbose:
-        shown = (f"{name}({', '.join(one.text for one in kernels[name])})" for name in kernels)
+        shown = [
+            f"{name}({', '.join(one.text for one in found)})" if found is not None else name
+            for name, found in kernels.items()
+        ]
         print(f"{place}: compiles: {'; '.join(shown)}")
     yield "fail" if problem else "compile"
-    parameters = [one for found in kernels.values() for one in found]
+    parameters = [one for found in kernels.values() for one in found or ()]
     yield from ["kernels"] * len(kernels) + ["parameters"] * len(parameters)
+    yield from ["kernels of unknown types" for found in kernels.values() if found is None]
     yield from ["known" for one in parameters if one.dtype is not None]
     if by_nvcc is not None:
         yield f"nvcc {by_nvcc}, ours {not problem}"
@@ -307,6 +311,11 @@ def _summary(
         lines.append(
             f"kernels: {count['kernels']}; the types of {count['known']} of {count['parameters']} "
             "parameters are known, and arguments for these are checked"
+        )
+    if count["kernels of unknown types"]:
+        lines.append(
+            f"kernels of unknown types: {count['kernels of unknown types']}; their arguments are "
+            "checked by size alone"
         )
     if with_nvcc:
         both = [count[f"nvcc {a}, ours {b}"] for a in (True, False) for b in (True, False)]

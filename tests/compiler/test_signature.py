@@ -100,6 +100,22 @@ SOURCES = {
         "#define K(n) __global__ void n(float *x)\nK(f) { }",
         [("float *", True, "float32")],
     ),
+    "its name from a macro": (
+        "#define K(n, op) __global__ void n(float *x) { x[0] = x[0] op 2; }\nK(g, +) K(f, *)",
+        [("float *", True, "float32")],
+    ),
+    "C++ from a macro": (
+        '}\n#define K(n) __global__ void n(float *x) { }\nK(f) extern "C" {',
+        [("float *", True, "float32")],
+    ),
+    "more than 75 parameters": (
+        f"__global__ void f(float *x, {', '.join(f'int a{i}' for i in range(300))}) {{ }}",
+        ONE_FLOAT + [(f"int a{i}", False, "int32") for i in range(300)],
+    ),
+    "a struct called half": (
+        "struct half { float low, high; }; __global__ void f(half h, const half *p) { }",
+        [("half h", False, None), ("const half *p", True, "|V8")],
+    ),
     "a keyword redefined": (
         "#define float double\n__global__ void f(float *x) { }",
         [("double *x", True, "float64")],
@@ -133,6 +149,7 @@ CASES = {
         for declaration in PARAMETERS
     },
     **{name: (source, []) for name, (source, _) in SOURCES.items()},
+    "PTX": (SOURCES["its name from a macro"][0], [], "compute_80"),
     **{option: ("__global__ void f(REAL *x) { }", option.split()) for option in OPTIONS},
 }
 
@@ -147,10 +164,9 @@ def shown(one):
     base = one.dtype if one.dtype.fields is None else one.dtype[0]
     return one.text, one.is_pointer, str(base)
 
-def attempt(source, options):
+def attempt(source, options, arch="sm_90"):
     request = Request(source, "", options, False, False, None, None, False, [])
-    names = sorted({"f", *kernel_names(source)})
-    mangled = compile(request, "sm_90", names).mangled.get(expression("f"))
+    mangled = compile(request, arch, kernel_names(source)).mangled.get(expression("f"))
     return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
 """
 
@@ -166,6 +182,10 @@ def test_a_parameter(declaration, read):
     first, found = read[declaration]
     assert found == PARAMETERS[declaration]
     assert first[1:] == (False, "int32")
+
+
+def test_ptx_says_which_kernels_there_are(read):
+    assert read["PTX"] == SOURCES["its name from a macro"][1]
 
 
 @pytest.mark.parametrize("name", [*SOURCES, *OPTIONS])

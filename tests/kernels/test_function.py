@@ -98,6 +98,7 @@ def forget(monkeypatch):
 
     def forget():
         monkeypatch.setattr("bridge.kernels.module.read_signature", lambda *_: None)
+        monkeypatch.setattr("bridge.kernels.module.warn", lambda _: None)
 
     return forget
 

@@ -234,6 +234,30 @@ extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= weight[threadIdx.
 """  # fmt: skip
 
 
+def test_kernels_of_macros_and_of_headers(tmp_path):
+    """Their names are no words before a parenthesis in the source; the code has them."""
+    (tmp_path / "more.cuh").write_text("__global__ void add(float *x, float a) { *x += a; }")
+    module = bridge.SourceModule(
+        "#define K(name, op) __global__ void name(float *x, float a) { *x = *x op a; }\n"
+        '#include "more.cuh"\n K(scale, *)',
+        include_dirs=[str(tmp_path)],
+    )
+    x = cupy.full(1, 3, np.float32)
+    for name, value in ("scale", 6), ("add", 8):
+        kernel = module.get_function(name)
+        kernel(x, 2, block=1)
+        assert x.tolist() == [value]
+        with pytest.raises(TypeError, match="is an array of float64, but the kernel takes float32"):
+            kernel(cupy.zeros(1), 2, block=1)
+
+
+def test_types_that_are_not_known_are_said():
+    module = bridge.SourceModule("__global__ void f(float *x) { }", options=["-std=c++11"])
+    with pytest.warns(UserWarning, match="the types of the parameters of 'f' are not known"):
+        f = module.get_function("f")
+    f(cupy.zeros(1), block=1)
+
+
 def test_names_that_are_not_there():
     module = bridge.SourceModule(TEMPLATES, no_extern_c=True)
     with pytest.raises(

@@ -337,4 +337,9 @@ def _host_source(text: str, checked: _nvrtc.Checked) -> str:
     text = re.sub(r"(?:\bstatic\s+)?\b__shared__\b", "static", text)
     text = re.sub(r"\b__global__\b", "", text)
     table = "".join(f"{row}, " for row in rows.values())
-    return f'{text}\nextern "C" hostcuda_kernel hostcuda_kernels[] = {{{table}{{}}}};\n'
+    # The names that a cubin's sections have: programs look for kernels there.
+    sections = "".join(rf".nv.constant0.{symbol}\0" for symbol in rows)
+    return (
+        f'{text}\nextern "C" hostcuda_kernel hostcuda_kernels[] = {{{table}{{}}}};\n'
+        f'__attribute__((used)) static const char hostcuda_sections[] = "{sections}";\n'
+    )
