@@ -1,15 +1,18 @@
-"""``python -m bridge check``: which sources of a folder of PyCUDA programs compile, and which not.
+"""``python -m bridge check``: which PyCUDA programs of a folder run with bridge, and which not.
 
-Nothing of the programs (``*.py``) is run: sources are read from their syntax trees, as far as they
-are made of constants, of variables with one value, and of files.
+Nothing of the programs (``*.py``, ``*.ipynb``) is run: sources are read from their syntax trees, as
+far as they are made of constants, of variables with one value, and of files.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import operator
 import os.path
+import re
 import shutil
+import string
 import symtable
 import warnings
 from collections import ChainMap, Counter
@@ -36,11 +39,16 @@ _OPERATORS: dict[type[ast.operator], Any] = {
     **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
     ast.Pow: lambda one, other: one**other if other < 100 else _large(),
 }
-_FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict} | {
+_TEMPLATES = dict.fromkeys(("Template", "string.Template"), string.Template)
+_FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict, **_TEMPLATES} | {
     f"os.path.{name}": getattr(os.path, name)
     for name in ("join", "split", "dirname", "abspath", "realpath", "normpath")
 }
-_METHODS = ("format", "join", "replace", "strip", "lstrip", "rstrip", "upper", "lower", "read_text")
+_METHODS = {
+    **dict.fromkeys(("format", "join", "replace", "upper", "lower"), str),
+    **dict.fromkeys(("strip", "lstrip", "rstrip"), str),
+    **{"read_text": Path, "substitute": string.Template, "safe_substitute": string.Template},
+}
 
 
 class _Unknown(Exception):  # noqa: N818 (it says what it is)
@@ -154,7 +162,9 @@ class _Program(ast.NodeVisitor):
         match node:
             case ast.Constant(value):
                 return value
-            case ast.Name(name) if len(found := self.values.get(name, [])) == 1 and found[0]:
+            case ast.Name() | ast.Attribute() if (
+                len(found := self.values.get(name := ast.unparse(node), [])) == 1 and found[0]
+            ):
                 known, self.values = self.values, self.values.new_child({name: []})  # not itself
                 try:
                     return self.value(found[0])
@@ -184,14 +194,15 @@ class _Program(ast.NodeVisitor):
         name = ast.unparse(node.func)
         if name in _FUNCTIONS:
             return _FUNCTIONS[name](*args, **keywords)
-        if name in ("open", "Path"):  # the program is started in its folder, or further up
-            files = [folder / args[0] for folder in self.path.parents]
-            return next(filter(Path.is_file, files), files[0])
+        if name in ("open", "Path"):
+            return self._found(args[0])
+        if name == "os.getcwd":
+            return str(self.path.parent)
         if isinstance(node.func, ast.Attribute):
             owner = self.value(node.func.value)
             if node.func.attr == "read" and isinstance(owner, Path):
                 return owner.read_text(errors="replace")
-            if node.func.attr in _METHODS and isinstance(owner, str | Path):
+            if isinstance(owner, _METHODS.get(node.func.attr, ())):
                 return getattr(owner, node.func.attr)(*args, **keywords)
         raise _Unknown(ast.unparse(node))
 
@@ -204,8 +215,18 @@ class _Program(ast.NodeVisitor):
         if not isinstance(source, str):
             raise _Unknown(type(source).__name__)
         options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
-        folders.append(str(self.path.parent))
+        folders = [*(str(self._found(folder)) for folder in folders), str(self.path.parent)]
+        for index, option in enumerate(options):
+            if path := re.sub("^-I", "", option) if option[:2] == "-I" else "":
+                options[index] = f"-I{self._found(path)}"
+            elif options[index - 1 : index] == ["-I"]:
+                options[index] = str(self._found(option))
         return Request(source, "nvcc", options, False, no_extern_c, arch, None, False, folders)
+
+    def _found(self, name: str) -> Path:
+        """Return a file or a folder: the program is started in its own, or further up."""
+        paths = [folder / name for folder in self.path.parents]
+        return next(filter(Path.exists, paths), paths[0])
 
 
 def _give_functions(values: Sequence[ast.expr | None]) -> bool:
@@ -237,28 +258,60 @@ def _nvcc_compiles(request: Request) -> bool:
     return True
 
 
-def check_programs(folder: str, arch: str = "sm_90", verbose: bool = False) -> bool:
-    """Print a line for each source, and a summary; return whether all that was read compiles."""
+def check_programs(
+    folder: str, arch: str = "sm_90", verbose: bool = False, with_nvcc: bool = True
+) -> bool:
+    """Print a line for each program, and a summary; return whether programs were read and run."""
     root, count, not_served = Path(folder), Counter[str](), Counter[str]()
-    with_nvcc = shutil.which("nvcc") is not None
-    for path in sorted(filter(Path.is_file, root.rglob("*.py"))) if root.is_dir() else [root]:
+    nvcc = shutil.which("nvcc") if with_nvcc else None
+    with_nvcc = nvcc is not None and "hostcuda" not in Path(nvcc).resolve().parts
+    paths = [path for path in root.rglob("*") if path.suffix in (".py", ".ipynb")]
+    for path in sorted(filter(Path.is_file, paths)) if root.is_dir() else [root]:
         try:
             text = path.read_bytes()
             if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
                 continue
+            if path.suffix == ".ipynb":
+                text = _code_of_notebook(text)
             program = _Program(path, to_python3(text, path.name)[0])
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
             print(f"{path}: cannot be read: {error}")
-            count["not read"] += 1
+            count["not known"] += 1
             continue
         for name, line in program.not_served.items():
             not_served[name] += 1
             if verbose:
                 print(f"{path}:{line}: {name}")
+        found = Counter[str]()
         for call in program.calls:
-            count.update(_check_source(program, *call, arch, with_nvcc, verbose))
+            found.update(_check_source(program, *call, arch, with_nvcc, verbose))
+        verdict, why = _verdict(program, found)
+        print(f"{path}: {verdict}{why}", flush=True)
+        count.update(found)
+        count[verdict] += 1
     print("\n".join(_summary(count, not_served, with_nvcc, arch)))
-    return not count["fail"]
+    return bool(count[_WILL] and not count[_WILL_NOT])
+
+
+_WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not known"
+
+
+def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
+    """Say whether `run` runs a program, and why not."""
+    reasons = [f"{found['fail']} of its sources do not compile"] * bool(found["fail"])
+    reasons += [f"{name} is not served" for name in program.not_served]
+    if reasons:
+        return _WILL_NOT, f": {', '.join(reasons)}"
+    if late := found["made at run time"]:
+        return _NOT_KNOWN, f": {late} of its sources are made when it runs; try bridge run"
+    return _WILL, ""
+
+
+def _code_of_notebook(text: bytes) -> bytes:
+    """Return the code of a notebook's cells, without the lines that IPython reads."""
+    cells = json.loads(text).get("cells", ())
+    code = ["".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"]
+    return re.sub(r"^(\s*)([%!].*)", r"\1pass  # \2", "\n".join(code), flags=re.MULTILINE).encode()
 
 
 def _check_source(
@@ -304,9 +357,15 @@ def _check_source(
 def _summary(
     count: Counter[str], not_served: Counter[str], with_nvcc: bool, arch: str
 ) -> Sequence[str]:
-    yes, no = count["compile"], count["fail"]
-    lines = [f"{yes} of {yes + no} sources compile for {arch}"]
-    lines += [f"{what}: {count[what]}" for what in ("made at run time", "not read") if count[what]]
+    verdicts = [f"{count[verdict]} {verdict}" for verdict in (_WILL, _WILL_NOT, _NOT_KNOWN)]
+    yes, no, late = count["compile"], count["fail"], count["made at run time"]
+    lines = [f"programs: {', '.join(verdicts)}"]
+    if not any(count[verdict] for verdict in (_WILL, _WILL_NOT, _NOT_KNOWN)):
+        return ["no program that uses SourceModule or scikit-cuda was found"]
+    lines.append(
+        f"sources: {yes} of {yes + no + late} compile for {arch}, {no} do not, {late} are made "
+        "when the program runs, and were not read"
+    )
     if count["kernels"]:
         lines.append(
             f"kernels: {count['kernels']}; the types of {count['known']} of {count['parameters']} "

@@ -16,9 +16,10 @@ _RUN = """Run a PyCUDA program as it is, in one context with CuPy and without nv
 pycuda.autoinit and make_context give the primary context, NVRTC compiles, and the functions of
 SourceModule take CuPy arrays."""
 
-_CHECK = """Compile the sources that programs give to SourceModule, as bridge run would, and say
-which do not compile and why, which parameters are known, and what bridge run does not serve. The
-programs are not run. The exit status is 1 if a source does not compile."""
+_CHECK = """Say of each program and notebook whether bridge run will run it: compile the sources
+that it gives to SourceModule, and name what does not compile and why, and what bridge run does not
+serve. The programs are not run. The exit status is 0 if at least one will run, and all that could
+be read will."""
 
 _MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
 are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
@@ -53,6 +54,9 @@ def add_commands(commands: Any) -> None:
     check.add_argument("folder", metavar="FOLDER", help="a folder of programs, or one program")
     check.add_argument("--arch", default="sm_90", help="compile for it (default: sm_90)")
     check.add_argument("--verbose", action="store_true", help="list kernels and lines, too")
+    check.add_argument(
+        "--no-nvcc", action="store_true", help="do not compare with nvcc, where there is one"
+    )
     migrate = commands.add_parser(
         "migrate", description=_MIGRATE, help="write an edited copy of a PyCUDA program"
     )
@@ -88,11 +92,13 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     try:
         _let_driver_be_missing()
         import_libraries()
-    except ImportError as error:
+        import_module("cupy_backends.cuda.libs.nvrtc").getVersion()
+    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no NVRTC
         parser.error(str(error))
     from .check import check_programs
 
-    return 0 if check_programs(options.folder, options.arch, options.verbose) else 1
+    with_nvcc = not options.no_nvcc
+    return 0 if check_programs(options.folder, options.arch, options.verbose, with_nvcc) else 1
 
 
 def _let_driver_be_missing() -> None:

@@ -1,5 +1,6 @@
 """``python -m bridge check``: what it reads from programs, and what it says of them."""
 
+import json
 import re
 import textwrap
 
@@ -70,14 +71,55 @@ PROGRAMS = {
     """,
     "binary.py": "SourceModule\0",
 }
+# Plain code, with headers in the program's folder; elsewhere they are not found.
+PLAIN = {
+    "plain.py": """
+        import os
+        from string import Template
+        from pycuda.compiler import SourceModule
+        CODE = Template("#include <$header>\\n__global__ void f(real *x) {}")
+        class Filter:
+            def __init__(self):
+                self.code = CODE.substitute(header="real.cuh")
+                self.folder = os.path.join(os.getcwd(), "include")
+            def compile(self):
+                SourceModule(self.code, include_dirs=["include"])
+                SourceModule(self.code, options=["-Iinclude"])
+                SourceModule(self.code, options=["-I", "include"])
+                SourceModule(self.code, options=["-I" + self.folder])
+    """,
+    "include/real.cuh": "typedef float real;\n",
+    "cells.ipynb": json.dumps(
+        {
+            "cells": [
+                {"cell_type": "markdown", "source": ["# SourceModule"]},
+                {
+                    "cell_type": "code",
+                    "source": [
+                        "%load_ext autoreload\n",
+                        "if True:\n",
+                        "    !pip install pycuda\n",
+                        "from pycuda.compiler import SourceModule\n",
+                        "SourceModule('__global__ void f(int n) {}')",
+                    ],
+                },
+            ]
+        }
+    ),
+}
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
 
 
 @pytest.fixture(scope="module")
 def check(tmp_path_factory):
     """Run the command on the programs, with the real NVRTC."""
     folder = tmp_path_factory.mktemp("drawer")
-    for name, text in PROGRAMS.items():
-        (folder / name).write_text(textwrap.dedent(text))
+    write(folder, PROGRAMS)
     (folder / "gone.py").symlink_to("nowhere.py")
     (folder / "folder.py").mkdir()
     host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
@@ -110,13 +152,20 @@ def test_a_folder(check, package):
         "files.py:9: the source is made when the program runs: kind",
         "files.py:11: the source is made when the program runs: kind",
         "files.py:12: the source is made when the program runs: a large number",
+        "files.py: not known: 3 of its sources are made when it runs; try bridge run",
+        "libraries.py: will not run: skcuda.special is not served, skcuda.integrate is not served, "
+        "skcuda.cublas.cublasNothing is not served, skcuda.linalg.dmd is not served, "
+        "skcuda.fft.nothing is not served",
+        "old.py: will run",
+        "right.py: will run",
         'wrong.py:3: does not compile: kernel.cu(1): error: identifier "nothing" is undefined',
         "wrong.py:4: the source is made when the program runs: input()",
         "wrong.py:5: the source is made when the program runs: TypeError: %d format: a real number "
         "is required, not str",
-        "8 of 9 sources compile for sm_90",
-        "made at run time: 5",
-        "not read: 1",
+        "wrong.py: will not run: 1 of its sources do not compile, launch_grid is not served",
+        "programs: 2 will run, 2 will not run, 2 not known",
+        "sources: 8 of 14 compile for sm_90, 1 do not, 5 are made when the program runs, and were "
+        "not read",
         "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are "
         "checked",
         "not served by bridge run: skcuda.special (files: 1): not in bridge's skcuda; see CuPy",
@@ -137,9 +186,31 @@ def test_one_program_with_its_kernels(check):
         "right.py:11: compiles: f(float *x)",
         "right.py:12: compiles: from_file(int *p)",
         "right.py:15: compiles: g(S *s, S t, double *y)",
-        "4 of 4 sources compile for sm_80",
+        "right.py: will run",
     ]
     assert text.endswith("status 0\n")
+
+
+def test_plain_code_is_evaluated_in_the_programs_folder(check, tmp_path):
+    write(tmp_path, PLAIN)
+    text, _ = check(str(tmp_path))
+    assert text.replace(f"{tmp_path}/", "").splitlines() == [
+        "cells.ipynb: will run",
+        "plain.py: will run",
+        "programs: 2 will run, 0 will not run, 0 not known",
+        "sources: 5 of 5 compile for sm_90, 0 do not, 0 are made when the program runs, and were "
+        "not read",
+        "kernels: 5; the types of 5 of 5 parameters are known, and arguments for these are checked",
+        "status 0",
+    ]
+    (tmp_path / "include" / "real.cuh").write_text("typedef nothing real;")
+    text, _ = check(str(tmp_path))
+    assert "plain.py: will not run: 4 of its sources do not compile" in text
+
+
+def test_nothing_to_check(check, tmp_path):
+    text, _ = check(str(tmp_path))
+    assert text == "no program that uses SourceModule or scikit-cuda was found\nstatus 1\n"
 
 
 def test_a_folder_that_is_not_there(check):
