@@ -160,7 +160,13 @@ as_cupy(x.data, shape=N, dtype="f4", strides=(4, 4))
 as_cupy(x.data, shape=1.5, dtype="f4")
     TypeError: as_cupy: shape is 1.5; an int or a sequence of ints is accepted
 as_cupy(x.data, shape=-1, dtype="f4")
-    ValueError: as_cupy: shape is (-1,), order None; lengths of 0 to 2**63 - 1, 'C' and 'F' are
+    ValueError: as_cupy: shape is (-1,); lengths of 0 to 2**63 - 1 are accepted
+as_cupy(x.data, shape=1, dtype="f4", order="Q")
+    ValueError: as_cupy: order is 'Q', strides are None; order 'C' or 'F' is accepted, or strides
+as_cupy(x.data, shape=1, dtype="f4", order="F", strides=4)
+    ValueError: as_cupy: order is 'F', strides are (4,); order 'C' or 'F' is accepted, or strides
+as_cupy(x.data, shape=1, dtype="floot")
+    TypeError: as_cupy: dtype is 'floot'; a data type of NumPy's is accepted, e.g. numpy.float32
 as_cupy(x.data, shape=1, dtype="f4", offset=2)
     ValueError: give addresses that a float32 cannot have; they must be multiples of 4
 as_pycuda(x.data, shape=2, dtype="f4", strides=0)

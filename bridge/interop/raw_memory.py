@@ -81,7 +81,13 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
     is_address = type(memory) is int or isinstance(memory, np.integer)
     if owner is not None and not is_address:
         raise TypeError(f"{name}: owner is for an address; {named(memory)} is kept without it")
-    dtype = np.dtype(dtype)
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:
+        raise TypeError(
+            f"{name}: dtype is {named(dtype)}; a data type of NumPy's is accepted, e.g. "
+            f"numpy.float32 or 'f4' ({error})"
+        ) from None
     check_dtype(dtype, name)
     if dtype.subdtype:
         raise TypeError(f"{name}: dtype is {dtype}; give its base dtype, and the longer shape")
@@ -89,10 +95,12 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
     strides = None if strides is None else _ints(strides, "strides", name)
     if strides is not None and len(strides) != len(shape):
         raise ValueError(f"{name}: {len(strides)} strides for {len(shape)} axes are given")
-    if not all(0 <= n < ADDRESS_END for n in shape) or order not in (None, "C", "F"):
+    if not all(0 <= n < ADDRESS_END for n in shape):
+        raise ValueError(f"{name}: shape is {shape}; lengths of 0 to 2**63 - 1 are accepted")
+    if order not in (None, "C", "F") or None not in (order, strides):
         raise ValueError(
-            f"{name}: shape is {shape}, order {order!r}; lengths of 0 to 2**63 - 1, 'C' and 'F' "
-            "are accepted"
+            f"{name}: order is {named(order)}, strides are {strides}; order 'C' or 'F' is "
+            "accepted, or strides, in bytes, without an order"
         )
     (offset,) = _ints(offset or 0, "offset", name)
     held: Any = memory

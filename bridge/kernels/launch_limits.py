@@ -127,7 +127,8 @@ def _reason(
     if threads > function.max_threads_per_block:
         return (
             f"block {block} has {threads} threads; for this kernel, which uses {function.num_regs} "
-            f"registers per thread, at most {function.max_threads_per_block} fit"
+            f"registers per thread, at most {function.max_threads_per_block} fit; give smaller "
+            "blocks, and more of them by grid="
         )
     if "invalid resource handle" in text:
         return (
