@@ -21,6 +21,7 @@ from .headers import supplied, vendor_folders
 from .nvrtc import ALWAYS, Compiled, Program
 from .signature import TEMPLATE
 
+_FORMAT = 2  # of what is kept; one more when a compilation asks for more names
 # A path in a source that may lead to a folder outside of the vendors'.
 _PATH = re.compile(r"[\"<]/|\.\./")
 
@@ -56,7 +57,7 @@ def fingerprint() -> str:
     # Installing a package changes the times of the folders.
     folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in vendor_folders()]
     headers = TEMPLATE, supplied(), folders, cupy.__version__, pycuda.VERSION_TEXT
-    return repr((version, builds, ALWAYS, headers))
+    return repr((_FORMAT, version, builds, ALWAYS, headers))
 
 
 def load(path: Path) -> Compiled | None:
