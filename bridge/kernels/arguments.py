@@ -278,10 +278,14 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
     if isinstance(value, drv.ArgumentHandler):
         array = getattr(value, "array", None)  # a user's subclass may have none
         copies = isinstance(value, drv.In | drv.Out | drv.InOut)
+        if isinstance(array, memoryview) or (
+            isinstance(array, np.generic) and not isinstance(value, drv.Out)  # is not writable
+        ):
+            array = np.asarray(array)
         if copies and not (isinstance(array, np.ndarray) and array.flags.forc):
             raise TypeError(
-                f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, and "
-                "a device array without In, Out or InOut"
+                f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, in "
+                "In also a NumPy number, and a device array without In, Out or InOut"
             )
         return int(value.get_device_alloc()), array if hasattr(array, "flags") else None
     if isinstance(value, TextureObject | SurfaceObject):

@@ -315,6 +315,38 @@ def test_arguments_that_copy_are_taken(function):
         assert (both == 7).all()
 
 
+SCALARS = {
+    "a NumPy scalar": np.int32(7),
+    "a numpy.void": np.void(np.int32(7).tobytes()),
+    "a memoryview": memoryview(np.full(1, 7, np.int32)),
+}
+
+
+@pytest.mark.parametrize("scalar", SCALARS.values(), ids=SCALARS)
+def test_in_copies_what_is_no_array(function, scalar):
+    x = cupy.zeros(1, np.int32)
+    function("copy")(x, drv.In(scalar), np.int32(1), **ONE)
+    assert x[0] == 7
+
+
+def test_in_copies_a_scalar_in_a_prepared_call(known):
+    x = cupy.zeros(1, np.int32)
+    known("copy").prepare("PPi").prepared_call((1, 1), (32, 1, 1), x, drv.In(np.int32(7)), 1)
+    assert x[0] == 7
+
+
+def test_a_scalar_that_is_copied_is_checked_as_an_array(known):
+    x, messages = cupy.zeros(1, np.int32), []
+    for wrong in np.float32(7), np.full(1, 7, np.float32), memoryview(np.full(1, 7, np.float32)):
+        with pytest.raises(TypeError, match="is an array of float32, but") as info:
+            known("copy")(x, drv.In(wrong), 1, **ONE)
+        messages.append(str(info.value))
+    assert len(set(messages)) == 1
+    for kind in drv.Out, drv.InOut:  # a scalar is not writable
+        with pytest.raises(TypeError, match="copies the numpy.int32 7; .*, in In also a NumPy"):
+            known("copy")(kind(np.int32(7)), x, 1, **ONE)
+
+
 class Lazy:
     """An exporter whose array is made when it is asked for."""
 
