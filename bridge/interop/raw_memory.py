@@ -33,6 +33,12 @@ def is_reachable(array: np.ndarray[Any, Any]) -> bool:
     return bool(_attributes(array).type != _UNREGISTERED)
 
 
+def address_of(memory: Any) -> int:
+    """Return the address of PyCUDA's memory: its kernels read a holder's `gpudata`, if any."""
+    is_holder = isinstance(memory, drv.PointerHolderBase)
+    return int(getattr(memory, "gpudata", memory) if is_holder else memory)
+
+
 def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
     """Return a GPUArray that keeps a NumPy array's memory alive; raise if the device lacks it."""
     memory = _attributes(array)
@@ -109,7 +115,8 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
     elif isinstance(memory, Global):
         start, _ = memory
     else:
-        start = int(held.ptr if isinstance(memory, MemoryPointer | PinnedMemoryPointer) else held)
+        is_of_cupy = isinstance(memory, MemoryPointer | PinnedMemoryPointer)
+        start = held.ptr if is_of_cupy else address_of(held)
     if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
         raise ValueError(
             f"{name}: the memory is at {start:#x}, or has been freed; memory that is allocated "

@@ -134,6 +134,18 @@ def known(module):
 
 ONE = {"block": (32, 1, 1)}
 
+
+class Holder(drv.PointerHolderBase):
+    """As in a gist that many copied: PyCUDA reads `gpudata`, and never calls `get_pointer`."""
+
+    def __init__(self, gpudata):
+        super().__init__()
+        self.gpudata = gpudata
+
+    def get_pointer():
+        pass
+
+
 # --- arguments -------------------------------------------------------------------------------
 
 
@@ -144,6 +156,8 @@ MAKE = {
     "DLPack": lambda a: DLPackExporter(bridge.as_cupy(a)),
     "an address": lambda a: np.uintp(int(a.gpudata)),
     "a pointer holder": lambda a: Plain(bridge.as_cupy(a).data),
+    "a holder with gpudata": lambda a: Holder(int(a.gpudata)),
+    "a holder of an allocation": lambda a: Holder(a.gpudata),
     "what holds an allocation": lambda a: SimpleNamespace(gpudata=a.gpudata),
     "what holds an int": lambda a: SimpleNamespace(gpudata=int(a.gpudata)),
     "what holds an address": lambda a: SimpleNamespace(gpudata=np.uintp(int(a.gpudata))),
