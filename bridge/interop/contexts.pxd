@@ -17,6 +17,7 @@ cdef int device_of(Handle context) noexcept
 cpdef int cuda_device() except -1
 cpdef int shared_device() except -1
 cdef bint can_free_here(int device_id) noexcept
+cdef own_context(int device_id)
 cpdef int device_of_context(intptr_t context) except -2
 cdef void forget_shared_device() noexcept
 cdef void abandon_memory(bint is_forked) noexcept

@@ -8,7 +8,8 @@ context not current.  So bridge requires that the top of PyCUDA's stack and CUDA
 are the same primary context.
 
 PyCUDA frees memory only under the ``Context`` object that it was allocated under.  So the process
-has one ``Context`` object per device: `primary_contexts`.
+has one ``Context`` object per device, `primary_contexts`, and the record of memory that was met
+under a program's own object keeps that one.
 """
 
 from bridge.interop.driver cimport *
@@ -128,6 +129,11 @@ cdef bint can_free_here(int device_id) noexcept:
     return (
         last_shared_device == device_id and last_is_exact and primaries[device_id] == cuda_current()
     )
+
+
+cdef own_context(int device_id):
+    """Return PyCUDA's current object for a primary context, if the program made its own."""
+    return pycuda_current() if last_shared_device == device_id and not last_is_exact else None
 
 
 cdef void forget_shared_device() noexcept:

@@ -73,13 +73,13 @@ def run_under(context, function, ended):
 # ---- entering and leaving ------------------------------------------------------------------------
 
 
-cdef int enter_context(int device_id) except -1:
+cdef int enter_context(int device_id, context=None) except -1:
     """Make a device's primary context current for PyCUDA, without a Python frame.
 
     In a Python frame, a signal handler could raise, and leave the context or leak the memory.
     """
     forget_shared_device()
-    home = primary_contexts[device_id]
+    home = primary_contexts[device_id] if context is None else context
     if home is not None:
         pycuda_push(home)
     if home is None or pycuda_current() is not home:  # it was detached

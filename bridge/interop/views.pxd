@@ -17,6 +17,7 @@ cdef class View:
     cdef bint is_of_host  # its own memory is managed or pinned, and goes to the host at once
     cdef object block  # of an `Allocation`, which may be freed before its views
     cdef KeptStreams kept
+    cdef object context  # PyCUDA's, that the memory is freed under; None: the device's
     cdef Py_ssize_t nbytes
     cdef int device_id
     cdef int kind

@@ -87,10 +87,12 @@ cdef int release(View view) except -1:
     cdef int status = 0
     cdef int device_id = view.device_id
     cdef bint is_elsewhere = not can_free_here(device_id)
+    if view.context is not None:
+        is_elsewhere = pycuda_current() is not view.context or current != primaries[device_id]
     if is_elsewhere:
         top = pycuda_current()
         try:
-            enter_context(device_id)
+            enter_context(device_id, view.context)
         except (drv.Error, ContextError):
             return 0  # a kernel has failed: the context and its memory are lost
     try:
@@ -105,6 +107,7 @@ cdef int release(View view) except -1:
                 view.owner_stream, view.user_stream, None
             )
             heir.kept, heir.block, heir.is_of_host = view.kept, view.block, view.is_of_host
+            heir.context = view.context
             kept_for_capture.append(heir)
         elif view.is_of_host:
             for stream in {0, current_stream(device_id)}:  # the first waits for PyCUDA's streams
@@ -185,6 +188,7 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
     cdef MemoryRecord record = MemoryRecord.__new__(MemoryRecord)
     record.kind, record.memory, record.device_id = MEMORY, kept, device_id
     record.owner_stream = record.user_stream = UNORDERED
+    record.context = own_context(device_id)
     alive[MEMORY] += 1
     # Where the address can change, the record is not used again: no array's gpudata is False.
     record.gpudata = gpudata if isinstance(gpudata, FIXED) else False

@@ -118,10 +118,20 @@ class _PoppedContexts(threading.local):
 _popped = _PoppedContexts()
 
 
+# By thread and device: after a pop, PyCUDA frees memory on the thread that made the object.
+_contexts: dict[tuple[int, Any], Any] = {}
+
+
 def _make_context(device: Any, flags: int = 0) -> Any:
     _record_use("make_context")
     _popped.count = max(_popped.count - 1, 0)
-    return push_primary(device)
+    push_primary(device)  # starts CUDA, and pops at the thread's end what the program leaves
+    _pop()
+    key = threading.get_ident(), device
+    if key not in _contexts:
+        _contexts[key] = device.retain_primary_context()
+    _push(_contexts[key])
+    return _contexts[key]
 
 
 def _push_counted(context: Any) -> None:

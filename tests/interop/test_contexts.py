@@ -71,6 +71,49 @@ def test_a_device_that_is_not_there_is_said(python):
     assert "CUDA_DEVICE is '99', and this process sees" in done.stderr
 
 
+@pytest.mark.parametrize("kind", ["array", "memory"])
+@pytest.mark.parametrize("where", ["under its context", "after it", "on another thread"])
+def test_memory_of_a_retained_context_is_freed(kind, where, python):
+    """PyCUDA has another Context object than bridge for it, and frees under this one only."""
+    done = python(f"""
+        import threading
+        import cupy, pycuda.driver as drv
+        from pycuda import gpuarray
+        import bridge
+        drv.init()
+        context = drv.Device(0).retain_primary_context()
+        held = []
+        def make():
+            if {kind == "array"}:
+                return [a := gpuarray.empty(1 << 20, "u1"), bridge.as_cupy(a)]
+            memory = drv.mem_alloc(1 << 20)
+            return [bridge.as_cupy(memory, shape=1 << 20, dtype="u1")]
+        def work():
+            context.push()
+            free, _ = drv.mem_get_info()
+            held.extend(make())
+            if "under" in {where!r}:
+                held.clear()
+            context.pop()
+            if "after" in {where!r}:
+                held.clear()
+            return free
+        def on_a_thread(function):
+            thread = threading.Thread(target=lambda: results.append(function()))
+            thread.start()
+            thread.join()
+        results = []
+        with bridge.primary_context():  # makes bridge's object on the main thread
+            cupy.cuda.Device().synchronize()
+        on_a_thread(work)
+        on_a_thread(held.clear)
+        context.push()
+        print(results[0] - drv.mem_get_info()[0])
+        context.pop()
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
 def test_an_array_allocated_on_one_thread_is_freed_on_another(run):
     """PyCUDA frees only under the Context object it allocated under: there is one per device."""
     run("""

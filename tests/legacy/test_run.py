@@ -230,6 +230,53 @@ def test_a_thread_has_its_own(run):
     assert "PyCUDA ERROR" not in done.stderr
 
 
+POPS_FIRST = """
+import sys, threading
+import pycuda.driver as drv
+from pycuda import gpuarray
+
+drv.init()
+barrier = threading.Barrier(3)  # their threads are different ones
+
+
+def free_bytes():
+    context = drv.Device(0).make_context()
+    free, _ = drv.mem_get_info()
+    context.pop()
+    return free
+
+
+def work():
+    context = drv.Device(0).make_context()
+    bare, array, converted = drv.mem_alloc(1 << 20), *(gpuarray.empty(1 << 20, "u1") for _ in "ab")
+    if "convert" in sys.argv:
+        import bridge
+        bridge.as_cupy(converted)
+    barrier.wait()
+    context.pop()
+    del bare, array, converted
+    barrier.wait()
+
+
+before = free_bytes()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+work_on_main, barrier = work, threading.Barrier(1)
+work_on_main()
+print(before - free_bytes())
+"""
+
+
+@pytest.mark.parametrize("how", ["under run", "converted", "with PyCUDA alone"])
+def test_memory_that_a_thread_drops_after_its_context_is_freed(how, run):
+    given = ["convert"] if how == "converted" else []
+    done = run(POPS_FIRST, *given, plainly=how == "with PyCUDA alone")
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
 def test_without_run_such_a_thread_aborts_the_process(run):
     """The control."""
     done = run(USE + "on_threads(lambda _: make(), None)\nprint('the end')", plainly=True)
