@@ -99,7 +99,11 @@ def compile_on_thread(program: Program) -> Compiled | str:
     ended = threading.Lock()
     ended.acquire()
     _compiling.append(ended)
-    _thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))
+    try:
+        _thread.start_new_thread(run_under, (drv.Context.get_current(), work, ended))
+    except RuntimeError:  # Python 3.12 and later start none after the main thread's last line
+        _compiling.remove(ended)
+        return compile_program(program)
     if not ended.acquire(timeout=_PATIENCE):
         warn(
             "NVRTC has been compiling the source for a minute; some sources on which NVRTC 12.9 "

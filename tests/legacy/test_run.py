@@ -277,6 +277,39 @@ def test_memory_that_a_thread_drops_after_its_context_is_freed(how, run):
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
 
 
+AFTER_THE_MAIN_THREAD = """
+import _thread, threading
+import numpy as np
+import pycuda.driver as drv
+from pycuda.compiler import SourceModule
+
+drv.init()
+
+
+def refuse(*_):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
+def work():
+    threading.main_thread().join()
+    _thread.start_new_thread = refuse  # as of Python 3.12
+    context = drv.Device(0).make_context()
+    f = SourceModule("__global__ void f(int *x) { *x = 7; }").get_function("f")
+    out = np.zeros(1, np.int32)
+    f(drv.Out(out), block=(1, 1, 1))
+    print(out[0])
+    context.pop()
+
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_compiles_after_the_main_threads_last_line(run):
+    done = run(AFTER_THE_MAIN_THREAD, PYCUDA_DISABLE_CACHE="1")
+    assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
+
+
 def test_without_run_such_a_thread_aborts_the_process(run):
     """The control."""
     done = run(USE + "on_threads(lambda _: make(), None)\nprint('the end')", plainly=True)
