@@ -27,6 +27,7 @@ from pycuda.gpuarray import GPUArray
 from . import patches
 from .conversions import address_of
 from .importing import check_flags, not_on_device
+from .operators import OPERATORS
 from .primary import primary_context
 from ..errors import caller_of, named
 
@@ -321,6 +322,7 @@ def export_in_order():
     """Let all GPUArrays export their memory with the order of PyCUDA's streams."""
     why = "consumers wait for the work queued on PyCUDA's streams"
     patches.apply("exports", why, GPUArray, OURS)
+    patches.apply("exports", "CuPy computes a += x, a == x and the like", GPUArray, OPERATORS)
 
 
 def restore_gpuarray():

@@ -1,6 +1,7 @@
 """PyCUDA's side of every call is all of PyCUDA's streams: programs that never write ``stream=``."""
 
 import gc
+import operator
 import weakref
 from types import SimpleNamespace
 
@@ -297,6 +298,68 @@ def test_pycudas_own_launches_stay_as_they_are(kernels, put, latch):
             kernels[1](copy, a, np.int32(N), block=(32, 1, 1), stream=stream)
             (stream or cupy.cuda.Stream.null).synchronize()
         assert "_bridge_users" not in vars(a)
+
+
+IN_PLACE = ["iadd", "isub", "imul", "itruediv", "ipow"]
+OPERATORS = [*IN_PLACE, "add", "sub", "mul", "truediv", "pow", "eq", "ne", "lt", "le", "gt", "ge"]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_take_a_cupy_array_on_the_right(name):
+    apply = getattr(operator, name)
+    one, other = np.array([4, 9, 2, 8], "f4"), np.array([2, 9, 3, 4], "f4")
+    expected = apply(one.copy(), other)
+    a, x = gpuarray.to_gpu(one), cupy.asarray(other)
+    result = apply(a, x)
+    assert np.allclose(result.get(), expected)
+    if name in IN_PLACE:
+        assert result is a
+    else:
+        assert (type(result), result.dtype) == (cupy.ndarray, expected.dtype)
+        assert np.array_equal(a.get(), one)
+
+
+def test_a_cupy_array_is_assigned_to_a_part():
+    a = gpuarray.to_gpu(np.zeros((2, 4), "f4"))
+    a[...] = cupy.ones((2, 4), "f4")
+    a[1, 2:] = cupy.arange(5, 7)  # converted, as in CuPy
+    assert a.get().tolist() == [[1, 1, 1, 1], [1, 1, 5, 6]]
+    with pytest.raises(ValueError, match="broadcast"):
+        a[...] = cupy.ones(3, "f4")
+
+
+def test_pycudas_operators_are_its_own_without_a_cupy_array():
+    a, b = (gpuarray.to_gpu(np.arange(1, 5, dtype="f4")) for _ in range(2))
+    bridge.use_nvrtc()
+    try:
+        a += b
+        assert type(a == b) is gpuarray.GPUArray
+    finally:
+        bridge.use_nvrtc(False)
+    a[2:] = b[2:]
+    assert a.get().tolist() == [2, 4, 3, 4]
+
+
+CHANGES = {
+    "a += x": lambda a, x: operator.iadd(a, x),
+    "a[...] = x": lambda a, x: operator.setitem(a, ..., x),
+}
+
+
+@alive
+@every_pair
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_an_operator_changes_is_read(
+    change, cupy_stream, pycuda_stream, others, latch, put, copy_kernel
+):
+    """It runs after PyCUDA's work, and before PyCUDA's next; the host does not wait."""
+    a, x, copy = zeros(), full(1), zeros()
+    CHANGES[change](a, x)  # compiles
+    with latch.hold(pycuda_stream), cupy_stream:
+        put(a.gpudata, N, 7, pycuda_stream)
+        CHANGES[change](a, x)
+        copy_kernel(copy.gpudata, a.gpudata, pycuda_stream)
+    assert values(copy) == {8 if "+" in change else 1}
 
 
 # ---- from CuPy to PyCUDA -------------------------------------------------------------------------
