@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ..errors import warn
 from . import alignment
 from .alignment import DIRECTIVE, blank
 from .nvrtc import Program
@@ -37,7 +38,7 @@ def after_failed_attempt(program: Program, log: str) -> Program | None:
 
     for fix in (TEXTURE_REFERENCES, *FIXES):
         if (fixed := _named(fix, program, fix.after(program, log))) != program:
-            return fixed
+            return before_first_attempt(fixed)  # what NVRTC reports behind a header it lacked
     return None
 
 
@@ -71,6 +72,15 @@ def _overload_math(program: Program, log: str) -> Program:
     pattern = r"more than one instance of overloaded function|namespace \"std\" has no member"
     is_asked = program.is_relaxed  # otherwise, nvcc has no overloads either
     return include_header(program, "bridge/relaxed.h", pattern, log) if is_asked else program
+
+
+def _leave_out_old_standard(program: Program, log: str) -> Program:
+    """Leave out ``-std=c++14`` where a header needs more: NVRTC's own default is C++17."""
+    given = [option for option in program.options if option.startswith("-std=")]
+    if not given or not (needed := re.search(r"\S+ requires at least C\+\+ ?\d+", log)):
+        return program
+    warn(f"the option {given[-1]} is left out: {needed[0]}")
+    return program._replace(options=tuple(o for o in program.options if o not in given))
 
 
 _MISSING = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
@@ -164,6 +174,7 @@ def _declarations(source: str) -> Iterator[tuple[int, int, str]]:
 
 
 FIXES = (
+    Fix("C++17", after=_leave_out_old_standard),
     Fix("alignments of structs", before=alignment.move_alignments),
     Fix("warp functions", _declare_called_shuffles, _declare_warp_functions),
     Fix("relaxed constexpr", after=_overload_math),

@@ -152,7 +152,8 @@ def front_end_log(program: Program, header: str) -> str:
     """Return the log of NVRTC's front end for the source after a header of ``include/``."""
     options = (o for o in program.all_options() if o not in ("-w", "--disable-warnings"))
     given = f"--pre-include={header}", "--fdevice-syntax-only", *options
-    with _created(program.translation_unit(), for_program(program.folders)) as handle:
+    headers = for_program(program.folders, program.host_headers)
+    with _created(program.translation_unit(), headers) as handle:
         with suppress(nvrtc.NVRTCError):  # the compilation itself shows an error of the source
             nvrtc.compileProgram(handle, given)
         return _log(handle)

@@ -260,6 +260,15 @@ if CUPY_13:  # its header defines them itself, and needs it not
 for _name, (_source, *_) in ERRORS.items():
     _keywords = {"no_extern_c": "no_extern_c" in _name or "header cupy" in _name}
     COMPILE[_name] = (_source, _keywords | {"options": ["--nonsense"] * ("unknown" in _name)})
+# Headers that need a newer standard than the option's, or that NVRTC lacks, before an alignment.
+ALIGNED = 'struct s { float x; } __align__(16); static_assert(sizeof(s) == 16, "as nvcc");\n'
+OLD = ["cuda/std/complex", "cub/block/block_reduce.cuh", "thrust/complex.h"]
+OLD = [] if CUPY_13 else OLD  # whose headers are older
+OLD = {f"{std} for {name}": (std, name) for std in ("-std=c++14", "-std=c++11") for name in OLD}
+for _name, (_std, _header) in OLD.items():
+    _source = f'#include <{_header}>\n{ALIGNED}extern "C" {KERNEL % 1}'
+    COMPILE[_name] = (_source, {"no_extern_c": True, "options": [_std]})
+COMPILE["alignment after traits"] = ("#include <iostream>\n" + ALIGNED + KERNEL % 1, {})
 COMPILE["a remark"] = (KERNEL % "1; int unused = 2", {})
 
 
@@ -300,6 +309,9 @@ def test_nvrtc_compiles(name, compiled):
         assert "which differs where the threads of a warp have diverged; write __" in remarks
     elif name in LEAVE_OUT:
         assert "Host code is left out, where NVRTC found errors:\nkernel.cu(" in remarks
+    elif name in OLD:
+        std, word = re.escape(OLD[name][0]), r"(CUB|Thrust|libcu\+\+) requires at least C\+\+ ?17"
+        assert re.fullmatch(f"the option {std} is left out: {word}", remarks)
     elif "-v" not in name:
         assert remarks == ""
 
@@ -308,7 +320,13 @@ OF_FIXES = {
     "warp functions": [*filter(re.compile("a shuffle|votes").match, OF_NVCC)],
     "texture references": ["texture references", "macros of one letter"],
     "constants of constants": ["constants of constants", "a constant in device memory"],
-    "headers of the host": [*LEAVE_OUT, "traits", *(f"relaxed {text}" for text in RELAXED)],
+    "C++17": [*OLD],
+    "headers of the host": [
+        *LEAVE_OUT,
+        "traits",
+        "alignment after traits",
+        *(f"relaxed {text}" for text in RELAXED),
+    ],
     "host code": [*LEAVE_OUT, "host functions"],
     "relaxed constexpr": [f"relaxed {text}" for text in RELAXED if not re.match("atan2|pow", text)],
 }
