@@ -37,10 +37,11 @@ import pycuda
 import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
-from .interop import patches, wrapping  # noqa: F401  (the second patches ReductionKernel)
+from .interop import patches
 from .interop.exporting import export_in_order, restore_gpuarray
 from .interop.failures import explain_context, start_cuda
 from .interop.scopes import push_primary
+from .interop.wrapping import check_kernels
 
 __all__ = ["context", "device", "restore_gpuarray"]
 
@@ -70,6 +71,7 @@ except drv.Error as error:
     ) from error
 device = context.get_device()
 export_in_order()
+check_kernels()
 patches.apply(
     "autoinit",
     "on a thread without a context, gpuarray.to_gpu and the like say what to do",

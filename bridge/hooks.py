@@ -13,5 +13,6 @@ from .interop.importing import check_device as check_device
 from .interop.pool import Allocation as Allocation
 from .interop.scopes import push_primary as push_primary
 from .interop.streams import is_capturing as is_capturing
+from .interop.wrapping import check_kernels as check_kernels
 from .kernels.extensions import LaunchPolicy as LaunchPolicy, LaunchReference as LaunchReference
 from .kernels.launch_limits import cuda_refusal as cuda_refusal

@@ -78,7 +78,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     @functools.wraps(func)
     def wrapper(*args: Any, **keywords: Any) -> Any:
         if parameters:
-            _check(parameters, args, keywords)
+            _check(parameters, args, keywords, "wrap_pycuda")
         try:
             if drv.Context.get_current() is None:
                 with primary_context():
@@ -95,6 +95,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
 
 def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
     """Return how messages name a PyCUDA kernel object's arguments, and dtypes; None for numbers."""
+    if hasattr(func, "_bridge_parameters"):  # PyCUDA adds to a list of arguments in its first call
+        return func._bridge_parameters  # type: ignore[no-any-return]
     if isinstance(func, ElementwiseKernel):
         name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
     elif hasattr(func, "_bridge_arguments"):
@@ -116,20 +118,22 @@ def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
     }
 
 
-def _check(parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str, Any]) -> None:
+def _check(
+    parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str, Any], function: str
+) -> None:
     """Raise if a PyCUDA kernel object would misread an argument."""
     declared = [where for where in parameters if type(where) is int]
     if len(args) != len(declared) and len(declared) == len(parameters):  # a scan's have names
         names = [text.partition(": ") for text, _ in parameters.values()]
         raise TypeError(
-            f"wrap_pycuda: {names[0][0]}: {len(args)} arguments for {len(declared)} parameters: "
+            f"{function}: {names[0][0]}: {len(args)} arguments for {len(declared)} parameters: "
             + ", ".join(name[2] for name in names)
         )
     orders: dict[bool, str] = {}
     for where, value in (*enumerate(args), *keywords.items()):
         if where not in parameters:
             continue
-        caller, wanted = f"wrap_pycuda: {parameters[where][0]}", parameters[where][1]
+        caller, wanted = f"{function}: {parameters[where][0]}", parameters[where][1]
         is_array = isinstance(value, GPUArray | cupy.ndarray)
         if wanted is None:
             if is_array:
@@ -160,6 +164,42 @@ def _keep_arguments(self: Any, *args: Any, **keywords: Any) -> None:
     given = inspect.signature(init).bind(self, *args, **keywords)
     given.apply_defaults()
     self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
+
+
+Mismatch = Callable[[Exception], None] | None
+
+
+def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
+    """Return the call of a class of kernels that checks arguments and accepts CuPy arrays."""
+    theirs = patches.original(kernels, "__call__")
+
+    @functools.wraps(theirs)
+    def call(self: Any, *args: Any, **keywords: Any) -> Any:
+        has_cupys = any(isinstance(value, cupy.ndarray) for value in (*args, *keywords.values()))
+        parameters = self._bridge_parameters = _parameters(self)
+        try:
+            if parameters:
+                _check(parameters, args, keywords, kernels.__name__)
+        except (TypeError, ValueError) as problem:
+            if has_cupys or mismatch is None:
+                raise
+            mismatch(problem)
+        if has_cupys:
+            return call_with_gpuarrays(functools.partial(theirs, self), args, keywords)
+        return theirs(self, *args, **keywords)
+
+    return call
+
+
+def check_kernels(mismatch: Mismatch = None) -> None:
+    """Let PyCUDA's kernel objects accept CuPy arrays, and check what they are called with.
+
+    `mismatch` is called with the error if only PyCUDA's own arrays would be misread; None raises.
+    """
+    if patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__:
+        for kernels in ElementwiseKernel, ReductionKernel:
+            why = "kernel objects accept CuPy arrays, and check their arguments"
+            patches.apply("kernels", why, kernels, {"__call__": _checked(kernels, mismatch)})
 
 
 patches.apply(

@@ -30,7 +30,7 @@ from pycuda.tools import make_default_context
 import bridge
 
 from ..errors import is_hidden, program_frame, warn
-from ..hooks import LaunchPolicy, export_in_order, patches, push_primary
+from ..hooks import LaunchPolicy, check_kernels, export_in_order, patches, push_primary
 from .names import AUTOINIT
 
 _get_current = drv.Context.get_current
@@ -65,7 +65,9 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     patches.apply("run", why, drv.Context, counted)
     bridge.use_nvrtc()
     export_in_order()
-    _SourceModule.policy = LaunchPolicy(True, mismatch=None if strict else _warn_of_mismatch)
+    mismatch = None if strict else _warn_of_mismatch
+    check_kernels(mismatch)
+    _SourceModule.policy = LaunchPolicy(True, mismatch=mismatch)
     why = "modules are compiled by NVRTC and take CuPy arrays"
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
     if pool:

@@ -13,6 +13,7 @@ from pycuda.scan import InclusiveScanKernel
 from sampling import on_a_thread
 
 import bridge
+import bridge.autoinit
 
 pytestmark = pytest.mark.usefixtures("nvcc")  # PyCUDA compiles all of this
 HOST = np.arange(1, 9, dtype=np.float32)
@@ -119,6 +120,44 @@ def test_kernel_objects_take_arrays_of_their_dtype_only(make, arguments, result,
         with pytest.raises(TypeError, match=match):
             kernel(*arguments(z, wrong))
     assert np.array_equal(z.get(), expected)
+
+
+OF_AUTOINIT = [name for name in DTYPES if name != "scan"]
+
+
+@pytest.mark.parametrize("name", OF_AUTOINIT)
+def test_after_autoinit_kernel_objects_need_no_wrapping(name):
+    make, arguments, result, where = DTYPES[name]
+    kernel = make()
+    z, x = cupy.ones(8, np.float32), cupy.asarray(HOST)
+    for _ in range(2):  # the first call compiles
+        found = kernel(*arguments(z, x))
+        found = arguments(z, x)[0] if found is None else found
+        assert type(found) is cupy.ndarray
+        assert np.array_equal(found.get(), result)
+        z.fill(1)
+        x.set(HOST)
+    match = f"{type(kernel).__name__}: {where} is an array of float64, but the kernel takes float32"
+    for wrong in x.astype(np.float64), gpuarray.to_gpu(HOST.astype(np.float64)):
+        with pytest.raises(TypeError, match=match):
+            kernel(*arguments(z, wrong))
+    assert set(z.get()) == {1}
+    plain = kernel(*arguments(gpuarray.to_gpu(np.ones(8, "f4")), gpuarray.to_gpu(HOST)))
+    assert not isinstance(plain, cupy.ndarray)
+    bridge.wrap_pycuda(kernel)(*arguments(z, x))  # after calls, too
+
+
+def test_a_kernel_object_is_ordered_with_cupys_stream(latch, put):
+    add = ElementwiseKernel("int *x", "x[i] += 1", "add")
+    x = cupy.zeros(1000, np.int32)
+    add(x)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        held = bridge.as_pycuda(x)
+        with latch.hold(stream):
+            x.fill(7)
+            add(x)
+        stream.synchronize()
+    assert set(held.get()) == {8}
 
 
 def test_arguments_that_a_kernel_object_would_misread_are_refused():

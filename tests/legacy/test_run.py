@@ -104,6 +104,24 @@ def test_a_program_that_passes_other_dtypes_works_and_is_told(run):
     assert "TypeError: put: argument 0 (`int *x`) is an array of float32" in done.stderr
 
 
+KERNEL_OBJECTS = """
+from pycuda.reduction import ReductionKernel
+total = ReductionKernel("f4", "0", "a+b", "x[i]", arguments="const float *x", name="total")
+print(total(cupy.arange(4, dtype="f4")))
+total(gpuarray.to_gpu(np.arange(4.0)))
+"""
+
+
+def test_kernel_objects_take_cupy_arrays_and_other_dtypes_are_told(run):
+    told = "total: argument 0 (`float *x`) is an array of float64, but the kernel takes float32"
+    done = run(START + KERNEL_OBJECTS)
+    assert (done.returncode, done.stdout) == (0, "6.0\n"), done.stderr
+    assert f"UserWarning: ReductionKernel: {told}" in done.stderr
+    done = run(START + KERNEL_OBJECTS, options=["--strict"])
+    assert done.returncode == 1
+    assert f"TypeError: ReductionKernel: {told}" in done.stderr
+
+
 def test_pycudas_error_on_a_thread_without_a_context_says_what_to_do(run):
     thread = "from sampling import on_a_thread\non_a_thread(lambda: gpuarray.to_gpu(np.zeros(3)))"
     said = "invalid device context; a thread needs a context: work under `with bridge"
