@@ -25,6 +25,10 @@ _HINTS = {
         "NVRTC compiles device code only: leave host code, such as main, cudaMalloc and <<<...>>>, "
         "out of the source"
     ),
+    r"the size of an array must be greater than zero": (
+        "nvcc accepts arrays of no elements, NVRTC does not: leave the member out, and "
+        "write `(float *)(s + 1)` for the elements behind a struct"
+    ),
     r"not open source file \"crt/": (
         "<mma.h> needs headers of the pip package nvidia-cuda-nvcc-cu12 (for CUDA 13: "
         "nvidia-cuda-crt), or of a toolkit (CUDA_PATH)"
@@ -69,6 +73,8 @@ def compile_error(program: Program, log: str) -> drv.CompileError | ValueError:
     if program.host_headers:
         names = ", ".join(f"<{name}>" for name in program.host_headers)
         hints.append(f"NVRTC has {_NO_HEADERS}: what it lacks of {names} is left out")
+        if "<thrust/" in names:
+            hints.append("in kernels, <curand_kernel.h> and <cub/cub.cuh> do what Thrust does")
     message = "; ".join(["NVRTC could not compile the source", *hints])
     log = "\n\n".join(filter(None, (log, _left_out(program))))
     return drv.CompileError(message, ["nvrtc", *options], stderr=log)

@@ -71,7 +71,7 @@ def translate(options: Iterable[str]) -> tuple[str | None, list[str], list[str]]
             rest += [kind + part for part in re.split(r"[,\s]+", value)]
         else:
             rest.append(kind + value)
-    wanted = set(code or arch)
+    wanted = set(code or arch[-1:])  # nvcc takes the last
     if len(wanted) > 1:
         raise ValueError(
             f"SourceModule: code for {' and '.join(sorted(wanted))} is asked for; NVRTC compiles "

@@ -57,7 +57,7 @@ def compile(
     given = [f"{name}={value}" for name, value in targets if value is not None]
     arch, folders, translated = translate([*request.options, *given])
     program = Program(
-        request.source,
+        request.source.removeprefix("\ufeff"),  # a byte-order mark, as editors write it
         arch or default_arch,
         (*translated, *options, *["-G"] * drv.CUDA_DEBUGGING),
         (*folders, *request.include_dirs),

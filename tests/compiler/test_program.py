@@ -48,6 +48,7 @@ TRANSLATED = {
 PLACES = {
     **dict.fromkeys(["-I/one -I /two", "-I=/one -isystem /two"], (None, ["/one", "/two"], [])),
     **dict.fromkeys(["-arch=sm_86", "--gpu-architecture sm_86"], ("sm_86", [], [])),
+    **dict.fromkeys(["-arch sm_89 -arch=sm_86"], ("sm_86", [], [])),  # nvcc takes the last
     **dict.fromkeys(["-arch=compute_80 -code=sm_86"], ("sm_86", [], [])),
     **dict.fromkeys(["-gencode arch=compute_80,code=sm_86"], ("sm_86", [], [])),
     **dict.fromkeys(["-gencode=arch=compute_80,code=[sm_86]"], ("sm_86", [], [])),
@@ -248,6 +249,14 @@ ERRORS = {
     ),
     "an assertion": ("static_assert(sizeof(int) == 8);\n" + KERNEL % 1, "static assertion failed"),
     "a relaxed function without the option": (KERNEL % "sqrt(3)", "more than one instance"),
+    "an array of no elements": (
+        "struct s { int n; float a[0]; };\n" + KERNEL % 1,
+        "leave the member out, and write `(float *)(s + 1)`",
+    ),
+    "Thrust in a kernel": (
+        "#include <thrust/random.h>\n" + KERNEL % "thrust::minstd_rand()()",
+        "<thrust/random.h> is left out; in kernels, <curand_kernel.h> and <cub/cub.cuh> do",
+    ),
     "an unknown option": (
         KERNEL % 1,
         "refuses the options (-arch=sm_90 ...): unrecognized option --nonsense",
@@ -269,6 +278,7 @@ for _name, (_std, _header) in OLD.items():
     _source = f'#include <{_header}>\n{ALIGNED}extern "C" {KERNEL % 1}'
     COMPILE[_name] = (_source, {"no_extern_c": True, "options": [_std]})
 COMPILE["alignment after traits"] = ("#include <iostream>\n" + ALIGNED + KERNEL % 1, {})
+COMPILE["a byte-order mark"] = ("\ufeff" + KERNEL % 1, {})
 COMPILE["a remark"] = (KERNEL % "1; int unused = 2", {})
 
 
