@@ -33,8 +33,8 @@ def is_reachable(array: np.ndarray[Any, Any]) -> bool:
     return bool(_attributes(array).type != _UNREGISTERED)
 
 
-def address_of(memory: Any) -> int:
-    """Return the address of PyCUDA's memory: its kernels read a holder's `gpudata`, if any."""
+def bare_address(memory: Any) -> int:
+    """Return the address of bare memory: of a holder, `gpudata` if it has one, as PyCUDA does."""
     is_holder = isinstance(memory, drv.PointerHolderBase)
     return int(getattr(memory, "gpudata", memory) if is_holder else memory)
 
@@ -116,7 +116,7 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
         start, _ = memory
     else:
         is_of_cupy = isinstance(memory, MemoryPointer | PinnedMemoryPointer)
-        start = held.ptr if is_of_cupy else address_of(held)
+        start = held.ptr if is_of_cupy else bare_address(held)
     if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
         raise ValueError(
             f"{name}: the memory is at {start:#x}, or has been freed; memory that is allocated "

@@ -48,7 +48,7 @@ from ..interop.conversions import device_array
 from ..interop.dtypes import dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.importing import check_array, check_device
 from ..interop.pool import Allocation
-from ..interop.raw_memory import address_of, is_reachable
+from ..interop.raw_memory import bare_address, is_reachable
 
 Mismatch = Callable[[Exception], None] | None  # of a `LaunchPolicy`
 
@@ -166,7 +166,7 @@ def bytes_of_number(
         fits = value.dtype == wanted or (as_bits and same_bits(value.dtype, wanted))
         return value.tobytes() if fits else None
     if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):
-        address = int(value.ptr if hasattr(value, "ptr") else address_of(value))
+        address = int(value.ptr if hasattr(value, "ptr") else bare_address(value))
         return struct.pack("Q", address) if wanted.char in "lqLQ" else None
     # As in CuPy, a Python number is converted to the other dtype, if that is of the same kind.
     if hasattr(value, "shape") and not is_scalar:
@@ -312,7 +312,7 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
         memory = Allocation(memory) if isinstance(memory, int | np.integer) else memory
         return pointer_of(memory, caller, device_id)[0], None
     if isinstance(value, (*HOLDERS, MemoryPointer)):  # MemoryPointer: x.data
-        pointer = address_of(value)
+        pointer = bare_address(value)
         check_device(pointer, caller, device_id)
         return pointer, None
     array = value
