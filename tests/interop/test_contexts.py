@@ -71,6 +71,7 @@ def test_a_device_that_is_not_there_is_said(python):
     assert "CUDA_DEVICE is '99', and this process sees" in done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["array", "memory"])
 @pytest.mark.parametrize("where", ["under its context", "after it", "on another thread"])
 def test_memory_of_a_retained_context_is_freed(kind, where, python):

@@ -288,6 +288,7 @@ print(before - free_bytes())
 """
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["under run", "converted", "with PyCUDA alone"])
 def test_memory_that_a_thread_drops_after_its_context_is_freed(how, run):
     given = ["convert"] if how == "converted" else []
