@@ -150,7 +150,7 @@ def test_after_autoinit_kernel_objects_need_no_wrapping(name):
 def test_a_kernel_object_is_ordered_with_cupys_stream(latch, put):
     add = ElementwiseKernel("int *x", "x[i] += 1", "add")
     x = cupy.zeros(1000, np.int32)
-    x.fill(0)  # its kernel and the other one are loaded, for which CUDA may wait
+    x.fill(1)  # its kernel and the other one are loaded, for which CUDA may wait
     add(x)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         held = bridge.as_pycuda(x)
