@@ -217,10 +217,10 @@ class _Program(ast.NodeVisitor):
         options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
         folders = [*(str(self._found(folder)) for folder in folders), str(self.path.parent)]
         for index, option in enumerate(options):
-            if path := re.sub("^-I", "", option) if option[:2] == "-I" else "":
-                options[index] = f"-I{self._found(path)}"
-            elif options[index - 1 : index] == ["-I"]:
+            if options[index - 1 : index] == ["-I"]:
                 options[index] = str(self._found(option))
+            elif option.startswith("-I") and option != "-I":
+                options[index] = f"-I{self._found(option[2:])}"
         return Request(source, "nvcc", options, False, no_extern_c, arch, None, False, folders)
 
     def _found(self, name: str) -> Path:
@@ -276,7 +276,7 @@ def check_programs(
             program = _Program(path, to_python3(text, path.name)[0])
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
             print(f"{path}: cannot be read: {error}")
-            count["not known"] += 1
+            count[_NOT_KNOWN] += 1
             continue
         for name, line in program.not_served.items():
             not_served[name] += 1
@@ -293,7 +293,7 @@ def check_programs(
     return bool(count[_WILL] and not count[_WILL_NOT])
 
 
-_WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not known"
+_VERDICTS = _WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not known"
 
 
 def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
@@ -357,10 +357,10 @@ def _check_source(
 def _summary(
     count: Counter[str], not_served: Counter[str], with_nvcc: bool, arch: str
 ) -> Sequence[str]:
-    verdicts = [f"{count[verdict]} {verdict}" for verdict in (_WILL, _WILL_NOT, _NOT_KNOWN)]
+    verdicts = [f"{count[verdict]} {verdict}" for verdict in _VERDICTS]
     yes, no, late = count["compile"], count["fail"], count["made at run time"]
     lines = [f"programs: {', '.join(verdicts)}"]
-    if not any(count[verdict] for verdict in (_WILL, _WILL_NOT, _NOT_KNOWN)):
+    if not any(count[verdict] for verdict in _VERDICTS):
         return ["no program that uses SourceModule or scikit-cuda was found"]
     lines.append(
         f"sources: {yes} of {yes + no + late} compile for {arch}, {no} do not, {late} are made "
