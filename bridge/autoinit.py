@@ -38,6 +38,7 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .interop import patches
+from .interop.copies import explain_copies
 from .interop.exporting import export_in_order, restore_gpuarray
 from .interop.failures import explain_context, start_cuda
 from .interop.scopes import push_primary
@@ -72,6 +73,7 @@ except drv.Error as error:
 device = context.get_device()
 export_in_order()
 check_kernels()
+explain_copies()
 patches.apply(
     "autoinit",
     "on a thread without a context, gpuarray.to_gpu and the like say what to do",

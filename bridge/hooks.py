@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .interop import patches as patches
 from .interop.contexts import cuda_device as cuda_device, shared_device as shared_device
+from .interop.copies import explain_copies as explain_copies
 from .interop.driver import libcuda as libcuda
 from .interop.exporting import export_in_order as export_in_order
 from .interop.importing import check_device as check_device

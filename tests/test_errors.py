@@ -127,6 +127,12 @@ def changed(**attributes):
     return array
 
 
+def read_only():
+    array = np.zeros(N, np.float32)
+    array.flags.writeable = False
+    return array
+
+
 def of_dtype(dtype):
     array = gpuarray.GPUArray(N, np.complex128)
     array.dtype = np.dtype(dtype)
@@ -149,8 +155,8 @@ as_cupy(gpuarray.GPUArray)
     TypeError: as_cupy: argument is the class pycuda.gpuarray.GPUArray
 as_cupy(x.data)
     TypeError: a cupy.cuda.memory.MemoryPointer; memory tells neither shape nor dtype: give both
-as_cupy(x.data, shape=N)
-    TypeError: neither shape nor dtype
+as_cupy(x.data, N)
+    TypeError: as_cupy: the dtype of bare memory is missing; give shape and dtype, e.g. shape=(480
 as_cupy(x.data, shape=N, dtype=object)
     TypeError: as_cupy: dtype object is not one that both
 as_pycuda(x.data, shape=N, dtype="f4", strides=-4)
@@ -202,7 +208,7 @@ as_cupy(Exporter(x, typestr="|V4", descr=[("", "<f8")]))
 as_cupy(Producer(x, major=2))
     BufferError: as_cupy: the argument is exported as DLPack 2; version 1 is accepted
 as_cupy(a, stream=7)
-    TypeError: an object whose __cuda_stream__() returns (0, handle) is accepted; in conversions, -1
+    TypeError: an object whose __cuda_stream__() returns (0, handle) is accepted; -1 means 'do not
 as_cupy(a, stream=True)
     TypeError: as_cupy: stream is True; None, a pycuda.driver.Stream, a cupy.cuda.Stream
 as_cupy(a, stream=answering((1, 5)))
@@ -230,7 +236,24 @@ as_cupy_stream(-1)
 as_cupy_stream(x)
     TypeError: a cupy.cuda.Stream or an object whose __cuda_stream__() returns (0, handle)
 
+
+# PyCUDA's copies and events.
+drv.memcpy_htod(x, np.zeros(N))
+    TypeError: memcpy_htod: PyCUDA does not take a cupy.ndarray here; let CuPy copy (x.set(host)
+drv.memset_d32(x.data, 0, N)
+    TypeError: memset_d32: PyCUDA does not take a cupy.cuda.memory.MemoryPointer here; let CuPy
+a.set_async(np.zeros(N, np.float32), cupy.cuda.Stream())
+    TypeError: by s = pycuda.driver.Stream(), on which CuPy works under `with bridge.as_cupy_stre
+drv.Event().record(cupy.cuda.Stream())
+    TypeError: Event.record: PyCUDA does not take a cupy.cuda.stream.Stream here; make the stream
+stream.wait_for_event(cupy.cuda.Event())
+    TypeError: take a cupy.cuda.stream.Event here; order two streams by bridge.wait_stream(waiter
+drv.memcpy_htod(1.5, x)
+    TypeError: memcpy_htod: PyCUDA does not take a cupy.ndarray here
+
 # Contexts.
+primary_context.__class__.__enter__(primary_context)
+    TypeError: primary_context: `with` got the class; write `with bridge.primary_context():`
 primary_context("0")
     TypeError: device is '0'; an int, a cupy.cuda.Device, a pycuda.driver.Device or None is accepted
 primary_context(True)
@@ -333,6 +356,12 @@ f(x, n, 1e300, block=32)
     OverflowError: fill: argument 2 (`float v`) is 1e+300, which does not fit into float32
 f(np.int64(-1), n, v, block=32)
     ValueError: , which is no address
+f(drv.In(x), n, v, block=32)
+    TypeError: copies a cupy.ndarray, which is on the device: pass it without In
+f(drv.Out(np.broadcast_to(np.float32(1), N).view()), n, v, block=32)
+    TypeError: a contiguous NumPy array is accepted there, in In also a NumPy number
+f(drv.Out(read_only()), n, v, block=32)
+    ValueError: fill: argument 0 (`float *x`) is copied back into a read-only array; give it in
 f(drv.InOut(np.zeros(4, ">f4")), 4, 7, block=32)
     TypeError: is an array of >f4, but the kernel takes float32
 add(square, square.T, block=32)

@@ -18,11 +18,12 @@ from bridge.interop.streams cimport (
 )
 from bridge.interop.views cimport (
     AS_CUPY, AS_PYCUDA, MemoryRecord, View, new_array, new_view, record_memory, recorded_memory,
+    view_of,
 )
 
 import cupy
 import numpy as np
-from cupy.cuda import MemoryPointer, UnownedMemory
+from cupy.cuda import MemoryPointer
 from pycuda.driver import PooledDeviceAllocation
 from pycuda.gpuarray import GPUArray
 
@@ -340,7 +341,9 @@ cdef view_in_pycuda(
     data, dtype = array.data, array.dtype
     if data.device_id != device_id:
         check_array(array, FROM_AS_PYCUDA.array, device_id)
-    source = None if release_needs_order(awaited, waiter) else source_in_pycuda(array, data.mem)
+    memory = data.mem
+    cdef View view = view_of(memory)
+    source = None if release_needs_order(awaited, waiter) else source_in_pycuda(array, view)
     if source is None:
         layout = array.shape, array.strides, dtype, device_id
         attributes = layouts.get(layout)
@@ -348,13 +351,16 @@ cdef view_in_pycuda(
             attributes = gpuarray_attributes(layout)
     if not is_ordered:
         order(waiter, awaited)
+    # The stream that as_cupy made the array for may have work on it.
+    if view is not None and 0 < view.user_stream != awaited and not is_capturing(view.user_stream):
+        order(waiter, view.user_stream)
     if source is not None:
         return source
     # The constructor takes 2.5 us.  Two thirds of that are conversions that are not needed here.
     attributes = attributes.copy()
     attributes["dtype"] = dtype  # the cached one is equal, but may have other metadata
     attributes["base"] = new_view(  # the collector may clear the array before the view ends
-        AS_PYCUDA, array, data.mem, device_id, attributes["nbytes"], awaited, waiter, kept
+        AS_PYCUDA, array, memory, device_id, attributes["nbytes"], awaited, waiter, kept
     )
     if attributes["size"]:
         attributes["gpudata"] = data.ptr
@@ -363,10 +369,9 @@ cdef view_in_pycuda(
     return result
 
 
-cdef source_in_pycuda(array, memory):
+cdef source_in_pycuda(array, View view):
     """Return the GPUArray of which a CuPy array is a whole view, or None."""
-    owner = memory._owner if type(memory) is UnownedMemory else None
-    source = (<View> owner).source if type(owner) is View else None
+    source = None if view is None else view.source
     return source if isinstance(source, GPUArray) and is_same_view(array, source) else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from pycuda.gpuarray import GPUArray
 
@@ -15,7 +15,19 @@ from .scopes import Scope
 from .views import record_memory
 
 
-class primary_context(Scope):  # noqa: N801  (used like a function)
+class _Class(type):
+    """The class of `primary_context`: `with` does not take it without its parentheses."""
+
+    def __enter__(cls) -> NoReturn:
+        raise TypeError(
+            "primary_context: `with` got the class; write `with bridge.primary_context():`"
+        )
+
+    def __exit__(cls, *error: object) -> None:
+        """Do nothing: `with` looks for it before it enters."""
+
+
+class primary_context(Scope, metaclass=_Class):  # noqa: N801  (used like a function)
     """Make a device's primary context current for PyCUDA on this thread.
 
     A context manager and a decorator; re-entrant, and safe to share between threads.

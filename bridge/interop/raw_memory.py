@@ -83,7 +83,10 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
             "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
         )
     if shape is None or dtype is None:
-        raise not_an_array(memory, caller)
+        raise TypeError(
+            f"{name}: the {'shape' if shape is None else 'dtype'} of bare memory is missing; give "
+            "shape and dtype, e.g. shape=(480, 640), dtype=numpy.float32"
+        )
     is_address = type(memory) is int or isinstance(memory, np.integer)
     if owner is not None and not is_address:
         raise TypeError(f"{name}: owner is for an address; {named(memory)} is kept without it")

@@ -13,7 +13,7 @@ cdef enum:
 cdef tuple CUPY_STREAMS
 cdef Stream (*current_stream)(int) except? -1  # CuPy's, on a device
 cpdef Stream handle_of(stream, caller, bint may_be_unordered=*) except? -1
-cdef Stream handle_on_any_device(stream, subject) except? -1
+cdef Stream handle_on_any_device(stream, subject, bint may_be_unordered=*) except? -1
 cpdef tuple device_of_stream(Stream handle)
 cdef bint is_non_blocking(Stream handle) noexcept
 cpdef bint is_capturing(Stream handle) noexcept

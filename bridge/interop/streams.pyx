@@ -26,7 +26,7 @@ PYCUDA_STREAM = drv.Stream
 cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 cdef str ACCEPTED = (
     "None, a pycuda.driver.Stream, a cupy.cuda.Stream or an object whose __cuda_stream__() returns "
-    "(0, handle) is accepted; in conversions, -1 means 'do not order'"
+    "(0, handle) is accepted"
 )
 
 # CuPy's C function for the handle: cupy.cuda.get_current_stream() takes 0.08 us more.
@@ -39,7 +39,7 @@ cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
     """Return the handle of a stream on the current device; -1 for the int -1."""
     if may_be_unordered and type(stream) is int and stream == UNORDERED:
         return UNORDERED
-    cdef Stream handle = handle_on_any_device(stream, f"{caller}: stream")
+    cdef Stream handle = handle_on_any_device(stream, f"{caller}: stream", may_be_unordered)
     _, found = device_of_stream(handle)
     if found >= 0 and found != (device_id := cuda_device()):
         raise ContextError(
@@ -50,7 +50,7 @@ cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
     return handle
 
 
-cdef Stream handle_on_any_device(stream, subject) except? -1:
+cdef Stream handle_on_any_device(stream, subject, bint may_be_unordered=False) except? -1:
     """Return the handle of a stream on any device; 0 for the default stream."""
     cdef Stream handle = -1
     if stream is None:
@@ -67,10 +67,15 @@ cdef Stream handle_on_any_device(stream, subject) except? -1:
             version = -1
         if version != 0 or handle < 0:
             got = f"a {kind(stream)} whose __cuda_stream__() returns {answer!r}"
-            raise TypeError(f"{subject} is {got}; {ACCEPTED}")
+            raise not_a_stream(subject, got, may_be_unordered)
     else:
-        raise TypeError(f"{subject} is {named(stream)}; {ACCEPTED}")
+        raise not_a_stream(subject, named(stream), may_be_unordered)
     return 0 if handle == LEGACY else handle
+
+
+cdef not_a_stream(subject, got, bint may_be_unordered):
+    also = "; -1 means 'do not order'" if may_be_unordered else ""
+    return TypeError(f"{subject} is {got}; {ACCEPTED}{also}")
 
 
 cpdef tuple device_of_stream(Stream handle):

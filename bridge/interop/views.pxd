@@ -36,3 +36,4 @@ cdef bint views_are_alive() noexcept
 cdef MemoryRecord recorded_memory(dict attributes)
 cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=*)
 cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int device_id)
+cdef View view_of(memory)

@@ -219,6 +219,12 @@ cdef new_array(shape, dtype, strides, intptr_t pointer, nbytes, owner, int devic
     return result
 
 
+cdef View view_of(memory):
+    """Return the view that keeps a CuPy array's memory, or None."""
+    owner = memory._owner if type(memory) is UnownedMemory else None
+    return owner if type(owner) is View else None
+
+
 def allocate(malloc, holder, size):
     """Allocate from CuPy's pool for the default stream; return a `holder` that keeps it."""
     cdef int device_id = shared_device()

@@ -282,10 +282,20 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
             isinstance(array, np.generic) and not isinstance(value, drv.Out)  # is not writable
         ):
             array = np.asarray(array)
+        if copies and hasattr(array, "__cuda_array_interface__"):
+            raise TypeError(
+                f"{caller} copies {named(array)}, which is on the device: pass it without "
+                f"{type(value).__name__}"
+            )
         if copies and not (isinstance(array, np.ndarray) and array.flags.forc):
             raise TypeError(
                 f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, in "
-                "In also a NumPy number, and a device array without In, Out or InOut"
+                "In also a NumPy number"
+            )
+        if isinstance(value, drv.Out) and not array.flags.writeable:
+            raise ValueError(
+                f"{caller} is copied back into a read-only array; give it in pycuda.driver.In if "
+                "the kernel only reads it, or a copy of it"
             )
         return int(value.get_device_alloc()), array if hasattr(array, "flags") else None
     if isinstance(value, TextureObject | SurfaceObject):

@@ -30,7 +30,14 @@ from pycuda.tools import make_default_context
 import bridge
 
 from ..errors import is_hidden, program_frame, warn
-from ..hooks import LaunchPolicy, check_kernels, export_in_order, patches, push_primary
+from ..hooks import (
+    LaunchPolicy,
+    check_kernels,
+    explain_copies,
+    export_in_order,
+    patches,
+    push_primary,
+)
 from .names import AUTOINIT
 
 _get_current = drv.Context.get_current
@@ -67,6 +74,7 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     export_in_order()
     mismatch = None if strict else _warn_of_mismatch
     check_kernels(mismatch)
+    explain_copies()
     _SourceModule.policy = LaunchPolicy(True, mismatch=mismatch)
     why = "modules are compiled by NVRTC and take CuPy arrays"
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})

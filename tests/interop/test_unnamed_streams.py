@@ -383,6 +383,19 @@ def test_pycuda_reads_what_cupy_wrote(
     assert read_through_pycuda(lambda x, _: convert(x), *streams, latch, copy_kernel) == {7}
 
 
+@pytest.mark.parametrize("part", [lambda v: v, lambda v: v[:]], ids=["the view", "a slice of it"])
+@pytest.mark.parametrize("kind", CUPY_STREAMS)
+def test_pycuda_reads_what_was_written_where_a_view_was_made(kind, part, latch, copy_kernel):
+    """On the stream of a block that has ended."""
+    stream, sevens, a, copy = CUPY_STREAMS[kind](), full(7), zeros(), zeros()
+    with latch.hold(stream):
+        with stream:
+            v = bridge.as_cupy(a)
+            v.data.copy_from_device_async(sevens.data, v.nbytes, stream)
+        copy_kernel(copy.gpudata, bridge.as_pycuda(part(v)).gpudata, None)
+    assert values(copy) == {7}
+
+
 # ---- memory --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,57 @@
+"""What PyCUDA's copies, events and streams say of CuPy's objects, which they do not take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import pycuda.driver as drv
+
+from ..errors import named
+from . import patches
+
+_ADVICE: dict[tuple[type, ...], str] = {
+    (cupy.ndarray, cupy.cuda.MemoryPointer): (
+        "let CuPy copy (x.set(host), x.get(out=host), x[...] = y, x.fill(value)), or give "
+        "a.gpudata of a = bridge.as_pycuda(x), while a is alive"
+    ),
+    (cupy.cuda.Stream, cupy.cuda.ExternalStream): (
+        "make the stream by s = pycuda.driver.Stream(), on which CuPy works under "
+        "`with bridge.as_cupy_stream(s):`"
+    ),
+    (cupy.cuda.Event,): "order two streams by bridge.wait_stream(waiter, awaited)",
+}
+
+
+def _explained(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of PyCUDA's that says what to do if it refuses an object of CuPy's."""
+
+    @functools.wraps(theirs)
+    def explained(*args: Any, **keywords: Any) -> Any:
+        try:
+            return theirs(*args, **keywords)
+        except TypeError:
+            for value in (*args, *keywords.values()):
+                for types, advice in _ADVICE.items():
+                    if isinstance(value, types):
+                        text = f"{name}: PyCUDA does not take {named(value)} here; {advice}"
+                        raise TypeError(text) from None
+            raise
+
+    return explained
+
+
+_COPIES = [name for name in vars(drv) if name.startswith(("memcpy_", "memset_"))]
+_CALLS = {
+    drv: {name: _explained(name, getattr(drv, name)) for name in _COPIES},
+    drv.Event: {"record": _explained("Event.record", drv.Event.record)},
+    drv.Stream: {"wait_for_event": _explained("Stream.wait_for_event", drv.Stream.wait_for_event)},
+}
+
+
+def explain_copies() -> None:
+    """Let PyCUDA's copies, events and streams say what to do with CuPy's objects."""
+    for target, calls in _CALLS.items():
+        patches.apply("copies", "errors say what to do with CuPy's objects", target, calls)
