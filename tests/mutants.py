@@ -64,7 +64,7 @@ another capture's streams are drawn in
     interop/ordering.pyx: order_with_one: if found != capture -> if False
     unnamed_streams: in_a_capture_its_other_streams_are_ordered
 an owner on a thread's stream does not wait for blocking ones
-    interop/ordering.pyx: order_release: if of_thread -> if False
+    interop/ordering.pyx: order_release: if of_thread #2 -> if False
     unnamed_streams: cupys_block_is_reused_after_the_work_on_every_stream
 a block's next user does not wait for a blocking stream
     interop/ordering.pyx: order_reuse: default_waits_for_blocking( -> 0

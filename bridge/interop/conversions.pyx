@@ -14,7 +14,7 @@ from bridge.interop.layouts cimport check_axes, has_cupys_strides
 from bridge.interop.ordering cimport order, release_needs_order
 from bridge.interop.scopes cimport restore_context
 from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
+    ALL_PYCUDA_STREAMS, UNORDERED, capture_of, current_stream, handle_of, is_capturing,
 )
 from bridge.interop.views cimport (
     AS_CUPY, AS_PYCUDA, MemoryRecord, View, new_array, new_view, record_memory, recorded_memory,
@@ -341,8 +341,7 @@ cdef view_in_pycuda(
     data, dtype = array.data, array.dtype
     if data.device_id != device_id:
         check_array(array, FROM_AS_PYCUDA.array, device_id)
-    memory = data.mem
-    cdef View view = view_of(memory)
+    cdef View view = view_of(data.mem)
     source = None if release_needs_order(awaited, waiter) else source_in_pycuda(array, view)
     if source is None:
         layout = array.shape, array.strides, dtype, device_id
@@ -351,8 +350,9 @@ cdef view_in_pycuda(
             attributes = gpuarray_attributes(layout)
     if not is_ordered:
         order(waiter, awaited)
-    # The stream that as_cupy made the array for may have work on it.
-    if view is not None and 0 < view.user_stream != awaited and not is_capturing(view.user_stream):
+    if view is not None and 0 < view.user_stream != awaited and (  # the stream of its as_cupy
+        capture_of(view.user_stream) == capture_of(awaited)
+    ):
         order(waiter, view.user_stream)
     if source is not None:
         return source
@@ -360,7 +360,7 @@ cdef view_in_pycuda(
     attributes = attributes.copy()
     attributes["dtype"] = dtype  # the cached one is equal, but may have other metadata
     attributes["base"] = new_view(  # the collector may clear the array before the view ends
-        AS_PYCUDA, array, memory, device_id, attributes["nbytes"], awaited, waiter, kept
+        AS_PYCUDA, array, data.mem, device_id, attributes["nbytes"], awaited, waiter, kept
     )
     if attributes["size"]:
         attributes["gpudata"] = data.ptr

@@ -292,7 +292,7 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
                 f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, in "
                 "In also a NumPy number"
             )
-        if isinstance(value, drv.Out) and not array.flags.writeable:
+        if isinstance(value, drv.Out) and array is not None and not array.flags.writeable:
             raise ValueError(
                 f"{caller} is copied back into a read-only array; give it in pycuda.driver.In if "
                 "the kernel only reads it, or a copy of it"

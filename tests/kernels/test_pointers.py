@@ -172,7 +172,9 @@ def test_arguments_that_are_passed_as_to_other_libraries(kernel):
     for arguments in ((1,), (4,), (x, 1.0, 1)), ((x,), 1.0, 1), ([x], 1.0, 1):
         with pytest.raises(TypeError, match=r"argument 0 .* is a (tuple|list); pass the arg"):
             kernel("set")(*arguments, block=1)
-    for copied in x, np.zeros((4, 4), "f4")[:, 0], [1.0]:
+    with pytest.raises(TypeError, match="argument 0 .* is on the device: pass it without In"):
+        kernel("set")(drv.In(x), 1.0, 1, block=1)
+    for copied in np.zeros((4, 4), "f4")[:, 0], [1.0]:
         with pytest.raises(TypeError, match="argument 0 .* copies .*; a contiguous NumPy array"):
             kernel("set")(drv.In(copied), 1.0, 1, block=1)
     with pytest.raises(TypeError, match="but the kernel takes float32 by value; pass a number"):
