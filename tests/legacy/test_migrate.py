@@ -384,7 +384,10 @@ def test_wrong_arguments(arguments, said, command):
 
 
 def test_nothing_to_edit(command, tmp_path):
-    assert "nothing to edit, so no copy is written" in command("a = 1", "program.py").stdout
+    said = "program.py: there is nothing to edit, so no copy is written"
+    assert command("a = 1", "program.py").stdout == f"{said}\n"
+    done = command("a = 1", "--compare", "program.py")
+    assert (done.stdout, done.returncode) == (f"{said}, and nothing is compared\n", 0)
     assert not (tmp_path / "program_bridge.py").exists()
 
 

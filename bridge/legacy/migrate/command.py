@@ -50,7 +50,8 @@ def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None) -> bool:
     text = path.read_bytes()
     done = migrate(text, str(path))
     if done.text == text:
-        print(f"{path}: there is nothing to edit, so no copy is written")
+        compared = "" if arguments is None else ", and nothing is compared"
+        print(f"{path}: there is nothing to edit, so no copy is written{compared}")
         return True
     copy.write_bytes(done.text)
     print(f"{path} -> {copy}")
