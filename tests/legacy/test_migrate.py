@@ -312,6 +312,63 @@ def test_division_of_python_2():
     assert migrated(true).endswith("\nprint(1 / 2)\n")
 
 
+MIXED_TABS = """
+import pycuda.autoinit
+class A:
+    def f(self):
+\tif self:  # a tab is eight columns
+\t    print 'a'
+\t\t\t# a comment
+        return '''b
+\tc'''
+
+    def g(self):
+        pass
+"""
+
+
+def test_mixed_tabs_of_python_2_become_spaces():
+    text = migrate(MIXED_TABS.encode()).text.decode()
+    program = MIXED_TABS.partition("class")[2].replace("print 'a'", "print('a')")
+    before, string, after = program.partition("\tc'''")
+    assert text.partition("class")[2] == before.expandtabs(8) + string + after
+
+
+TABS = """
+import pycuda.driver as drv
+def f(x):
+\tc = drv.Device(0).make_context()
+\t# a comment
+\tif x:
+\t    y = 1\t# two kinds
+\tc.pop()
+"""
+
+
+def test_indentation_by_tabs_stays():
+    block = "\n\t\t# a comment\n\t\tif x:\n\t\t    y = 1\t# two kinds\n"
+    assert migrated(TABS).endswith(f"\twith bridge.primary_context(0) as c:{block}")
+
+
+MAGICS = """
+%matplotlib inline
+import pycuda.autoinit
+if True:
+    !pip install pycuda
+text = '''
+!not a command''' \\
+%text
+"""
+
+
+@pytest.mark.parametrize(("old", "new"), [("", ""), ("print 1", "print(1)")])
+def test_lines_for_ipython_become_comments(old, new):
+    done = migrate(lines(f"{MAGICS}{old}").encode())
+    edited = MAGICS.replace("%matplotlib", "pass  # %matplotlib").replace("!pip", "pass  # !pip")
+    assert done.text.decode() == lines(f"{edited}{new}").replace("import pycuda", "import bridge")
+    assert (4, "!pip install pycuda -> (a comment)") in done.edits
+
+
 UNREADABLE = {
     "no Python": ("a b c", "is neither Python 3 (invalid syntax"),
     "a name of ours": ("bridge = 3\nimport pycuda.autoinit", "`bridge` of its own, in line 1"),
@@ -422,6 +479,8 @@ COMPARED = {
         "the same (lines: 2, but for 1 that",
     ),
     "different": ("print(pycuda.autoinit.__name__)", 1, "-pycuda.autoinit\n+bridge.autoinit\n"),
+    "nothing": ("sys.exit(3)", 0, "nothing is printed, so only the exit status 3 is compared"),
+    "a line for IPython": ("!ls\nprint(1)", 0, "program.py is not Python 3; it runs converted"),
     "two contexts": (
         "import cupy\nprint(pycuda.autoinit.__name__)",
         1,

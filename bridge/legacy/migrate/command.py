@@ -65,7 +65,7 @@ def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None) -> bool:
         return True
     if done.before == text:
         return compare(path, copy, arguments)
-    print(f"compare: {path} is Python 2; it runs converted to Python 3, with no other edit")
+    print(f"compare: {path} is not Python 3; it runs converted, with no other edit")
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.stem}_", suffix=".py") as file:
         file.write(done.before)
         file.flush()

@@ -1,4 +1,4 @@
-"""Programs in Python 2: fissix converts the syntax."""
+"""Programs in Python 2, which fissix converts, and lines for IPython, which become comments."""
 
 from __future__ import annotations
 
@@ -6,27 +6,37 @@ import ast
 import re
 import tokenize
 import warnings
-from io import BytesIO
+from io import BytesIO, StringIO
 
 
-def problem_of(text: bytes) -> str:
-    """Return why a program is not Python 3, or ""."""
+def problem_of(text: bytes) -> SyntaxError | ValueError | None:
+    """Return why a program is not Python 3, or None."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings
             ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
 def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
     """Convert a program to Python 3, if it is not; return it, and the edits.
 
-    Raise ImportError if a library for it is not installed, and ValueError for neither syntax.
+    Lines for IPython, such as ``!pip install cupy``, become comments.  Raise ImportError if a
+    library for it is not installed, and ValueError for neither syntax.
     """
-    if not (problem := problem_of(text)):
-        return text, []
+    lines, edits = text.splitlines(keepends=True), list[tuple[int, str]]()
+    while problem := problem_of(text):
+        number = getattr(problem, "lineno", None) or 0
+        magic = re.match(rb"(\s*)(!.*|%%?[a-z].*)", b"".join(lines[number - 1 : number]))
+        if magic is None:
+            break
+        lines[number - 1] = lines[number - 1].replace(magic[2], b"pass  # " + magic[2])
+        edits.append((number, f"{magic[2].decode(errors='replace').strip()} -> (a comment)"))
+        text = b"".join(lines)
+    else:
+        return text, edits
     from .division import DivisionEdits  # `check` needs LibCST for programs in Python 2 only
 
     try:
@@ -48,14 +58,30 @@ def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
         if problem_of(source.encode(encoding)):  # 0777L is 0777 so far
             tool = RefactoringTool(["fissix.fixes.fix_numliterals"], {"print_function": True})
             source = str(tool.refactor_string(source, name))
+        if problem_of(source.encode(encoding)):
+            source = _expand_tabs(source)
     except (ParseError, TokenError, tokenize.TokenError, SyntaxError, ValueError) as error:
         raise ValueError(
             f"{name} is neither Python 3 ({problem}) nor Python 2 ({type(error).__name__}: {error})"
         ) from None
     if problem := problem_of(source.encode(encoding)):
         raise ValueError(f"{name} is not Python 3 after fissix has converted it, too: {problem}")
-    edits, converted = [(1, "Python 2 -> Python 3 (fissix)")], source.encode(encoding)
+    edits, converted = [(1, "Python 2 -> Python 3 (fissix)"), *edits], source.encode(encoding)
     if re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text):
         return converted, edits
     division = DivisionEdits(converted)
     return division.apply(), edits + division.records
+
+
+def _expand_tabs(source: str) -> str:
+    """Put spaces in the place of tabs that indent: Python 2 accepts a mixture."""
+    from fissix.pgen2.tokenize import generate_tokens
+
+    lines, within_strings = source.split("\n"), set[int]()
+    for token in generate_tokens(StringIO(source).readline):
+        within_strings.update(range(token[2][0], token[3][0]))  # from the second line of each
+    for number in {*range(len(lines))} - within_strings:
+        code = lines[number].lstrip(" \t\f")
+        indent = lines[number][: len(lines[number]) - len(code)]
+        lines[number] = indent.expandtabs(8) + code
+    return "\n".join(lines)
