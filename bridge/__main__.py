@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):  # Python 3.11
+    del sys.path[0]  # the current folder: a random.py there is not Python's
+
 import argparse
 import signal
-import sys
 
 from . import __version__
 from .legacy.cli import add_commands

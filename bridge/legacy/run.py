@@ -217,7 +217,7 @@ def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
     sys.argv[:] = arguments
     path = Path(program).absolute()
     if not getattr(sys.flags, "safe_path", False):  # Python 3.11
-        sys.path[0] = str(Path.cwd() if is_module else path.resolve().parent)
+        sys.path.insert(0, str(Path.cwd() if is_module else path.resolve().parent))
     main = sys.modules["__main__"] = ModuleType("__main__")  # also after the program's last line
     try:
         if is_module:

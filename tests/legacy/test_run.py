@@ -369,6 +369,26 @@ def test_it_ends_as_with_python_alone(program, status, run):
     assert "bridge" not in ours.stderr
 
 
+NAMES = "queue", "concurrent", "random", "string", "json", "ast", "argparse", "signal"
+COMMANDS = {
+    "run program.py": "ran",
+    "migrate program.py": "  line 1: from pycuda import autoinit -> from bridge import autoinit",
+    "check .": "no program that uses SourceModule or scikit-cuda was found",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), COMMANDS.items(), ids=COMMANDS)
+def test_files_beside_the_program_do_not_hide_what_bridge_imports(words, said, run, tmp_path):
+    (tmp_path / "programs").mkdir()
+    for name in NAMES:
+        (tmp_path / "programs" / f"{name}.py").write_text("raise ImportError('a program's')")
+    (tmp_path / "programs" / "program.py").write_text("from pycuda import autoinit\nprint('ran')\n")
+    command = f"[sys.executable, '-m', 'bridge', *{words.split()}]"
+    start = f"import os, sys\nos.chdir('programs')\nos.execv(sys.executable, {command})"
+    done = run(start, plainly=True)
+    assert (done.stderr, done.stdout.splitlines()[-1]) == ("", said)
+
+
 def test_python_2_is_named(run):
     assert run('print "one"').stderr.endswith("python -m bridge migrate converts it\n")
 

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import hostcuda
-from hostcuda import orders
 
 DAMAGED = 70  # the exit status of a program that damaged memory and says nothing itself
 
@@ -51,6 +50,8 @@ def main() -> int:
     options = parse()
     program = [*["-m"] * options.module, options.program, *options.arguments]
     if options.orders:
+        from hostcuda import orders  # not earlier: the program's folder may have a queue.py
+
         devices = [] if options.devices is None else ["--devices", str(options.devices)]
         program = [*devices, *["--no-pool"] * options.no_pool, *program]
         return orders.compare(program, options.orders, options.seed)
