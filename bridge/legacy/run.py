@@ -241,7 +241,7 @@ def _print_error(
     while traceback and is_hidden(traceback.tb_frame.f_code.co_filename):
         traceback = traceback.tb_next
     hook(kind, error.with_traceback(traceback), traceback)
-    if traceback is None and "Missing parentheses in call to 'print'" in str(error):
+    if traceback is None and "Missing parentheses in call to" in str(error):
         print("This is Python 2: python -m bridge migrate converts it", file=sys.stderr)
 
 

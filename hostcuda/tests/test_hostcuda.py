@@ -705,3 +705,18 @@ def test_cuda_does_not_survive_fork():
             os._exit(0 if "initialization error" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import pycuda.autoinit, concurrent; print(concurrent.mine)", "1\n"),
+        ("print 'a'", " (this is Python 2: python -m bridge migrate converts it)\n"),
+    ],
+)
+def test_programs_with_a_module_of_pythons_name_or_in_python_2(program, said, tmp_path):
+    (tmp_path / "concurrent.py").write_text("mine = 1")
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "hostcuda", "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout + done.stderr).endswith(said)

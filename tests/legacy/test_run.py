@@ -390,7 +390,8 @@ def test_files_beside_the_program_do_not_hide_what_bridge_imports(words, said, r
 
 
 def test_python_2_is_named(run):
-    assert run('print "one"').stderr.endswith("python -m bridge migrate converts it\n")
+    for program in 'print "one"', 'exec "one = 1"':
+        assert run(program).stderr.endswith("python -m bridge migrate converts it\n")
 
 
 def test_a_module(run, tmp_path):

@@ -72,6 +72,10 @@ def main() -> int:
             runpy.run_path(options.program, run_name="__main__")
     except SystemExit as end:
         status = end.code
+    except SyntaxError as error:
+        if "Missing parentheses in call to" in str(error) and not options.module:
+            error.msg += " (this is Python 2: python -m bridge migrate converts it)"
+        raise
     finally:
         hostcuda.finish()
         damage = hostcuda.damaged()
