@@ -49,6 +49,7 @@ _REPLACEMENTS = {
     "make_context": "the primary context: with bridge.primary_context()",
     "SourceModule": "compiled by NVRTC, takes CuPy arrays too, checked: bridge.SourceModule",
     "PyCUDA's kernels": "compiled by NVRTC: bridge.use_nvrtc()",
+    "textures": "references over texture and surface objects: bridge.SourceModule.get_texref",
     "allocations": "CuPy's pool: allocator=bridge.pycuda_allocator()",
 }
 _uses: dict[str, dict[str, None]] | None = None  # None: without --explain
@@ -178,6 +179,14 @@ class _SourceModule(bridge.SourceModule):
         by_pycuda = is_hidden(sys._getframe(1).f_code.co_filename)
         _record_use("PyCUDA's kernels" if by_pycuda else "SourceModule")
         return super().__new__(cls)
+
+    def get_texref(self, name: str) -> Any:
+        _record_use("textures")
+        return super().get_texref(name)
+
+    def get_surfref(self, name: str) -> Any:
+        _record_use("textures")
+        return super().get_surfref(name)
 
 
 def _use_pool() -> None:

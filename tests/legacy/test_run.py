@@ -431,6 +431,25 @@ def test_explain_lists_the_lines_that_touch_it(run):
     assert done.stderr.splitlines()[-1].startswith("bridge run: not looked for: pointers")
 
 
+TEXTURES = """
+module = SourceModule('''
+    texture<float, 1> t;
+    surface<void, 2> s;
+    __global__ void f() { surf2Dwrite(tex1D(t, 0), s, 0, 0); }
+''')
+module.get_texref("t")
+module.get_surfref("s")
+gpuarray.take(gpuarray.arange(9, dtype="f4"), gpuarray.arange(3, dtype="u4"))
+"""
+
+
+def test_explain_lists_textures(run):
+    done = run(START + TEXTURES, options=["--explain"])
+    assert done.returncode == 0, done.stderr
+    named = "".join(rf"\n.*program\.py:{line}" for line in (13, 14, 15))
+    assert re.search(rf"bridge run: textures -> .*{named}\n", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
