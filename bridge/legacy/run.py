@@ -76,7 +76,7 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     mismatch = None if strict else _warn_of_mismatch
     check_kernels(mismatch)
     explain_copies()
-    _SourceModule.policy = LaunchPolicy(True, mismatch=mismatch)
+    _SourceModule.policy = LaunchPolicy(follows_pycuda=True, mismatch=mismatch)
     why = "modules are compiled by NVRTC and take CuPy arrays"
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
     if pool:
@@ -129,20 +129,18 @@ class _PoppedContexts(threading.local):
 _popped = _PoppedContexts()
 
 
-# By thread and device: after a pop, PyCUDA frees memory on the thread that made the object.
-_contexts: dict[tuple[int, Any], Any] = {}
+@functools.cache  # by thread: after a pop, PyCUDA frees memory on the one that made the object
+def _primary_context(thread_id: int, device: Any) -> Any:
+    return device.retain_primary_context()
 
 
 def _make_context(device: Any, flags: int = 0) -> Any:
     _record_use("make_context")
-    _popped.count = max(_popped.count - 1, 0)
     push_primary(device)  # starts CUDA, and pops at the thread's end what the program leaves
     _pop()
-    key = threading.get_ident(), device
-    if key not in _contexts:
-        _contexts[key] = device.retain_primary_context()
-    _push(_contexts[key])
-    return _contexts[key]
+    context = _primary_context(threading.get_ident(), device)
+    _push_counted(context)
+    return context
 
 
 def _push_counted(context: Any) -> None:
@@ -172,7 +170,6 @@ def _warn_of_mismatch(problem: Exception) -> None:
 
 class _SourceModule(bridge.SourceModule):
     __doc__ = bridge.SourceModule.__doc__
-    policy = LaunchPolicy(True, mismatch=_warn_of_mismatch)  # follows PyCUDA
 
     def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
         # Not in __init__, whose frame would be in the tracebacks of the program's errors.
