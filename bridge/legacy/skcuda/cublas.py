@@ -26,15 +26,10 @@ _CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
 # For `from skcuda.cublas import *`.
 __all__ = ["cublasCreate", "cublasDestroy", "cublasGetVersion", "cublasSetStream"]
 _streams: dict[int, int] = {}
+cublasCreate, cublasGetVersion = _cublas.create, _cublas.getVersion  # noqa: N816
 
 
-def cublasCreate() -> int:  # noqa: N802 (cuBLAS's names)
-    """Return a new handle."""
-    handle: int = _cublas.create()
-    return handle
-
-
-def cublasDestroy(handle: int) -> None:  # noqa: N802
+def cublasDestroy(handle: int) -> None:  # noqa: N802 (cuBLAS's names)
     """Destroy a handle."""
     _streams.pop(handle, None)
     _cublas.destroy(handle)
@@ -43,12 +38,6 @@ def cublasDestroy(handle: int) -> None:  # noqa: N802
 def cublasSetStream(handle: int, id: int) -> None:  # noqa: N802
     """Set the stream of a handle, by the stream's own handle; CuPy's current stream otherwise."""
     _streams[handle] = int(id)
-
-
-def cublasGetVersion(handle: int) -> int:  # noqa: N802
-    """Return cuBLAS's version."""
-    version: int = _cublas.getVersion(handle)
-    return version
 
 
 _names = (f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas))

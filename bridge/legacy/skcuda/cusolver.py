@@ -14,22 +14,6 @@ from . import raise_missing
 _LETTERS = {"N": 0, "T": 1, "C": 2, "L": 0, "U": 1}
 
 
-def cusolverDnCreate() -> int:  # noqa: N802 (cuSOLVER's names)
-    """Return a new handle."""
-    handle: int = _cusolver.create()
-    return handle
-
-
-def cusolverDnDestroy(handle: int) -> None:  # noqa: N802
-    """Destroy a handle."""
-    _cusolver.destroy(handle)
-
-
-def cusolverDnSetStream(handle: int, stream: int) -> None:  # noqa: N802
-    """Set a handle's stream."""
-    _cusolver.setStream(handle, int(stream))
-
-
 def __getattr__(name: str) -> Any:
     own_name = cupy_name("cusolver", name)
     function = getattr(_cusolver, own_name, None) if own_name else None
@@ -37,12 +21,10 @@ def __getattr__(name: str) -> Any:
         raise_missing(__name__, name)
     is_svd = name.endswith("gesvd")  # whose jobs are characters
 
-    def call(handle: int, *args: Any) -> Any:
+    def call(*args: Any) -> Any:
         letters = {letter: ord(letter) for letter in "ASON"} if is_svd else _LETTERS
         with bridge.ordered():
-            return function(
-                handle, *[letters[a.upper()] if isinstance(a, str) else int(a) for a in args]
-            )
+            return function(*[letters[a.upper()] if isinstance(a, str) else int(a) for a in args])
 
     globals()[name] = call
     return call
