@@ -31,7 +31,8 @@ LATEST = 300  # seconds: most take a few, on a busy machine some a hundred
 def surroundings() -> dict[str, Any]:
     """Return the folder and the environment of processes that tests start."""
     folders = [str(ROOT / folder) for folder in ("", "tests/support", "hostcuda/src")]
-    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    given = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([*folders, *[given] * bool(given)])  # "" would be the current folder
     env = {**os.environ, "PYTHONPATH": path}
     env.pop("BRIDGE_REQUIRE_GPU", None)  # a script may import the tests on the host driver
     return {"cwd": ROOT, "env": env, "text": True}
