@@ -18,7 +18,7 @@ from pytools.prefork import ExecError
 from ..errors import kind, named
 from . import patches
 from .conversions import call_with_gpuarrays
-from .dtypes import dtype_mismatch
+from .dtypes import are_plainly_right, dtype_mismatch
 from .primary import primary_context, refuse_generators
 
 
@@ -175,6 +175,8 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
 
     @functools.wraps(theirs)
     def call(self: Any, *args: Any, **keywords: Any) -> Any:
+        if not keywords and are_plainly_right(args, vars(self).get("_bridge_dtypes")):
+            return theirs(self, *args)
         has_cupys = any(isinstance(value, cupy.ndarray) for value in (*args, *keywords.values()))
         parameters = self._bridge_parameters = _parameters(self)
         try:
@@ -184,6 +186,8 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
             if has_cupys or mismatch is None:
                 raise
             mismatch(problem)
+        if all(type(where) is int for where in parameters):
+            self._bridge_dtypes = [dtype for _, dtype in parameters.values()]
         if has_cupys:
             return call_with_gpuarrays(functools.partial(theirs, self), args, keywords)
         return theirs(self, *args, **keywords)
