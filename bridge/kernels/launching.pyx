@@ -18,6 +18,7 @@ from bridge.kernels.packing cimport PackedArguments, Parameters
 import functools
 
 import cupy
+import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
@@ -25,6 +26,8 @@ from ..interop.failures import failure
 from ..interop.host_memory import keep_until_done
 from ..interop.streams import pycuda_stream_of, seconds_between
 from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes
+
+cdef type NUMPYS_INTEGER = np.integer
 
 # ---- the configuration ---------------------------------------------------------------------------
 
@@ -61,14 +64,21 @@ cdef int read_config(
 
 
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1:
-    """Read the three extents of a grid or a block, given as 1 to 3 ints; CUDA refuses 0."""
-    cdef Py_ssize_t axis
-    is_usual = type(value) is tuple and 1 <= len(<tuple> value) <= 3
-    cdef tuple sizes = value if is_usual else extent(value, name, caller)
+    """Read the three extents of a grid or a block: an int, or 1 to 3 of them."""
+    cdef Py_ssize_t axis = 0
+    cdef tuple sizes
+    if type(value) is tuple:
+        sizes = value
+    else:
+        sizes = tuple(value) if type(value) is list else (value,)
     to[0] = to[1] = to[2] = 1
-    for axis in range(len(sizes)):
-        size = sizes[axis]
-        to[axis] = size if type(size) is int else extent(value, name, caller)[axis]
+    for size in sizes if 1 <= len(sizes) <= 3 else extent(value, name, caller):
+        if type(size) is not int and not isinstance(size, NUMPYS_INTEGER):
+            size = extent(value, name, caller)[axis]
+        to[axis] = size
+        if not to[axis]:
+            extent(value, name, caller)  # raises
+        axis += 1
     return 0
 
 
@@ -150,8 +160,9 @@ cdef order_before_launch(
     if packed.has_handlers:
         handlers = [<object> args[i] for i in range(count)]
         handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
-    if (current != launch and not streams.follow_pycuda) or handlers or is_timed:
-        check_capture(current, launch, bool(handlers or is_timed), name)
+    waits = handlers or is_timed
+    if waits or (launch == 0 and not streams.follow_pycuda and is_capturing(current)):
+        check_capture(current, launch, bool(waits), name)
     for handler in handlers:
         handler.pre_call(None)
     if not streams.follow_pycuda:

@@ -5,10 +5,18 @@ on the machine, if the driver is that of ``hostcuda``.
 """
 
 import json
+import sys
 
+import cupy
+import numpy as np
+import pycuda.driver as drv
 import pytest
 from gpus import ON_GPU
 from processes import run_python
+from pycuda import gpuarray
+
+import bridge
+import bridge.autoinit
 
 COUNT = """
 import json
@@ -85,3 +93,44 @@ def test_one_call_more_is_noticed(counted):
 @pytest.mark.parametrize("path", ["as_cupy(a)", "as_cupy(a[::2])", "as_pycuda(x)"])
 def test_a_plain_conversion_asks_cuda_at_most_once(path, counted):
     assert counted[0][path] <= 1
+
+
+SIZES = {"ints": {"block": 8, "grid": 2}, "tuples": {"block": (8, 1, 1), "grid": (2, 1, 1)}}
+FORMS = {
+    "ints": lambda f, x, s: f(x, 2.0, 8, block=8, grid=2),
+    "NumPy's numbers": lambda f, x, s: f(x, np.float32(2), np.int32(8), block=8, grid=2),
+    "tuples": lambda f, x, s: f(x, 2.0, 8, block=(8, 1, 1), grid=(2, 1, 1)),
+    "shorter tuples": lambda f, x, s: f(x, 2.0, 8, block=(8,), grid=(2, 1)),
+    "lists": lambda f, x, s: f(x, 2.0, 8, block=[8, 1, 1], grid=[2]),
+    "NumPy's ints": lambda f, x, s: f(x, 2.0, 8, block=np.int64(8), grid=(np.uint8(2), 1)),
+    "without a grid": lambda f, x, s: f(x, 2.0, 8, block=8),
+    "with a stream": lambda f, x, s: f(x, 2.0, 8, block=8, grid=2, stream=s),
+    "ints in a dict": lambda f, x, s: f(x, 2.0, 8, **SIZES["ints"]),
+    "tuples in a dict": lambda f, x, s: f(x, 2.0, 8, **SIZES["tuples"]),
+}
+
+
+def frames(action, *arguments):
+    """Return the Python functions that run while one is called, beside it."""
+    action(*arguments)
+    found = []
+    sys.setprofile(lambda frame, event, _: event == "call" and found.append(frame.f_code.co_name))
+    try:
+        action(*arguments)
+    finally:
+        sys.setprofile(None)
+    return found[1:]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("memory", [cupy.zeros, gpuarray.zeros], ids=["CuPy's", "a GPUArray"])
+def test_no_form_of_a_launch_runs_python(form, memory):
+    source = "__global__ void fill(float *x, float v, int n) { if (n) x[threadIdx.x] = v; }"
+    fill, x, stream = (
+        bridge.SourceModule(source).get_function("fill"),
+        memory(8, "f4"),
+        drv.Stream(),
+    )
+    assert frames(FORMS[form], fill, x, stream) == []
+    assert (x.get() == 2).all()
+    assert frames(lambda: fill(x, 2.0, 8, block=8, shared=np.int32(0)))  # the control

@@ -10,6 +10,7 @@ from exporters import Exporter
 from pycuda import gpuarray
 
 import bridge
+from bridge.hooks import LaunchPolicy
 from bridge.legacy import run
 
 BYTES = 96
@@ -286,8 +287,10 @@ def test_names_that_are_not_there():
 
 
 @pytest.fixture
-def lenient():
+def lenient(monkeypatch):
     """Functions of a module under `bridge run`."""
+    policy = LaunchPolicy(follows_pycuda=True, mismatch=run._warn_of_mismatch)
+    monkeypatch.setattr(run._SourceModule, "policy", policy)
     return run._SourceModule(SOURCE, no_extern_c=True).get_function
 
 
