@@ -248,6 +248,8 @@ drv.Event().record(cupy.cuda.Stream())
     TypeError: Event.record: PyCUDA does not take a cupy.cuda.stream.Stream here; make the stream
 stream.wait_for_event(cupy.cuda.Event())
     TypeError: take a cupy.cuda.stream.Event here; order two streams by bridge.wait_stream(waiter
+drv.memcpy_htod(module.get_global("weights"), np.zeros(3, np.float32))
+    TypeError: memcpy_htod: PyCUDA does not take a bridge.interop.raw_memory.Global here; give its
 drv.memcpy_htod(1.5, x)
     TypeError: memcpy_htod: PyCUDA does not take a cupy.ndarray here
 
@@ -260,6 +262,8 @@ primary_context(True)
     TypeError: primary_context: device is True; an int, a cupy.cuda.Device
 primary_context(lambda: None)
     TypeError: as a decorator, write @bridge.primary_context()
+primary_context()(gpuarray.GPUArray)
+    TypeError: the decorated function is the class pycuda.gpuarray.GPUArray; a function is accepted
 primary_context(99).__enter__()
     ValueError: primary_context: there is no device 99; this process sees
 primary_context().__exit__(None, None, None)
@@ -310,6 +314,20 @@ SourceModule(SOURCE, options=["-D"])
     ValueError: SourceModule: the option -D has no value; give it one
 SourceModule(SOURCE, options=["-gencode", "arch=compute_80,code=[sm_80,sm_86]"])
     ValueError: code for sm_80 and sm_86 is asked for; NVRTC compiles for one architecture: name one
+SourceModule(SOURCE, True)
+    TypeError: SourceModule: nvcc is True; the path of nvcc, a str, for backend='nvcc', is accepted
+SourceModule(SOURCE, keep="/tmp/kept")
+    TypeError: SourceModule: keep is '/tmp/kept'; True or False is accepted
+SourceModule(SOURCE, no_extern_c="False")
+    TypeError: SourceModule: no_extern_c is 'False'; True or False is accepted
+use_nvrtc("nvcc")
+    TypeError: use_nvrtc: enable is 'nvcc'; True or False is accepted
+SourceModule(SOURCE, options=["-O3 -lineinfo"])
+    ValueError: NVRTC refuses the options (-arch=
+SourceModule(SOURCE, options=["-lineinfo -O3"])
+    ValueError: found; give each option as a str of its own
+SourceModule("#include <mine.h>", include_dirs=["/nowhere"])
+    CompileError: include_dirs=['...']; of the folders, these do not exist: /nowhere
 SourceModule(SOURCE, arch=90)
     TypeError: SourceModule: arch is 90; a str such as 'sm_90', or None for the current device's
 SourceModule(SOURCE, include_dirs="include")
@@ -429,7 +447,7 @@ launch(plain, Exporter(x, mask=x), n, v, grid=1, block=32)
 launch(plain, x, n, v, grid=1, block=32, stream=cupy.cuda.Stream.null)
     TypeError: launch on its own streams only: give a pycuda.driver.Stream, or none
 wrap_pycuda(x)
-    TypeError: wrap_pycuda: func is a cupy.ndarray; a callable is accepted
+    TypeError: wrap_pycuda: func is a cupy.ndarray; a function is accepted, not its result, and not
 in_a_capture(lambda: wrap_pycuda(abs)(x))
     ValueError: abs: CuPy's current stream is being captured into a graph, but PyCUDA's default
 bridge.as_numpy

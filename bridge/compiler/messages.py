@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pycuda.driver as drv
 
@@ -59,15 +60,20 @@ def compile_error(program: Program, log: str) -> drv.CompileError | ValueError:
     options = program.given_options()
     text = log.removeprefix("nvrtc: error: ")
     if text != log:
+        advice = "leave out options that it does not support, or compile with backend='nvcc'"
+        if any(" -" in option for option in options):
+            advice = "give each option as a str of its own"
         return ValueError(
-            f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}; leave out "
-            "options that it does not support, or compile with backend='nvcc'"
+            f"SourceModule: NVRTC refuses the options ({options[0]} ...): {text}; {advice}"
         )
     hints = [
         hint
         for pattern, hint in _HINTS.items()
         if re.search(pattern, log) and (program.in_extern_c or pattern != _IN_EXTERN_C)
     ]
+    missing = [folder for folder in program.folders if not Path(folder).is_dir()]
+    if missing and "not open source file" in log:
+        hints.append(f"of the folders, these do not exist: {', '.join(missing)}")
     if not program.in_extern_c and re.search(r"may not have extern \"C\" linkage", log):
         hints.append('move templates and other C++ out of the source\'s own extern "C" { }')
     if program.host_headers:

@@ -117,10 +117,9 @@ def as_pycuda(
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `GPUArray` is returned as it is; with a
-        `stream`, or if it was made for one stream and now all may use it, as a view whose release
-        is ordered after these.  Bare memory is accepted
-        with `shape` and `dtype`, as in `as_cupy`.
+        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view,
+        if its memory must be kept until the work on other streams than so far.  Bare memory is
+        accepted with `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The only stream on which PyCUDA will work on the result.  None means all of PyCUDA's
         streams.  -1 means no ordering.

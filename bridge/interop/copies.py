@@ -11,12 +11,18 @@ import pycuda.driver as drv
 
 from ..errors import named
 from . import patches
+from .raw_memory import Global
 
+_OF_MEMORY = (
+    "let CuPy copy (x.set(host), x.get(out=host), x[...] = y, x.fill(value)), or give "
+    "a.gpudata of a = bridge.as_pycuda(x), while a is alive"
+)
 _ADVICE: dict[tuple[type, ...], str] = {
-    (cupy.ndarray, cupy.cuda.MemoryPointer): (
-        "let CuPy copy (x.set(host), x.get(out=host), x[...] = y, x.fill(value)), or give "
-        "a.gpudata of a = bridge.as_pycuda(x), while a is alive"
+    (cupy.ndarray,): _OF_MEMORY,
+    (cupy.cuda.MemoryPointer,): (
+        f"{_OF_MEMORY}; as an allocator, pass allocator=bridge.pycuda_allocator()"
     ),
+    (Global,): "give its pointer, the first item",
     (cupy.cuda.Stream, cupy.cuda.ExternalStream): (
         "make the stream by s = pycuda.driver.Stream(), on which CuPy works under "
         "`with bridge.as_cupy_stream(s):`"

@@ -14,6 +14,13 @@ from ..errors import ContextError
 FATAL = frozenset((700, 702, 710, *range(714, 720)))
 
 
+_FORKED = (
+    "CUDA does not survive fork(): this process was forked from one that had already used the GPU. "
+    "Start worker processes with the 'spawn' or 'forkserver' method, e.g. "
+    "multiprocessing.get_context('spawn')"
+)
+
+
 def failure() -> str:
     """Return a message with advice if an earlier kernel has failed, and '' otherwise."""
     try:
@@ -28,11 +35,19 @@ def failure() -> str:
     return ""
 
 
+_process = os.getpid()
+
+
 def explain_context(error: Exception) -> str:
     """Return the text of PyCUDA's error; say what to do on a thread that has no context."""
     text = Exception.__str__(error)
     if "invalid device context" in text:
-        text += "; a thread needs a context: work under `with bridge.primary_context():`"
+        text += (
+            "; a thread needs a context: work under `with bridge.primary_context():`. To another "
+            "process, send a.get() or bridge.as_cupy(a)"
+        )
+    if "initialization error" in text and os.getpid() != _process:
+        text += f"; {_FORKED}"
     return text
 
 
@@ -49,9 +64,5 @@ def start_cuda() -> None:
                 "the GPUs that it was started with (`docker run --gpus all`)"
             ) from error
         if "initialization error" in str(error):
-            raise ContextError(
-                "CUDA does not survive fork(): this process was forked from one that had already "
-                "used the GPU. Start worker processes with the 'spawn' or 'forkserver' method, "
-                "e.g. multiprocessing.get_context('spawn')"
-            ) from error
+            raise ContextError(_FORKED) from error
         raise

@@ -78,7 +78,7 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     DLPack is tried first, because its exporters order their pending work.  The array interfaces of
     PyTorch and PyCUDA name no stream.
     """
-    if isinstance(array, type):
+    if isinstance(array, (type, tuple)):  # a module's variable is a tuple
         raise not_an_array(array, caller)
     found = import_exchanged(array, stream, waiter, device_id, caller)
     if found is not None:
@@ -113,7 +113,8 @@ cdef tuple HOST_TYPES = (
 
 cpdef not_an_array(array, caller, is_host=False):
     """Return the error for an argument that is not a device array."""
-    if isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
+    is_variable = isinstance(array, tuple) and hasattr(array, "__cuda_array_interface__")
+    if is_variable or isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
         problem = (
             f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
             "640), dtype=numpy.float32"

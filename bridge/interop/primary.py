@@ -67,7 +67,7 @@ class primary_context(Scope, metaclass=_Class):  # noqa: N801  (used like a func
 
     def __call__(self, function: Callable[..., Any]) -> Any:
         """Return a function that calls `function` with the context current."""
-        refuse_generators(
+        check_function(
             function,
             "primary_context: the decorated function",
             "write `with bridge.primary_context():` around its steps, without a yield or an await "
@@ -84,8 +84,13 @@ class primary_context(Scope, metaclass=_Class):  # noqa: N801  (used like a func
         return inner
 
 
-def refuse_generators(function: Any, subject: str, advice: str) -> None:
-    """Raise TypeError for a function whose body runs after the call."""
+def check_function(function: Any, subject: str, advice: str) -> None:
+    """Raise TypeError for what is no function, or one whose body runs after the call."""
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(
+            f"{subject} is {named(function)}; a function is accepted, not its result, and not a "
+            "class"
+        )
     tests = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
     for one in (function, getattr(function, "__call__", None)):  # noqa: B004
         if any(test(one) for test in tests):

@@ -53,7 +53,7 @@ def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
 
 
 class Global(tuple[int, int]):
-    """A variable of a module: ``(pointer, size in bytes)``, and also a device array of bytes.
+    """A variable of a module: ``(pointer, size in bytes)``; for other libraries an array of bytes.
 
     Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy as
     ``bridge.as_cupy(g, shape, dtype)``.

@@ -19,7 +19,7 @@ from ..errors import kind, named
 from . import patches
 from .conversions import call_with_gpuarrays
 from .dtypes import are_plainly_right, dtype_mismatch
-from .primary import primary_context, refuse_generators
+from .primary import check_function, primary_context
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
@@ -40,8 +40,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Raises
     ------
     TypeError
-        If `func` is not callable, or is a generator function or a coroutine function, whose body
-        runs after the call.  On a call, if an array has another dtype than an
+        If `func` is not callable, is a class, or is a generator function or a coroutine function,
+        whose body runs after the call.  On a call, if an array has another dtype than an
         ``ElementwiseKernel``, a ``ReductionKernel`` or a scan was made for.  A ``ReductionKernel``
         that was made before ``import bridge.autoinit`` is not checked.
     ContextError, TypeError, ValueError
@@ -64,13 +64,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     stream is passed as ``stream=``, only that stream and the default stream are ordered.
     *Cost:* one conversion per array.
     """
-    if not callable(func):
-        raise TypeError(
-            f"wrap_pycuda: func is {named(func)}; a callable is accepted: wrap the function, then "
-            "call it with the arrays"
-        )
-
-    refuse_generators(
+    check_function(
         func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"
     )
     parameters = _parameters(func)

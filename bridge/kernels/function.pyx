@@ -156,10 +156,11 @@ cdef class Function(Kernel):
         return bound
 
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
-        """Launch as if on CuPy's current stream, with arguments of the prepared types.
+        """Launch as if on CuPy's current stream.
 
         `grid`, `block`, `strided`, `shared_size` (bytes) and arrays are as in `bridge.launch`.  An
-        int may also be an address.  Numbers are converted to the prepared type.
+        int may also be an address.  Numbers are converted to the kernel's type, and to the prepared
+        type if the kernel's is not known.
         """
         self.call_prepared(args, grid, block, shared_size, None, strided, False)
 
@@ -184,7 +185,8 @@ cdef class Function(Kernel):
         Parameters
         ----------
         arg_types : str or iterable
-            Codes of `struct` ("PPif"), NumPy scalar types or dtypes; anything else means a pointer.
+            Codes of `struct` in a str, "PPif", or a list of these, of NumPy's scalar types and of
+            dtypes.  Another object in a list, such as a class of arrays, means a pointer.
         texrefs : list, optional
             References of the module that must be bound when a prepared call launches.
         block

@@ -118,6 +118,9 @@ class SourceModule:
         options = _strings(flags, "options", "-lineinfo")
         folders = () if include_dirs is None else include_dirs
         include_dirs = _strings(folders, "include_dirs", "include")
+        _check("SourceModule: nvcc", nvcc, str, "the path of nvcc, a str, for backend='nvcc',")
+        for name, flag in ("keep", keep), ("no_extern_c", no_extern_c):
+            _check(f"SourceModule: {name}", flag, int | None, "True or False")
         accepted = "a str such as 'sm_90', or None for the current device's,"
         _check("SourceModule: arch", arch, str | None, accepted)
         _check("SourceModule: code", code, str | None, accepted)

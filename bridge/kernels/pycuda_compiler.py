@@ -11,6 +11,7 @@ import pycuda.driver as drv
 from ..compiler.headers import vendor_folders
 from ..compiler.nvrtc import architecture
 from ..compiler.program import Request, compile
+from ..errors import named
 from ..interop import patches
 from .module import SourceModule
 
@@ -48,6 +49,8 @@ def use_nvrtc(enable: bool = True, /, *, modules: bool = False) -> None:
     kernels that launch kernels need it.
     *Ownership:* none. *Ordering:* none. *Cost:* none; NVRTC takes a tenth of nvcc's time.
     """
+    if not isinstance(enable, int):
+        raise TypeError(f"use_nvrtc: enable is {named(enable)}; True or False is accepted")
     if not enable:
         patches.undo("nvrtc")
         return

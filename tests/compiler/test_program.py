@@ -525,7 +525,9 @@ def test_globals_are_written_and_read_and_keep_their_module():
     x = cupy.ones(4, np.float32)
     module.get_function("weigh")(x, block=4)
     assert x.tolist() == [1, 2, 3, 4]
-    assert bridge.as_cupy(module.get_global("weights")).nbytes == 16
+    assert cupy.asarray(module.get_global("weights")).nbytes == 16
+    with pytest.raises(TypeError, match="memory tells neither shape nor dtype: give both"):
+        bridge.as_cupy(module.get_global("weights"))
     with pytest.raises(ValueError, match=r"bytes from 0 to 20; .*Global.* has those from 0 to 16"):
         bridge.as_cupy(module.get_global("weights"), 5, np.float32)
     counter = bridge.as_cupy(module.get_global("counter"), 1, np.int32)

@@ -322,8 +322,8 @@ def test_cupys_device_is_afterwards_what_it_was(on_two):
         module = bridge.SourceModule("__device__ int n; __global__ void f() {}")
         module.get_global("n")
         for move in (
-            bridge.primary_context(0)(int),
-            bridge.primary_context(1)(int),
+            bridge.primary_context(0)(lambda: 0),
+            bridge.primary_context(1)(lambda: 0),
             lambda: pickle.dumps(module),
         ):
             with cupy.cuda.Device(1):

@@ -137,6 +137,11 @@ def child():
             assert "multiprocessing.get_context('spawn')" in str(error)
         else:
             raise AssertionError("it worked")
+    try:
+        gpuarray.zeros(4, np.float32)
+    except drv.Error as error:
+        hinted = "bridge.autoinit" in sys.modules
+        assert ("; CUDA does not survive fork()" in str(error)) == hinted, error
     views.clear()
 """
 
@@ -305,7 +310,7 @@ def work():
             kept[:] = make()
             started.set()
 kept, started = [], threading.Event()
-pool = bridge.primary_context()(DeviceMemoryPool)()
+pool = bridge.primary_context()(lambda: DeviceMemoryPool())()
 threading.Thread(target=work, daemon=True).start()
 started.wait()
 """
