@@ -12,7 +12,6 @@ import signal
 
 from . import __version__
 from .legacy.cli import add_commands
-from .report import self_test, show_config
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command:
         status: int = options.call(options)
         return status
+    from .report import self_test, show_config
+
     if options.config:
         show_config()
         return 0

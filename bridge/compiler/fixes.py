@@ -83,29 +83,27 @@ def _leave_out_old_standard(program: Program, log: str) -> Program:
     return program._replace(options=tuple(o for o in program.options if o not in given))
 
 
-_MISSING = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
+# Most programs need none of these: `re` compiles them when they are first used.
+_MISSING = r"(?:could not|cannot) open source file \"([^\"]+)\""
 # Headers that host code needs: those of the C++ library, and some of C.
-_OF_HOST = re.compile(
-    """algorithm|any|array|atomic|bitset|chrono|cassert|cctype|cerrno|cfloat|complex|csignal|cstdarg
+_OF_HOST = """algorithm|any|array|atomic|bitset|chrono|cassert|cctype|cerrno|cfloat|complex
+csignal|cstdarg
 condition_variable|deque|exception|filesystem|fstream|functional|future|initializer_list|iomanip
 ios|iosfwd|iostream|istream|iterator|limits|list|locale|map|memory|mutex|new|numeric|optional
 ostream|queue|random|ratio|regex|set|shared_mutex|span|sstream|stack|stdexcept|streambuf|string
 string_view|system_error|thread|tuple|type_traits|typeindex|typeinfo|unordered_map|unordered_set
 utility|valarray|variant|vector|thrust/.*|(unistd|sys/time|sys/stat|errno|pthread|omp|fcntl)\\.h
 """.strip().replace("\n", "|")
-)
-_THRUST = re.compile(r"(?m)^\s*#\s*include\s*<(thrust/(?!complex\.h)[^>]+)>")
-_ERROR = re.compile(r"(?m)^kernel\.cu\((\d+)\): error.*")
-_CONSTANT = re.compile(
-    r"\s*(?:(?:static|__device__|inline)\s+)*(const)\s+(?:float|double)\b[^*(){}]*="
-)
+_THRUST = r"(?m)^\s*#\s*include\s*<(thrust/(?!complex\.h)[^>]+)>"
+_ERROR = r"(?m)^kernel\.cu\((\d+)\): error.*"
+_CONSTANT = r"\s*(?:(?:static|__device__|inline)\s+)*(const)\s+(?:float|double)\b[^*(){}]*="
 # A function of which no word can be a macro for `__device__`: qualifiers, a type and the name.
-_FUNCTION = re.compile(
+_FUNCTION = (
     r"\s*(?:(?:static|inline|extern|const|struct|unsigned|signed|long|short|__host__)\s+)*"
     r"(?!(?:static|inline|extern|const|struct)\b|__)[A-Za-z_][\w:]*\s*(?:<[^(){}]*>)?[\s*&]+"
     r"(?:[A-Za-z]\w*::)*[A-Za-z]\w*\s*\([^{}]*\)[\s\w]*"
 )
-_VARIABLE = re.compile(r"\s*(?:(?:static|const|extern)\s+)*(?:std::|thrust::|FILE\b)[^(){}]*;")
+_VARIABLE = r"\s*(?:(?:static|const|extern)\s+)*(?:std::|thrust::|FILE\b)[^(){}]*;"
 
 
 def _make_constants_constexpr(program: Program, log: str) -> Program:
@@ -114,16 +112,16 @@ def _make_constants_constexpr(program: Program, log: str) -> Program:
     if "dynamic initialization is not supported" not in log:
         return program
     for start, _, code in reversed(list(_declarations(source))):
-        if found := _CONSTANT.match(code):
+        if found := re.match(_CONSTANT, code):
             first, last = start + found.start(1), start + found.end(1)
             source = f"{source[:first]}constexpr{source[last:]}"
     return program._replace(source=source)
 
 
 def _replace_host_headers(program: Program, log: str) -> Program:
-    missing = _MISSING.search(log)
-    names = [missing[1]] if missing and _OF_HOST.fullmatch(missing[1]) else []
-    names += _THRUST.findall(program.source) if "/thrust/" in log else []
+    missing = re.search(_MISSING, log)
+    names = [missing[1]] if missing and re.fullmatch(_OF_HOST, missing[1]) else []
+    names += re.findall(_THRUST, program.source) if "/thrust/" in log else []
     new = [name for name in names if name not in program.host_headers]
     return program._replace(host_headers=(*program.host_headers, *new))
 
@@ -131,13 +129,13 @@ def _replace_host_headers(program: Program, log: str) -> Program:
 def _leave_out_host_code(program: Program, log: str) -> Program:
     """Leave out the host's functions and variables that have errors."""
     source = program.source
-    errors = {int(found[1]): found[0] for found in reversed(list(_ERROR.finditer(log)))}
+    errors = {int(found[1]): found[0] for found in reversed(list(re.finditer(_ERROR, log)))}
     left_out = []
     for start, end, code in list(_declarations(source)):
         head, brace, _ = code.partition("{")
         is_whole = code.endswith("}") or not brace  # not with what follows it
-        is_function = is_whole and _FUNCTION.fullmatch(head.removesuffix(";"))
-        if not is_function and not _VARIABLE.fullmatch(code):
+        is_function = is_whole and re.fullmatch(_FUNCTION, head.removesuffix(";"))
+        if not is_function and not re.fullmatch(_VARIABLE, code):
             continue
         begin = start + len(code) - len(code.lstrip())
         first, last = source.count("\n", 0, begin) + 1, source.count("\n", 0, end) + 1
