@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,9 @@ class Request(NamedTuple):
     include_dirs: list[str]
 
 
+recorders: list[Callable[[Request], None]] = []  # called with each request
+
+
 def examine(request: Request, default_arch: str) -> dict[str, tuple[Parameter, ...] | None]:
     """Compile a request, and return the parameters of its kernels, None if they are not known.
 
@@ -53,6 +56,8 @@ def compile(
     These are `kernels`, and those that a macro or a header makes, for which NVRTC compiles a second
     time; none if `kernels` is None.  `options` are passed to NVRTC as they are.
     """
+    for record in recorders:
+        record(request)
     targets = ("-arch", request.arch), ("-code", request.code)
     given = [f"{name}={value}" for name, value in targets if value is not None]
     arch, folders, translated = translate([*request.options, *given])

@@ -18,8 +18,9 @@ SourceModule take CuPy arrays."""
 
 _CHECK = """Say of each program and notebook whether bridge run will run it: compile the sources
 that it gives to SourceModule, and name what does not compile and why, and what bridge run does not
-serve. The programs are not run. The exit status is 0 if at least one will run, and all that could
-be read will."""
+serve. The programs are not run. For sources that are made when a program runs, use bridge run
+--record FOLDER PROGRAM, then bridge check FOLDER. The exit status is 0 if at least one will run,
+and all that could be read will."""
 
 _MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
 are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
@@ -43,6 +44,9 @@ def add_commands(commands: Any) -> None:
         "--strict",
         action="store_true",
         help="raise where a kernel would misread one of PyCUDA's arrays, instead of a warning",
+    )
+    run.add_argument(
+        "--record", metavar="FOLDER", type=Path, help="write each source as a file for `check`"
     )
     run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     _add_program(run, "a path; with -m, a module's name", "for the program")
@@ -78,10 +82,15 @@ def _add_program(parser: argparse.ArgumentParser, program: str, arguments: str) 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if not options.module and not Path(options.program).exists():
         parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
+    if folder := options.record and options.record.absolute():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--record: {error}; give a folder, which may be new")
     import_libraries()  # or say what is missing
     from .run import replace, run
 
-    replace(options.pool, options.strict)
+    replace(options.pool, options.strict, folder)
     run([options.program, *options.arguments], options.module, options.explain)
     return 0
 

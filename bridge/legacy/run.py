@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import hashlib
 import runpy
 import sys
 import threading
@@ -29,6 +30,7 @@ from pycuda.tools import make_default_context
 
 import bridge
 
+from ..compiler import Request, recorders
 from ..errors import is_hidden, program_frame, warn
 from ..hooks import (
     LaunchPolicy,
@@ -55,13 +57,13 @@ _REPLACEMENTS = {
 _uses: dict[str, dict[str, None]] | None = None  # None: without --explain
 
 
-def replace(pool: bool = False, strict: bool = False) -> None:
+def replace(pool: bool = False, strict: bool = False, folder: Path | None = None) -> None:
     """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
     ``skcuda`` and ``scikits.cuda`` are `bridge.legacy.skcuda`, unless an installed one imports.
     With `pool`, PyCUDA allocates arrays in CuPy's pool.  A kernel that would misread one of
-    PyCUDA's own arrays warns, or raises if `strict`.  Raises ContextError if ``pycuda.autoinit``
-    has already made a second context.
+    PyCUDA's own arrays warns, or raises if `strict`.  Each source is recorded in `folder`.  Raises
+    ContextError if ``pycuda.autoinit`` has already made a second context.
     """
     if getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit":
         import_module("bridge.autoinit")  # raises, with the reason
@@ -81,10 +83,13 @@ def replace(pool: bool = False, strict: bool = False) -> None:
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
     if pool:
         _use_pool()
+    if folder:
+        recorders.append(functools.partial(_record_source, folder))
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
-        return {**prepare(name), "bridge": _ReplaceInSpawned(pool, strict)}  # is unpickled first
+        replacing = _ReplaceInSpawned(pool, strict, folder)  # is unpickled first
+        return {**prepare(name), "bridge": replacing}
 
     why = "spawned processes do the same"
     patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
@@ -93,7 +98,7 @@ def replace(pool: bool = False, strict: bool = False) -> None:
 class _ReplaceInSpawned:
     """Calls `replace` in the process that unpickles it."""
 
-    def __init__(self, *arguments: bool) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
 
     def __reduce__(self) -> Any:
@@ -186,6 +191,17 @@ class _SourceModule(bridge.SourceModule):
         return super().get_surfref(name)
 
 
+def _record_source(folder: Path, request: Request) -> None:
+    """Write a program that compiles a source, for ``python -m bridge check``."""
+    source = "\n    ".join(map(repr, request.source.splitlines(keepends=True))) or "''"
+    folders = [str(Path(one).absolute()) for one in request.include_dirs]
+    given = f"options={request.options}, include_dirs={folders}, no_extern_c={request.no_extern_c}"
+    program = f"SourceModule(\n    {source},\n    {given}\n)\n"
+    text = f"# {_line_of_program()}\nfrom pycuda.compiler import SourceModule\n\n{program}"
+    name = f"source_{hashlib.sha256(program.encode()).hexdigest()[:16]}.py"
+    (folder / name).write_text(text, encoding="utf-8")
+
+
 def _use_pool() -> None:
     """Make CuPy's pool the default of all functions that allocate GPUArrays.
 
@@ -254,8 +270,12 @@ def _print_error(
 def _record_use(part: str) -> None:
     """Record the line of the program that uses a replaced part of PyCUDA."""
     if _uses is not None:
-        frame = program_frame()
-        _uses.setdefault(part, {})[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = None
+        _uses.setdefault(part, {})[_line_of_program()] = None
+
+
+def _line_of_program() -> str:
+    frame = program_frame()
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _print_uses() -> None:

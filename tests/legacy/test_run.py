@@ -450,9 +450,43 @@ def test_explain_lists_textures(run):
     assert re.search(rf"bridge run: textures -> .*{named}\n", done.stderr), done.stderr
 
 
+def test_record_writes_programs_for_check(run, tmp_path):
+    (tmp_path / "real.cuh").write_text("typedef short real;")
+    done = run(
+        """
+        import multiprocessing, pycuda.autoinit
+        from pycuda import gpuarray
+        from pycuda.compiler import SourceModule
+        from pycuda.elementwise import ElementwiseKernel
+        def make(kind):
+            text = '#include "real.cuh"\\n__global__ void f(%s *x) {}  // \\ "' % kind
+            SourceModule(text, options=["-DA=1"], include_dirs=["."])
+        if __name__ == "__main__":
+            for kind in ("real", "int", "int"):
+                make(kind)
+            ElementwiseKernel("float *x", "x[i] = 1")(gpuarray.zeros(3, "f"))
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                pool.map(make, ["char"])
+        """,
+        options=["--record", "new/sources"],
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "new" / "sources"
+    lines = {path.read_text().splitlines()[0] for path in folder.iterdir()}
+    assert {line for line in lines if "program.py" in line} == {
+        f"# {tmp_path}/program.py:{number}" for number in (8, 12)
+    }
+    checked = run(
+        f"import bridge.__main__\nbridge.__main__.main(['check', '--verbose', {str(folder)!r}])"
+    )
+    assert "not known" not in checked.stdout.split("programs:")[0], checked.stdout
+    assert {*re.findall(r"(\w+) \*x", checked.stdout)} >= {"short", "int", "char", "float"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--record", "setup.py", "setup.py"], "setup.py'; give a folder, which may be new"),
         (["nothing.py"], "there is no file 'nothing.py'; give a program, or -m and a module"),
         ([], "the following arguments are required: PROGRAM"),
     ],
