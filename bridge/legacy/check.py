@@ -1,66 +1,46 @@
 """``python -m bridge check``: which PyCUDA programs of a folder run with bridge, and which not.
 
 Nothing of the programs (``*.py``, ``*.ipynb``) is run: sources are read from their syntax trees, as
-far as they are made of constants, of variables with one value, and of files.
+far as `bridge.legacy.values` knows their values.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import operator
-import os.path
 import re
 import shutil
-import string
 import symtable
 import warnings
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest import mock
 
 import cupy
 import pycuda.compiler
 import pycuda.driver as drv
+from pycuda.elementwise import get_elwise_kernel
+from pycuda.reduction import ReductionKernel
 from pytools.prefork import ExecError
 
 from ..compiler import Request, examine
 from .migrate.python2 import to_python3
 from .names import AMBIGUOUS, BEFORE_CUDA_4, SERVED, cupy_name, within_skcuda
+from .values import Unknown, Values
 
 # Names of PyCUDA that `bridge run` does not support, and what to do instead.
 _NOT_SERVED = {
     **BEFORE_CUDA_4,
     "DynamicSourceModule": "needs libcudadevrt.a, from nvidia-cuda-runtime or a toolkit",
 }
-_OPERATORS: dict[type[ast.operator], Any] = {
-    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
-    **{ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
-    ast.Pow: lambda one, other: one**other if other < 100 else _large(),
+# Names of PyCUDA that compile sources; kernels give what they generate to SourceModule.
+_COMPILING: dict[str, Any] = {
+    "SourceModule": lambda *args, **keywords: pycuda.compiler.SourceModule(*args, **keywords),
+    **{"ElementwiseKernel": get_elwise_kernel, "ReductionKernel": ReductionKernel},
 }
-_TEMPLATES = dict.fromkeys(("Template", "string.Template"), string.Template)
-_FUNCTIONS: dict[str, Any] = {"str": str, "int": int, "dict": dict, **_TEMPLATES} | {
-    f"os.path.{name}": getattr(os.path, name)
-    for name in ("join", "split", "dirname", "abspath", "realpath", "normpath")
-}
-_METHODS = {
-    **dict.fromkeys(("format", "join", "replace", "upper", "lower"), str),
-    **dict.fromkeys(("strip", "lstrip", "rstrip"), str),
-    **{"read_text": Path, "substitute": string.Template, "safe_substitute": string.Template},
-}
-
-
-class _Unknown(Exception):  # noqa: N818 (it says what it is)
-    """A value that only the running program knows."""
-
-
-def _large() -> NoReturn:
-    raise _Unknown("a large number")
-
-
-# What is assigned to each name, in a function and around it; None is known to the program only.
-_Scope = ChainMap[str, list[ast.expr | None]]
 
 
 class _Program(ast.NodeVisitor):
@@ -68,77 +48,36 @@ class _Program(ast.NodeVisitor):
 
     def __init__(self, path: Path, text: bytes) -> None:
         self.path = path
-        self.calls: list[tuple[ast.Call, _Scope]] = []
+        self.calls: list[tuple[str, ast.Call]] = []  # what is called, and the call
         self.not_served: dict[str, int] = {}  # names, and the first line of each
-        self.ambiguous: list[tuple[ast.Attribute, _Scope]] = []  # whose names others have, too
-        self.values: _Scope = ChainMap({"__file__": [ast.Constant(str(path.resolve()))]})
-        self.source_modules = {"SourceModule"}
-        self.skcuda_modules: dict[str, str] = {}  # what the program calls them
-        self.visit(ast.parse(text, str(path)))
-        for node, values in self.ambiguous:
-            if _give_functions(values.get(ast.unparse(node.value), [node.value])):
-                self.not_served.setdefault(node.attr, node.lineno)
+        self.compiling = {name: name for name in _COMPILING}  # what the program calls them
+        self.skcuda_modules: dict[str, str] = {}
+        tree = ast.parse(text, str(path))
+        self.values = Values(path, tree)
+        self.visit(tree)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        parameters = [one for one in ast.iter_child_nodes(node.args) if isinstance(one, ast.arg)]
-        self.values = self.values.new_child({one.arg: [None] for one in parameters})
-        self.generic_visit(node)
-        self.values = self.values.parents
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):  # of `for` and the like; _assign has seen the others
-            self._assign(node, None)
-
-    def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
-        if isinstance(target, ast.Name):
-            self.values.maps[0].setdefault(target.id, []).append(value)
-        elif isinstance(target, ast.Attribute):  # of any object that is called so: self.f
-            self.values.maps[-1].setdefault(ast.unparse(target), []).append(value)
-            self.visit(target.value)
-        elif target is not None:
-            self.visit(target)
-
-    def visit_Assign(self, node: Any) -> None:
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            self._assign(target, node.value)
-        if node.value is not None:
-            self.visit(node.value)
-
-    visit_AnnAssign = visit_AugAssign = visit_Assign  # noqa: N815 (ast's names)
-
-    def visit_withitem(self, node: ast.withitem) -> None:
-        self._assign(node.optional_vars, node.context_expr)
-        self.visit(node.context_expr)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        for alias in node.names:
-            called = alias.asname or alias.name
-            if alias.name == "SourceModule":
-                self.source_modules.add(called)
-            self._note_skcuda(f"{node.module}.{alias.name}", called, node.lineno)
-            if alias.name not in BEFORE_CUDA_4:
-                self._note_not_served(alias.name, node.lineno)
-
-    def visit_Import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            self._note_skcuda(alias.name, alias.asname or alias.name, node.lineno)
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Store):  # of `for` and the like
-            self._assign(node, None)
-            return
-        if node.attr in AMBIGUOUS:
-            self.ambiguous.append((node, self.values))
-        else:
-            self._note_not_served(node.attr, node.lineno)
-        if library := self.skcuda_modules.get(ast.unparse(node.value)):
-            self._note_skcuda(f"skcuda.{library}.{node.attr}", "", node.lineno)
-        self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if name in self.source_modules:
-            self.calls.append((node, self.values))
+    def visit(self, node: ast.AST) -> None:
+        """Note what a node calls and names."""
+        match node:
+            case ast.ImportFrom():
+                for alias in node.names:
+                    called = alias.asname or alias.name
+                    if alias.name in _COMPILING:
+                        self.compiling[called] = "" if node.module == "cupy" else alias.name
+                    self._note_skcuda(f"{node.module}.{alias.name}", called, node.lineno)
+                    if alias.name not in BEFORE_CUDA_4:
+                        self._note_not_served(alias.name, node.lineno)
+            case ast.Import():
+                for alias in node.names:
+                    self._note_skcuda(alias.name, alias.asname or alias.name, node.lineno)
+            case ast.Attribute(owner, name):
+                if name not in AMBIGUOUS or _give_functions(self.values.assigned(owner)):
+                    self._note_not_served(name, node.lineno)
+                if library := self.skcuda_modules.get(ast.unparse(owner)):
+                    self._note_skcuda(f"skcuda.{library}.{name}", "", node.lineno)
+            case ast.Call(ast.Name(name) | ast.Attribute(_, name)) if self.compiling.get(name):
+                if ast.unparse(node.func).split(".")[0] not in ("cp", "cupy"):
+                    self.calls.append((self.compiling[name], node))
         self.generic_visit(node)
 
     def _note_not_served(self, name: str, line: int) -> None:
@@ -157,76 +96,32 @@ class _Program(ast.NodeVisitor):
         elif parts[1] != "*" and not _is_served(*parts[:2]):
             self.not_served.setdefault(f"skcuda.{parts[0]}.{parts[1]}", line)
 
-    def value(self, node: ast.expr | None) -> Any:
-        """Return an expression's value; raise _Unknown if only the running program knows it."""
-        match node:
-            case ast.Constant(value):
-                return value
-            case ast.Name() | ast.Attribute() if (
-                len(found := self.values.get(name := ast.unparse(node), [])) == 1 and found[0]
-            ):
-                known, self.values = self.values, self.values.new_child({name: []})  # not itself
-                try:
-                    return self.value(found[0])
-                finally:
-                    self.values = known
-            case ast.BinOp(one, operation, other) if type(operation) in _OPERATORS:
-                return _OPERATORS[type(operation)](self.value(one), self.value(other))
-            case ast.JoinedStr(values):
-                return "".join(str(self.value(one)) for one in values)
-            case ast.FormattedValue(value, format_spec=None):
-                return self.value(value)
-            case ast.List(items) | ast.Tuple(items):
-                return tuple(map(self.value, items))
-            case ast.Dict(keys, values):
-                return dict(zip(map(self.value, keys), map(self.value, values), strict=True))
-            case ast.Subscript(value, index):
-                return self.value(value)[self.value(index)]
-            case ast.Attribute(value, "parent"):
-                return Path(self.value(value)).parent
-            case ast.Call():
-                return self._value_of_call(node)
-        raise _Unknown(ast.unparse(node) if node is not None else "**")
+    def requests(self, called: str, call: ast.Call, arch: str) -> list[Request]:
+        """Return what a call compiles; raise Unknown as `value` does."""
+        value = self.values.value
+        args = [value(arg) for arg in call.args]
+        keywords = {k.arg: value(k.value) for k in call.keywords if k.arg}
+        with mock.patch.object(pycuda.compiler, "SourceModule") as module:
+            _COMPILING[called](*args, **keywords)
+        return [self._request(arch, *one.args, **one.kwargs) for one in module.call_args_list]
 
-    def _value_of_call(self, node: ast.Call) -> Any:
-        args = [self.value(arg) for arg in node.args]
-        keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-        name = ast.unparse(node.func)
-        if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*args, **keywords)
-        if name in ("open", "Path"):
-            return self._found(args[0])
-        if name == "os.getcwd":
-            return str(self.path.parent)
-        if isinstance(node.func, ast.Attribute):
-            owner = self.value(node.func.value)
-            if node.func.attr == "read" and isinstance(owner, Path):
-                return owner.read_text(errors="replace")
-            if isinstance(owner, _METHODS.get(node.func.attr, ())):
-                return getattr(owner, node.func.attr)(*args, **keywords)
-        raise _Unknown(ast.unparse(node))
-
-    def request(self, call: ast.Call, values: _Scope, arch: str) -> Request:
-        """Return what a call of ``SourceModule`` compiles; raise _Unknown as `value` does."""
-        self.values = values
-        given = dict(zip(Request._fields, map(self.value, call.args), strict=False))
-        given |= {k.arg: self.value(k.value) for k in call.keywords if k.arg}
+    def _request(self, arch: str, *args: Any, **keywords: Any) -> Request:
+        given = dict(zip(Request._fields, args, strict=False)) | keywords
         source, no_extern_c = given["source"], bool(given.get("no_extern_c"))
         if not isinstance(source, str):
-            raise _Unknown(type(source).__name__)
+            raise Unknown(type(source).__name__)
+        found = self.values.found
         options, folders = (list(given.get(n) or ()) for n in ("options", "include_dirs"))
-        folders = [*(str(self._found(folder)) for folder in folders), str(self.path.parent)]
+        folders = [str(found(folder)) for folder in folders]
+        included = re.findall(r'#\s*include\s*[<"](.+?)[>"]', source)
+        if any((self.path.parent / name).is_file() for name in included):
+            folders.append(str(self.path.parent))  # otherwise, the code is cached
         for index, option in enumerate(options):
             if options[index - 1 : index] == ["-I"]:
-                options[index] = str(self._found(option))
+                options[index] = str(found(option))
             elif option.startswith("-I") and option != "-I":
-                options[index] = f"-I{self._found(option[2:])}"
+                options[index] = f"-I{found(option[2:])}"
         return Request(source, "nvcc", options, False, no_extern_c, arch, None, False, folders)
-
-    def _found(self, name: str) -> Path:
-        """Return a file or a folder: the program is started in its own, or further up."""
-        paths = [folder / name for folder in self.path.parents]
-        return next(filter(Path.exists, paths), paths[0])
 
 
 def _give_functions(values: Sequence[ast.expr | None]) -> bool:
@@ -266,10 +161,11 @@ def check_programs(
     nvcc = shutil.which("nvcc") if with_nvcc else None
     with_nvcc = nvcc is not None and "hostcuda" not in Path(nvcc).resolve().parts
     paths = [path for path in root.rglob("*") if path.suffix in (".py", ".ipynb")]
-    for path in sorted(filter(Path.is_file, paths)) if root.is_dir() else [root]:
+    paths = sorted(filter(Path.is_file, paths)) if root.is_dir() else [root]
+    for path in paths:
         try:
             text = path.read_bytes()
-            if not any(word in text for word in (b"SourceModule", b"skcuda", b"scikits")):
+            if not any(w.encode() in text for w in (*_COMPILING, "skcuda", "scikits")):
                 continue
             if path.suffix == ".ipynb":
                 text = _code_of_notebook(text)
@@ -293,6 +189,7 @@ def check_programs(
     return bool(count[_WILL] and not count[_WILL_NOT])
 
 
+_RECORD = "record them with bridge run --record FOLDER PROGRAM, then bridge check FOLDER"
 _VERDICTS = _WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not known"
 
 
@@ -303,7 +200,7 @@ def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
     if reasons:
         return _WILL_NOT, f": {', '.join(reasons)}"
     if late := found["made at run time"]:
-        return _NOT_KNOWN, f": {late} of its sources are made when it runs; try bridge run"
+        return _NOT_KNOWN, f": {late} of its sources are made when it runs; {_RECORD}"
     return _WILL, ""
 
 
@@ -315,18 +212,26 @@ def _code_of_notebook(text: bytes) -> bytes:
 
 
 def _check_source(
-    program: _Program, call: ast.Call, values: _Scope, arch: str, with_nvcc: bool, verbose: bool
+    program: _Program, called: str, call: ast.Call, arch: str, with_nvcc: bool, verbose: bool
 ) -> Iterator[str]:
     """Compile the source of a call, print what came of it, and yield what to count."""
     place = f"{program.path}:{call.lineno}"
-    try:
-        request = program.request(call, values, arch)
-    except Exception as error:  # whatever the program's own code raises
-        is_unknown, text = isinstance(error, _Unknown), str(error)
+    read = partial(program.requests, called, call, arch)
+    found, errors = program.values.each(call, read)
+    if not found:
+        error, text = errors[0], str(errors[0])
+        is_unknown = isinstance(error, Unknown)
         why = text.split("\n")[0][:60] if is_unknown else f"{type(error).__name__}: {text}"
         print(f"{place}: the source is made when the program runs: {why}")
         yield "made at run time"
-        return
+    distinct = {repr(one): one for requests in found for one in requests}
+    for request in distinct.values():
+        yield from _compile(request, place, arch, with_nvcc, verbose)
+
+
+def _compile(
+    request: Request, place: str, arch: str, with_nvcc: bool, verbose: bool
+) -> Iterator[str]:
     problem, by_nvcc, kernels = "", None, {}
     try:
         with warnings.catch_warnings():

@@ -150,9 +150,9 @@ def test_a_folder(check, package):
     assert first.startswith("binary.py: cannot be read: binary.py is neither Python 3 (")
     assert rest == [
         "files.py:9: the source is made when the program runs: kind",
-        "files.py:11: the source is made when the program runs: kind",
         "files.py:12: the source is made when the program runs: a large number",
-        "files.py: not known: 3 of its sources are made when it runs; try bridge run",
+        "files.py: not known: 2 of its sources are made when it runs; record them with bridge run "
+        "--record FOLDER PROGRAM, then bridge check FOLDER",
         "libraries.py: will not run: skcuda.special is not served, skcuda.integrate is not served, "
         "skcuda.cublas.cublasNothing is not served, skcuda.linalg.dmd is not served, "
         "skcuda.fft.nothing is not served",
@@ -164,9 +164,9 @@ def test_a_folder(check, package):
         "is required, not str",
         "wrong.py: will not run: 1 of its sources do not compile, launch_grid is not served",
         "programs: 2 will run, 2 will not run, 2 not known",
-        "sources: 8 of 14 compile for sm_90, 1 do not, 5 are made when the program runs, and were "
+        "sources: 10 of 15 compile for sm_90, 1 do not, 4 are made when the program runs, and were "
         "not read",
-        "kernels: 8; the types of 10 of 11 parameters are known, and arguments for these are "
+        "kernels: 10; the types of 12 of 13 parameters are known, and arguments for these are "
         "checked",
         "not served by bridge run: skcuda.special (files: 1): not in bridge's skcuda; see CuPy",
         "not served by bridge run: skcuda.integrate (files: 1): not in bridge's skcuda; see CuPy",
@@ -206,6 +206,225 @@ def test_plain_code_is_evaluated_in_the_programs_folder(check, tmp_path):
     (tmp_path / "include" / "real.cuh").write_text("typedef nothing real;")
     text, _ = check(str(tmp_path))
     assert "plain.py: will not run: 4 of its sources do not compile" in text
+
+
+KERNEL = "__global__ void f(%s *x) {}"
+# Programs, and the types of the parameters in the sources that are read; none: it is not read.
+VALUES = {
+    "the latest of two values": (
+        """
+        T = "int"
+        SourceModule(KERNEL % T)
+        T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "int float",
+    ),
+    "a value made of the one before": (
+        """
+        code = KERNEL
+        code = code.replace("%s", "int")
+        code += "// "
+        SourceModule(code)
+        """,
+        "int",
+    ),
+    "two branches": (
+        """
+        if N:
+            T = "int"
+        else:
+            T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "int float",
+    ),
+    "one branch, and the value before it": (
+        """
+        T = "int"
+        if N:
+            T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "float int",
+    ),
+    "names that change together": (
+        """
+        if N:
+            A, B = "sho", "rt"
+        else:
+            A, B = "flo", "at"
+        SourceModule(KERNEL % (A + B))
+        """,
+        "short float",
+    ),
+    "a branch before the latest value": (
+        """
+        if N:
+            T = "int"
+        T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "float",
+    ),
+    "two branches with one value": (
+        """
+        T = "int" if N else "int"
+        SourceModule(KERNEL % T)
+        """,
+        "int",
+    ),
+    "a call in a branch": (
+        """
+        T = "int"
+        if N:
+            T = "float"
+        else:
+            SourceModule(KERNEL % T)
+        """,
+        "int",
+    ),
+    "an import that fails": (
+        """
+        try:
+            T = "int"
+        except ImportError:
+            T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "float int",
+    ),
+    "a branch in an expression": ('SourceModule(KERNEL % ("int" if N else "float"))', "int float"),
+    "a loop": (
+        """
+        for T in ["int", "float"]:
+            SourceModule(KERNEL % T)
+        """,
+        "int float",
+    ),
+    "a loop over pairs": (
+        """
+        for A, B in (("sho", "rt"), ("flo", "at")):
+            SourceModule(KERNEL % (A + B))
+        """,
+        "short float",
+    ),
+    "a loop over numbers": (
+        """
+        for n in range(10 ** 9):
+            SourceModule("__global__ void f%d(int *x) {}" % n)
+        """,
+        "int" * 8,
+    ),
+    "what each step of a loop changes": (
+        """
+        code = KERNEL % "int"
+        for T in ["float", "char"]:
+            code += KERNEL % T
+        SourceModule(code)
+        """,
+        "",
+    ),
+    "what a method changes": (
+        """
+        lines = [KERNEL % "int"]
+        lines.append("// ")
+        SourceModule("".join(lines))
+        """,
+        "",
+    ),
+    "an item that is assigned": (
+        """
+        types = {"T": "int"}
+        types["T"] = "float"
+        SourceModule(KERNEL % types["T"])
+        """,
+        "",
+    ),
+    "names of a function and of a lambda": (
+        """
+        T = "int"
+        def g(T):
+            return T
+        h = lambda T: T
+        SourceModule(KERNEL % T)
+        """,
+        "int",
+    ),
+    "an attribute of a class": (
+        """
+        class Filter:
+            T = "int"
+            def make(self):
+                SourceModule(KERNEL % self.T)
+        """,
+        "int",
+    ),
+    "an attribute that two methods set": (
+        """
+        class Filter:
+            def __init__(self):
+                self.T = "int"
+            def use_floats(self):
+                self.T = "float"
+            def make(self):
+                SourceModule(KERNEL % self.T)
+        """,
+        "float int",
+    ),
+    "numbers": (
+        """
+        import numpy as np
+        SourceModule(f"__global__ void f({'i':n<2}t *x) {{}}" "// %d %d" % (-1, np.int32(2)))
+        """,
+        "int",
+    ),
+    "a header beside the program": (
+        """
+        SourceModule('#include "own.cu"\\n__global__ void g(int *x) {}')
+        """,
+        "int",
+    ),
+    "a file of Python 2": ("SourceModule(file('own.cu').read())", "char"),
+    "generated kernels": (
+        """
+        import numpy
+        import pycuda.reduction as reduction
+        from pycuda.elementwise import ElementwiseKernel as Kernel
+        Kernel("long *x", "x[i] = 2")
+        reduction.ReductionKernel(numpy.float64, neutral="0", reduce_expr="a+b",
+                                  map_expr="x[i]", arguments="double *x")
+        """,
+        "long double double",
+    ),
+    "a kernel of CuPy's": (
+        """
+        from cupy import ElementwiseKernel
+        ElementwiseKernel("int x", "int y", "y = x", "f")
+        SourceModule(KERNEL % "int")
+        """,
+        "int",
+    ),
+    "a kernel of the module cupy": (
+        """
+        import cupy as cp
+        cp.ElementwiseKernel("int x", "int y", "y = x", "f")
+        SourceModule(KERNEL % "int")
+        """,
+        "int",
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "types"), VALUES.values(), ids=VALUES)
+def test_values_are_evaluated(check, tmp_path, program, types):
+    (tmp_path / "own.cu").write_text(KERNEL % "char")
+    first = f"from pycuda.compiler import SourceModule\nKERNEL = {KERNEL!r}\nN = input()\n"
+    (tmp_path / "program.py").write_text(first + textwrap.dedent(program))
+    text, _ = check("--verbose", str(tmp_path))
+    assert "does not compile" not in text
+    assert "".join(re.findall(r"(\w+) \*x", text)) == types.replace(" ", "")
+    assert ("not known" if types else "will run") not in text.split("programs: ")[0]
 
 
 def test_nothing_to_check(check, tmp_path):
