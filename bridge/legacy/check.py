@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import symtable
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -121,7 +122,7 @@ class _Program(ast.NodeVisitor):
                 options[index] = str(found(option))
             elif option.startswith("-I") and option != "-I":
                 options[index] = f"-I{found(option[2:])}"
-        return Request(source, "nvcc", options, False, no_extern_c, arch, None, False, folders)
+        return Request(source, "nvcc", options, False, no_extern_c, arch, None, None, folders)
 
 
 def _give_functions(values: Sequence[ast.expr | None]) -> bool:
@@ -153,6 +154,18 @@ def _nvcc_compiles(request: Request) -> bool:
     return True
 
 
+def _show_progress(text: str) -> None:
+    """Overwrite the last line, if it is a terminal's."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r{text[:width]}\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _print(line: str) -> None:
+    _show_progress("")
+    print(line, flush=True)
+
+
 def check_programs(
     folder: str, arch: str = "sm_90", verbose: bool = False, with_nvcc: bool = True
 ) -> bool:
@@ -162,7 +175,8 @@ def check_programs(
     with_nvcc = nvcc is not None and "hostcuda" not in Path(nvcc).resolve().parts
     paths = [path for path in root.rglob("*") if path.suffix in (".py", ".ipynb")]
     paths = sorted(filter(Path.is_file, paths)) if root.is_dir() else [root]
-    for path in paths:
+    for number, path in enumerate(paths, 1):
+        _show_progress(f"{number} of {len(paths)}: {path}")
         try:
             text = path.read_bytes()
             if not any(w.encode() in text for w in (*_COMPILING, "skcuda", "scikits")):
@@ -171,21 +185,21 @@ def check_programs(
                 text = _code_of_notebook(text)
             program = _Program(path, to_python3(text, path.name)[0])
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
-            print(f"{path}: cannot be read: {error}")
+            _print(f"{path}: cannot be read: {error}")
             count[_NOT_KNOWN] += 1
             continue
         for name, line in program.not_served.items():
             not_served[name] += 1
             if verbose:
-                print(f"{path}:{line}: {name}")
+                _print(f"{path}:{line}: {name}")
         found = Counter[str]()
         for call in program.calls:
             found.update(_check_source(program, *call, arch, with_nvcc, verbose))
         verdict, why = _verdict(program, found)
-        print(f"{path}: {verdict}{why}", flush=True)
+        _print(f"{path}: {verdict}{why}")
         count.update(found)
         count[verdict] += 1
-    print("\n".join(_summary(count, not_served, with_nvcc, arch)))
+    _print("\n".join(_summary(count, not_served, with_nvcc, arch)))
     return bool(count[_WILL] and not count[_WILL_NOT])
 
 
@@ -222,7 +236,7 @@ def _check_source(
         error, text = errors[0], str(errors[0])
         is_unknown = isinstance(error, Unknown)
         why = text.split("\n")[0][:60] if is_unknown else f"{type(error).__name__}: {text}"
-        print(f"{place}: the source is made when the program runs: {why}")
+        _print(f"{place}: the source is made when the program runs: {why}")
         yield "made at run time"
     distinct = {repr(one): one for requests in found for one in requests}
     for request in distinct.values():
@@ -243,13 +257,13 @@ def _compile(
         log = getattr(error, "stderr", None) or str(error)
         problem = next((line for line in log.splitlines() if "error" in line), str(error))
     if problem:
-        print(f"{place}: does not compile: {problem}")
+        _print(f"{place}: does not compile: {problem}")
     elif verbose:
         shown = [
             f"{name}({', '.join(one.text for one in found)})" if found is not None else name
             for name, found in kernels.items()
         ]
-        print(f"{place}: compiles: {'; '.join(shown)}")
+        _print(f"{place}: compiles: {'; '.join(shown)}")
     yield "fail" if problem else "compile"
     parameters = [one for found in kernels.values() for one in found or ()]
     yield from ["kernels"] * len(kernels) + ["parameters"] * len(parameters)

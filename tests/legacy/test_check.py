@@ -124,9 +124,10 @@ def check(tmp_path_factory):
     (folder / "folder.py").mkdir()
     host = "" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"
 
-    def check(*arguments):
+    def check(*arguments, before=""):
         script = f"""
 {host}
+{before}
 import shutil
 shutil.which = lambda name: None  # no nvcc
 from bridge.__main__ import main
@@ -425,6 +426,23 @@ def test_values_are_evaluated(check, tmp_path, program, types):
     assert "does not compile" not in text
     assert "".join(re.findall(r"(\w+) \*x", text)) == types.replace(" ", "")
     assert ("not known" if types else "will run") not in text.split("programs: ")[0]
+
+
+def test_progress_is_shown_on_a_terminal(check, tmp_path):
+    write(tmp_path, {"a.py": "SourceModule('')", "b.py": ""})
+    terminal = "import os, sys; sys.stderr.isatty = lambda: True; os.environ['COLUMNS'] = '20'"
+    text, progress = check(str(tmp_path), before=terminal)
+    assert "a.py: will run\n" in text
+    path = f"{tmp_path}/"[:11]
+    assert progress == f"\n1 of 2: {path}\033[K\n\033[K\n2 of 2: {path}\033[K\n\033[K"
+    assert check(str(tmp_path))[1] == ""
+
+
+def test_code_is_cached(check, tmp_path):
+    cache = f"import os; os.environ['CUPY_CACHE_DIR'] = {str(tmp_path / 'cache')!r}"
+    write(tmp_path, {"a.py": "SourceModule('__global__ void f() {}')", "cache/empty": ""})
+    check(str(tmp_path), before=cache)
+    assert len([*(tmp_path / "cache").glob("*.cubin")]) == 1
 
 
 def test_nothing_to_check(check, tmp_path):
