@@ -215,7 +215,7 @@ def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
         return _WILL_NOT, f": {', '.join(reasons)}"
     if late := found["made at run time"]:
         return _NOT_KNOWN, f": {late} of its sources are made when it runs; {_RECORD}"
-    return _WILL, ""
+    return _WILL, ", after %load_ext bridge" if program.path.suffix == ".ipynb" else ""
 
 
 def _code_of_notebook(text: bytes) -> bytes:

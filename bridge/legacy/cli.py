@@ -79,7 +79,13 @@ def _add_program(parser: argparse.ArgumentParser, program: str, arguments: str) 
     rest.required = False  # in the message, too
 
 
+def _refuse_notebook(parser: argparse.ArgumentParser, program: str) -> None:
+    if program.endswith(".ipynb"):
+        parser.error(f"{program} is a notebook; write %load_ext bridge in its first cell")
+
+
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    _refuse_notebook(parser, options.program)
     if not options.module and not Path(options.program).exists():
         parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
     if folder := options.record and options.record.absolute():
@@ -120,6 +126,7 @@ def _let_driver_be_missing() -> None:
 
 
 def _migrate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    _refuse_notebook(parser, options.program)
     path = Path(options.program)
     copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
     if not path.is_file():

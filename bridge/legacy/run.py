@@ -170,7 +170,7 @@ def _detach_counted(context: Any) -> None:
 
 
 def _warn_of_mismatch(problem: Exception) -> None:
-    warn(f"{problem} (bridge run --strict raises)")
+    warn(f"{problem} (bridge run --strict PROGRAM raises)")
 
 
 class _SourceModule(bridge.SourceModule):

@@ -305,7 +305,7 @@ def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):
         (__file__, True),
         (__file__, True),
     ]
-    assert "bridge run --strict raises" in str(seen[0].message)
+    assert "bridge run --strict PROGRAM raises" in str(seen[0].message)
     assert ints.get().view(np.float32)[0] == 1
 
 

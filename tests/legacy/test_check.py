@@ -196,7 +196,7 @@ def test_plain_code_is_evaluated_in_the_programs_folder(check, tmp_path):
     write(tmp_path, PLAIN)
     text, _ = check(str(tmp_path))
     assert text.replace(f"{tmp_path}/", "").splitlines() == [
-        "cells.ipynb: will run",
+        "cells.ipynb: will run, after %load_ext bridge",
         "plain.py: will run",
         "programs: 2 will run, 0 will not run, 0 not known",
         "sources: 5 of 5 compile for sm_90, 0 do not, 0 are made when the program runs, and were "
