@@ -241,8 +241,11 @@ def linear():
     return module_of("float, 1", "tex1Dfetch(image, i)")
 
 
-def held_and_rebound(module, latch, values):
-    """Fetch the first array behind a latch, then the second on a stream that nothing orders."""
+def held_and_rebound(module, latch, values, is_control=False):
+    """Fetch the first array behind a latch, then the second on a stream that nothing orders.
+
+    A control lets the second one end before the latch opens.
+    """
     copy, image = module.get_function("copy"), module.get_texref("image")
     outs = [cupy.full(8, -1, np.float32) for _ in values]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in values]
@@ -254,6 +257,8 @@ def held_and_rebound(module, latch, values):
                 image.set_array(array)
             with stream:
                 copy(out, out, out, 8, block=8)
+        if is_control:
+            streams[1].synchronize()
     return [out.get() for out in outs]
 
 
@@ -280,7 +285,7 @@ def test_without_a_wait_it_does_not(linear, latch, forgotten, monkeypatch):
     copy, image = linear.get_function("copy"), linear.get_texref("image")
     out = cupy.full(8, -1, np.float32)
     if forgotten == "readers":
-        found = held_and_rebound(linear, latch, values)
+        found = held_and_rebound(linear, latch, values, is_control=True)
         assert [set(out) for out in found] != [{1}, {2}]
         return
     image.set_array(values[0])
