@@ -13,13 +13,16 @@ AGAIN, FIRST = (
     "PyCUDA to CuPy, an array that was not converted before",
 )
 CALL, COMPILE = "A checked call of a SourceModule function", "A source that is new, no include"
-ASARRAY = {"cupy.asarray(a)": "`cupy.asarray(a)`"}
+OTHERS = {
+    "UnownedMemory recipe": "`UnownedMemory` by hand, without order",
+    "cupy.asarray(a)": "`cupy.asarray(a)`",
+}
 
 # The rows: what is done, the table that has it, the unit, its us, our call, and
 # others with their names.
 HEADLINE: list[tuple[str, str, str, float, str, dict[str, str]]] = [
-    ("A `GPUArray` becomes a CuPy array", FIRST, "us", 1, "as_cupy(a)", ASARRAY),
-    ("The same array again", AGAIN, "us", 1, "as_cupy(a)", ASARRAY),
+    ("A `GPUArray` becomes a CuPy array", FIRST, "us", 1, "as_cupy(a)", OTHERS),
+    ("The same array again", AGAIN, "us", 1, "as_cupy(a)", OTHERS),
     (
         "A kernel is called, with 5 checked arguments",
         CALL,
