@@ -124,7 +124,7 @@ def frames(action, *arguments):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("memory", [cupy.zeros, gpuarray.zeros], ids=["CuPy's", "a GPUArray"])
-def test_no_form_of_a_launch_runs_python(form, memory):
+def test_each_form_of_a_launch_runs_in_no_python_frame(form, memory):
     source = "__global__ void fill(float *x, float v, int n) { if (n) x[threadIdx.x] = v; }"
     fill, x, stream = (
         bridge.SourceModule(source).get_function("fill"),
