@@ -51,13 +51,14 @@ def _folder(cache_dir: Any) -> Path | None:
 def fingerprint() -> str:
     """Identify the compiler and the headers of every compilation."""
     version = nvrtc.getVersion()  # loads the library
+    compiles = nvrtc.compileProgram.__module__  # CuPy's, or what compiles for a CPU in its place
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
     files = sorted(Path(name) for name in mapped if "/libnvrtc.so" in name)
     builds = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     # Installing a package changes the times of the folders.
     folders = [(folder, Path(folder).stat().st_mtime_ns) for folder in vendor_folders()]
     headers = TEMPLATE, supplied(), folders, cupy.__version__, pycuda.VERSION_TEXT
-    return repr((_FORMAT, version, builds, ALWAYS, headers))
+    return repr((_FORMAT, version, compiles, builds, ALWAYS, headers))
 
 
 def load(path: Path) -> Compiled | None:

@@ -49,6 +49,7 @@ class _Program(ast.NodeVisitor):
 
     def __init__(self, path: Path, text: bytes) -> None:
         self.path = path
+        self.before = ""  # what must be done before it runs
         self.calls: list[tuple[str, ast.Call]] = []  # what is called, and the call
         self.not_served: dict[str, int] = {}  # names, and the first line of each
         self.compiling = {name: name for name in _COMPILING}  # what the program calls them
@@ -183,11 +184,16 @@ def check_programs(
                 continue
             if path.suffix == ".ipynb":
                 text = _code_of_notebook(text)
-            program = _Program(path, to_python3(text, path.name)[0])
+            text, edits = to_python3(text, path.name)
+            program = _Program(path, text)
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
             _print(f"{path}: cannot be read: {error}")
             count[_NOT_KNOWN] += 1
             continue
+        if path.suffix == ".ipynb":
+            program.before = "%load_ext bridge"
+        elif edits:  # it is Python 2, or has lines for IPython
+            program.before = "bridge migrate"
         for name, line in program.not_served.items():
             not_served[name] += 1
             if verbose:
@@ -215,7 +221,7 @@ def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
         return _WILL_NOT, f": {', '.join(reasons)}"
     if late := found["made at run time"]:
         return _NOT_KNOWN, f": {late} of its sources are made when it runs; {_RECORD}"
-    return _WILL, ", after %load_ext bridge" if program.path.suffix == ".ipynb" else ""
+    return _WILL, program.before and f", after {program.before}"
 
 
 def _code_of_notebook(text: bytes) -> bytes:

@@ -2,11 +2,14 @@
 
 import json
 import re
+import subprocess
+import sys
 import textwrap
+import time
 
 import pytest
 from gpus import ON_GPU
-from processes import run_python
+from processes import run_python, surroundings
 
 import bridge
 from bridge.legacy import names
@@ -157,7 +160,7 @@ def test_a_folder(check, package):
         "libraries.py: will not run: skcuda.special is not served, skcuda.integrate is not served, "
         "skcuda.cublas.cublasNothing is not served, skcuda.linalg.dmd is not served, "
         "skcuda.fft.nothing is not served",
-        "old.py: will run",
+        "old.py: will run, after bridge migrate",
         "right.py: will run",
         'wrong.py:3: does not compile: kernel.cu(1): error: identifier "nothing" is undefined',
         "wrong.py:4: the source is made when the program runs: input()",
@@ -190,6 +193,25 @@ def test_one_program_with_its_kernels(check):
         "right.py: will run",
     ]
     assert text.endswith("status 0\n")
+
+
+@pytest.mark.skipif(ON_GPU, reason="not installed: hostcuda in the place of the driver")
+def test_what_check_has_compiled_is_compiled_again_for_the_host(tmp_path):
+    """Both keep their code: that of a GPU cannot run here."""
+    program = f"""
+        import numpy as np, pycuda.autoinit, pycuda.driver as drv
+        from pycuda.compiler import SourceModule
+        x = np.zeros(1, np.int32)
+        f = SourceModule("__global__ void f(int *x) {{ *x = {time.time_ns() % 2**31}; }}")
+        f.get_function("f")(drv.Out(x), block=(1, 1, 1))
+    """
+    write(tmp_path, {"program.py": program})
+    path = str(tmp_path / "program.py")
+    for command in ["bridge", "check", path], ["hostcuda", "-m", "bridge", "run", path]:
+        done = subprocess.run(
+            [sys.executable, "-m", *command], capture_output=True, **surroundings()
+        )
+        assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_plain_code_is_evaluated_in_the_programs_folder(check, tmp_path):
