@@ -16,7 +16,7 @@ from pycuda.gpuarray import GPUArray
 from .conversions import as_cupy, as_pycuda
 
 _IN_PLACE = "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__setitem__"
-_OTHERS = "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__pow__", "__getitem__"
+_COMPARED = "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"
 
 
 def _by_cupy(name: str) -> Callable[..., Any]:
@@ -37,4 +37,4 @@ def _by_cupy(name: str) -> Callable[..., Any]:
     return computed
 
 
-OPERATORS = {name: _by_cupy(name) for name in (*_IN_PLACE, *_OTHERS)}
+OPERATORS = {name: _by_cupy(name) for name in (*_IN_PLACE, *_COMPARED, "__pow__")}

@@ -319,12 +319,6 @@ def test_operators_take_a_cupy_array_on_the_right(name):
         assert np.array_equal(a.get(), one)
 
 
-def test_a_cupy_array_is_an_index():
-    a = gpuarray.to_gpu(np.arange(4, dtype="f4"))
-    assert a[cupy.array([3, 1])].tolist() == [3, 1]
-    assert a[a < cupy.full(4, 2, "f4")].tolist() == [0, 1]
-
-
 def test_a_cupy_array_is_assigned_to_a_part():
     a = gpuarray.to_gpu(np.zeros((2, 4), "f4"))
     a[...] = cupy.ones((2, 4), "f4")
