@@ -13,9 +13,11 @@ import shutil
 import symtable
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +30,7 @@ from pycuda.reduction import ReductionKernel
 from pytools.prefork import ExecError
 
 from ..compiler import Request, examine
-from .migrate.python2 import to_python3
+from .migrate.python2 import MAGIC, to_python3
 from .names import AMBIGUOUS, BEFORE_CUDA_4, SERVED, cupy_name, within_skcuda
 from .values import Unknown, Values
 
@@ -42,19 +44,43 @@ _COMPILING: dict[str, Any] = {
     "SourceModule": lambda *args, **keywords: pycuda.compiler.SourceModule(*args, **keywords),
     **{"ElementwiseKernel": get_elwise_kernel, "ReductionKernel": ReductionKernel},
 }
+_KERNELS = "|".join(_COMPILING)
+_WORDS = re.compile(rf"{_KERNELS}|pycuda.+compiler|skcuda|scikits".encode())
+_COMPILING["compile"] = _COMPILING["SourceModule"]  # pycuda.compiler's, with its parameters
+_WHOLE_NAME = re.compile(
+    rf"(?:pycuda|bridge)\.(?:.+\.)?({_KERNELS}|(?<=^pycuda\.compiler\.)compile)"
+)
 
 
 class _Program(ast.NodeVisitor):
     """Reads the calls of ``SourceModule`` in a program, and names that `run` does not serve."""
 
-    def __init__(self, path: Path, text: bytes) -> None:
+    def __init__(self, path: Path, text: bytes, cells: Sequence[int]) -> None:
         self.path = path
-        self.before = ""  # what must be done before it runs
+        self.cells = cells  # the first line of each, in a notebook
+        self.before = ""  # ", after ...": what must be done before it runs
         self.calls: list[tuple[str, ast.Call]] = []  # what is called, and the call
+        self.called = set[ast.AST]()
+        self.passed: list[Any] = []  # what compiles, where it is not called
+        self.said = set[str]()
         self.not_served: dict[str, int] = {}  # names, and the first line of each
-        self.compiling = {name: name for name in _COMPILING}  # what the program calls them
+        self.imported = defaultdict[str, list[str]](list)  # the whole names of each
+        self.defined = set[str]()
         self.skcuda_modules: dict[str, str] = {}
+        self.uses_skcuda = False
         tree = ast.parse(text, str(path))
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(name) | ast.ClassDef(name):
+                    self.defined.add(name)
+                case ast.Import(names):
+                    for one in names:
+                        root = one.name.split(".")[0]
+                        self.imported[one.asname or root].append(one.name if one.asname else root)
+                case ast.ImportFrom(module, names, level):
+                    for one in names:
+                        whole = f"{'.' * level}{module or ''}.{one.name}"
+                        self.imported[one.asname or one.name].append(whole)
         self.values = Values(path, tree)
         self.visit(tree)
 
@@ -64,8 +90,6 @@ class _Program(ast.NodeVisitor):
             case ast.ImportFrom():
                 for alias in node.names:
                     called = alias.asname or alias.name
-                    if alias.name in _COMPILING:
-                        self.compiling[called] = "" if node.module == "cupy" else alias.name
                     self._note_skcuda(f"{node.module}.{alias.name}", called, node.lineno)
                     if alias.name not in BEFORE_CUDA_4:
                         self._note_not_served(alias.name, node.lineno)
@@ -77,10 +101,34 @@ class _Program(ast.NodeVisitor):
                     self._note_not_served(name, node.lineno)
                 if library := self.skcuda_modules.get(ast.unparse(owner)):
                     self._note_skcuda(f"skcuda.{library}.{name}", "", node.lineno)
-            case ast.Call(ast.Name(name) | ast.Attribute(_, name)) if self.compiling.get(name):
-                if ast.unparse(node.func).split(".")[0] not in ("cp", "cupy"):
-                    self.calls.append((self.compiling[name], node))
+            case ast.Call(function) if name := self._compiling(function):
+                self.calls.append((name, node))
+                self.called.add(function)
+        if node not in self.called and self._compiling(node):
+            self.passed.append(node)
         self.generic_visit(node)
+
+    def _compiling(self, node: ast.AST) -> str:
+        """Return PyCUDA's name of what compiles sources, or "" for any other expression."""
+        if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+            return ""
+        root, *rest = ast.unparse(node).split(".")
+        unknown = [one.replace("*", root) for one in self.imported.get("*", ())]
+        for one in self.imported.get(root, unknown):
+            if match := _WHOLE_NAME.fullmatch(".".join((one, *rest))):
+                return match[1]
+        name = [root, *rest][-1]
+        is_own = root in self.imported or name in self.defined
+        return name if name == "SourceModule" and not is_own else ""
+
+    def say(self, line: int, text: str) -> None:
+        """Print what is found in a line of the program, once."""
+        place = f"{self.path}:{line}"
+        if cell := bisect(self.cells, line):
+            place = f"{self.path}: code cell {cell}, line {line - self.cells[cell - 1] + 1}"
+        if (text := f"{place}: {text}") not in self.said:
+            self.said.add(text)
+            _print(text)
 
     def _note_not_served(self, name: str, line: int) -> None:
         if name in _NOT_SERVED:
@@ -91,6 +139,7 @@ class _Program(ast.NodeVisitor):
         parts = within_skcuda(name)
         if not parts or parts[0] == "autoinit":
             return
+        self.uses_skcuda = True
         if parts[0] not in SERVED:
             self.not_served.setdefault(f"skcuda.{parts[0]}", line)
         elif len(parts) == 1:
@@ -100,9 +149,7 @@ class _Program(ast.NodeVisitor):
 
     def requests(self, called: str, call: ast.Call, arch: str) -> list[Request]:
         """Return what a call compiles; raise Unknown as `value` does."""
-        value = self.values.value
-        args = [value(arg) for arg in call.args]
-        keywords = {k.arg: value(k.value) for k in call.keywords if k.arg}
+        args, keywords = self.values.arguments(call)
         with mock.patch.object(pycuda.compiler, "SourceModule") as module:
             _COMPILING[called](*args, **keywords)
         return [self._request(arch, *one.args, **one.kwargs) for one in module.call_args_list]
@@ -180,25 +227,30 @@ def check_programs(
         _show_progress(f"{number} of {len(paths)}: {path}")
         try:
             text = path.read_bytes()
-            if not any(w.encode() in text for w in (*_COMPILING, "skcuda", "scikits")):
+            if not _WORDS.search(text):
                 continue
-            if path.suffix == ".ipynb":
-                text = _code_of_notebook(text)
+            is_notebook, cells = path.suffix == ".ipynb", list[int]()
+            if is_notebook:
+                text, cells = _code_of_notebook(text)
             text, edits = to_python3(text, path.name)
-            program = _Program(path, text)
+            program = _Program(path, text, cells)
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
             _print(f"{path}: cannot be read: {error}")
             count[_NOT_KNOWN] += 1
             continue
-        if path.suffix == ".ipynb":
-            program.before = "%load_ext bridge"
-        elif edits:  # it is Python 2, or has lines for IPython
-            program.before = "bridge migrate"
+        if not (program.calls or program.passed or program.uses_skcuda or program.not_served):
+            continue
+        if is_notebook or edits:  # or it is Python 2, or has lines for IPython
+            first = "%load_ext bridge" if is_notebook else "bridge migrate"
+            program.before = f", after {first}"
         for name, line in program.not_served.items():
             not_served[name] += 1
             if verbose:
-                _print(f"{path}:{line}: {name}")
+                program.say(line, name)
         found = Counter[str]()
+        for node in program.passed:
+            program.say(node.lineno, f"{_LATE}: {ast.unparse(node)} is not called here")
+            found["made at run time"] += 1
         for call in program.calls:
             found.update(_check_source(program, *call, arch, with_nvcc, verbose))
         verdict, why = _verdict(program, found)
@@ -209,48 +261,68 @@ def check_programs(
     return bool(count[_WILL] and not count[_WILL_NOT])
 
 
-_RECORD = "record them with bridge run --record FOLDER PROGRAM, then bridge check FOLDER"
+_LATE = "the source is made when the program runs"
+_RECORD = "bridge run --record FOLDER PROGRAM, then bridge check FOLDER"
 _VERDICTS = _WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not known"
 
 
 def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
-    """Say whether `run` runs a program, and why not."""
+    """Say whether `run` runs a program, after what, and why not."""
     reasons = [f"{found['fail']} of its sources do not compile"] * bool(found["fail"])
     reasons += [f"{name} is not served" for name in program.not_served]
     if reasons:
         return _WILL_NOT, f": {', '.join(reasons)}"
-    if late := found["made at run time"]:
-        return _NOT_KNOWN, f": {late} of its sources are made when it runs; {_RECORD}"
-    return _WILL, program.before and f", after {program.before}"
+    late = found["made at run time"]
+    reasons += [f"{late} of its sources are made when it runs"] * bool(late)
+    reasons += [one for one in found if one.startswith("the file ")]
+    if reasons:
+        return _NOT_KNOWN, f"{program.before}: {', '.join(reasons)}"
+    return _WILL, program.before
 
 
-def _code_of_notebook(text: bytes) -> bytes:
-    """Return the code of a notebook's cells, without the lines that IPython reads."""
-    cells = json.loads(text).get("cells", ())
-    code = ["".join(cell["source"]) for cell in cells if cell.get("cell_type") == "code"]
-    return re.sub(r"^(\s*)([%!].*)", r"\1pass  # \2", "\n".join(code), flags=re.MULTILINE).encode()
+def _code_of_notebook(text: bytes) -> tuple[bytes, list[int]]:
+    """Return a notebook's code, without the lines that IPython reads, and each cell's first line.
+
+    Raise ValueError if it is not a notebook.
+    """
+    try:
+        notebook = json.loads(text)
+        sheets = notebook.get("worksheets") or [notebook]  # before version 4
+        cells = [cell for one in sheets for cell in one["cells"] if cell["cell_type"] == "code"]
+        code = ["".join(cell["input" if "input" in cell else "source"]) for cell in cells]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"it is not a notebook ({type(error).__name__}: {error})") from None
+    starts = accumulate((one.count("\n") + 1 for one in code[:-1]), initial=1)
+    text = "\n".join(code).encode()
+    return re.sub(rb"(?m)^" + MAGIC, rb"\1pass  # \2", text), [*starts]
 
 
 def _check_source(
     program: _Program, called: str, call: ast.Call, arch: str, with_nvcc: bool, verbose: bool
 ) -> Iterator[str]:
     """Compile the source of a call, print what came of it, and yield what to count."""
-    place = f"{program.path}:{call.lineno}"
+    say = partial(program.say, call.lineno)
     read = partial(program.requests, called, call, arch)
     found, errors = program.values.each(call, read)
-    if not found:
-        error, text = errors[0], str(errors[0])
+    for error in errors:
+        text = str(error)
+        if isinstance(error, FileNotFoundError):
+            text = str(error.filename).removeprefix(f"{program.path.parent}/")
+            say(f"the file {text} is not found")
+            yield f"the file {text} is not found"
+            continue
         is_unknown = isinstance(error, Unknown)
         why = text.split("\n")[0][:60] if is_unknown else f"{type(error).__name__}: {text}"
-        _print(f"{place}: the source is made when the program runs: {why}")
+        say(f"{_LATE}: {why}")
+    if not all(isinstance(error, FileNotFoundError) for error in errors):
         yield "made at run time"
     distinct = {repr(one): one for requests in found for one in requests}
     for request in distinct.values():
-        yield from _compile(request, place, arch, with_nvcc, verbose)
+        yield from _compile(request, say, arch, with_nvcc, verbose)
 
 
 def _compile(
-    request: Request, place: str, arch: str, with_nvcc: bool, verbose: bool
+    request: Request, say: Callable[[str], None], arch: str, with_nvcc: bool, verbose: bool
 ) -> Iterator[str]:
     problem, by_nvcc, kernels = "", None, {}
     try:
@@ -263,13 +335,14 @@ def _compile(
         log = getattr(error, "stderr", None) or str(error)
         problem = next((line for line in log.splitlines() if "error" in line), str(error))
     if problem:
-        _print(f"{place}: does not compile: {problem}")
+        only = " (nvcc compiles it)" if by_nvcc else ""
+        say(f"does not compile{only}: {problem}")
     elif verbose:
         shown = [
             f"{name}({', '.join(one.text for one in found)})" if found is not None else name
             for name, found in kernels.items()
         ]
-        _print(f"{place}: compiles: {'; '.join(shown)}")
+        say(f"compiles: {'; '.join(shown)}")
     yield "fail" if problem else "compile"
     parameters = [one for found in kernels.values() for one in found or ()]
     yield from ["kernels"] * len(kernels) + ["parameters"] * len(parameters)
@@ -284,12 +357,15 @@ def _summary(
 ) -> Sequence[str]:
     verdicts = [f"{count[verdict]} {verdict}" for verdict in _VERDICTS]
     yes, no, late = count["compile"], count["fail"], count["made at run time"]
+    missing = sum(times for what, times in count.items() if what.startswith("the file "))
     lines = [f"programs: {', '.join(verdicts)}"]
     if not any(count[verdict] for verdict in _VERDICTS):
         return ["no program that uses SourceModule or scikit-cuda was found"]
     lines.append(
-        f"sources: {yes} of {yes + no + late} compile for {arch}, {no} do not, {late} are made "
-        "when the program runs, and were not read"
+        f"sources: {yes} of {yes + no + late + missing} compile for {arch}, {no} do not, {late} "
+        "are made when the program runs, and were not read"
+        + f"; {missing} are in files that are not found"
+        * bool(missing)
     )
     if count["kernels"]:
         lines.append(
@@ -309,4 +385,6 @@ def _summary(
     for name, times in not_served.most_common():
         advice = _NOT_SERVED.get(name, "not in bridge's skcuda; see CuPy")
         lines.append(f"not served by bridge run: {name} (files: {times}): {advice}")
+    if late:
+        lines.append(f"record sources that are made when a program runs: {_RECORD}")
     return lines

@@ -25,7 +25,7 @@ and all that could be read will."""
 _MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
 are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
 converted first. The program is not run, unless --compare is given: then the exit status is 1 if
-the copy prints something else."""
+the copy prints something else, or one of the two fails."""
 
 
 def add_commands(commands: Any) -> None:
@@ -81,7 +81,10 @@ def _add_program(parser: argparse.ArgumentParser, program: str, arguments: str) 
 
 def _refuse_notebook(parser: argparse.ArgumentParser, program: str) -> None:
     if program.endswith(".ipynb"):
-        parser.error(f"{program} is a notebook; write %load_ext bridge in its first cell")
+        parser.error(
+            f"{program} is a notebook; write %load_ext bridge in its first cell, or make a "
+            "program of it: jupyter nbconvert --to script"
+        )
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -128,13 +131,16 @@ def _let_driver_be_missing() -> None:
 def _migrate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     _refuse_notebook(parser, options.program)
     path = Path(options.program)
-    copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
     if not path.is_file():
         parser.error(f"there is no file {options.program!r}; give a program")
+    if options.arguments and not options.compare:
+        parser.error(
+            f"{options.arguments[0]!r} is for the program, which only --compare runs; options of "
+            "bridge migrate stand before the program"
+        )
+    copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
     if copy.exists() and not options.force:
         parser.error(f"{copy} exists, perhaps with your edits; --force overwrites it")
-    if options.arguments and not options.compare:
-        parser.error(f"{options.arguments[0]!r} is for the program, which only --compare runs")
     try:
         from .migrate.command import write_copy
 

@@ -70,7 +70,7 @@ PROGRAMS = {
         from pathlib import Path
         parts = ["int", os.path.split(__file__)[1]]
         SourceModule("__global__ void f(%s *x) {} // %s" % (parts[0], parts[1]))
-        SourceModule((Path(__file__).parent / "kernel.cu").read_text(), no_extern_c=True)
+        SourceModule((Path(__file__).resolve().parent / "kernel.cu").read_text(), no_extern_c=True)
     """,
     "binary.py": "SourceModule\0",
 }
@@ -155,8 +155,7 @@ def test_a_folder(check, package):
     assert rest == [
         "files.py:9: the source is made when the program runs: kind",
         "files.py:12: the source is made when the program runs: a large number",
-        "files.py: not known: 2 of its sources are made when it runs; record them with bridge run "
-        "--record FOLDER PROGRAM, then bridge check FOLDER",
+        "files.py: not known: 2 of its sources are made when it runs",
         "libraries.py: will not run: skcuda.special is not served, skcuda.integrate is not served, "
         "skcuda.cublas.cublasNothing is not served, skcuda.linalg.dmd is not served, "
         "skcuda.fft.nothing is not served",
@@ -179,6 +178,8 @@ def test_a_folder(check, package):
         "not served by bridge run: skcuda.linalg.dmd (files: 1): not in bridge's skcuda; see CuPy",
         "not served by bridge run: skcuda.fft.nothing (files: 1): not in bridge's skcuda; see CuPy",
         "not served by bridge run: launch_grid (files: 1): call f(*args, grid=..., block=...)",
+        "record sources that are made when a program runs: bridge run --record FOLDER PROGRAM, "
+        "then bridge check FOLDER",
         "status 1",
     ]
 
@@ -232,7 +233,7 @@ def test_plain_code_is_evaluated_in_the_programs_folder(check, tmp_path):
 
 
 KERNEL = "__global__ void f(%s *x) {}"
-# Programs, and the types of the parameters in the sources that are read; none: it is not read.
+# Programs, and the types of the parameters in the sources that are read; "?": not all are read.
 VALUES = {
     "the latest of two values": (
         """
@@ -337,7 +338,7 @@ VALUES = {
         for n in range(10 ** 9):
             SourceModule("__global__ void f%d(int *x) {}" % n)
         """,
-        "int" * 8,
+        "int" * 8 + "?",
     ),
     "what each step of a loop changes": (
         """
@@ -346,7 +347,7 @@ VALUES = {
             code += KERNEL % T
         SourceModule(code)
         """,
-        "",
+        "int?",
     ),
     "what a method changes": (
         """
@@ -354,7 +355,7 @@ VALUES = {
         lines.append("// ")
         SourceModule("".join(lines))
         """,
-        "",
+        "?",
     ),
     "an item that is assigned": (
         """
@@ -362,7 +363,7 @@ VALUES = {
         types["T"] = "float"
         SourceModule(KERNEL % types["T"])
         """,
-        "",
+        "?",
     ),
     "names of a function and of a lambda": (
         """
@@ -436,6 +437,248 @@ VALUES = {
         """,
         "int",
     ),
+    "a variable of a comprehension": (
+        """
+        T = "int"
+        many = [T for T in "ab"]
+        SourceModule(KERNEL % T)
+        """,
+        "int",
+    ),
+    "a call in a comprehension": (
+        """
+        T = "int"
+        many = [SourceModule(KERNEL % T) for T in input()]
+        """,
+        "?",
+    ),
+    "a global name": (
+        """
+        T = "int"
+        def change():
+            global T
+            T = input()
+        change()
+        SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "an import of all names": (
+        """
+        T = "int"
+        from settings import *
+        SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "a deleted name": (
+        """
+        T = "int"
+        del T
+        SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "an assignment in an expression": (
+        """
+        T = "int"
+        print(T := input())
+        SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "an assignment in a comprehension": (
+        """
+        T = "int"
+        [(T := name) for name in input()]
+        SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "a function of the same name": (
+        """
+        T = "int"
+        def T():
+            pass
+        SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "a later value, in the next step of a loop": (
+        """
+        T = "int"
+        for i in range(2):
+            SourceModule(KERNEL % T)
+            T = input()
+        """,
+        "?",
+    ),
+    "a value of each step of a loop": (
+        """
+        for i in range(2):
+            T = "int"
+            SourceModule(KERNEL % T)
+            T = input()
+        """,
+        "int",
+    ),
+    "a loop that may have no step": (
+        """
+        T = "int"
+        while N:
+            T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "float int",
+    ),
+    "the end of a loop": (
+        """
+        while N:
+            T = "int"
+        else:
+            T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "int float",
+    ),
+    "a match": (
+        """
+        T = "int"
+        match N:
+            case "1":
+                T = "float"
+            case T:
+                pass
+        SourceModule(KERNEL % T)
+        """,
+        "float int?",
+    ),
+    "what follows if nothing is raised": (
+        """
+        T = "int"
+        try:
+            import settings
+        except ImportError:
+            pass
+        else:
+            T = "float"
+        SourceModule(KERNEL % T)
+        """,
+        "int float",
+    ),
+    "an import that fails late": (
+        """
+        T = "int"
+        try:
+            T = "float"
+            import settings
+        except ImportError:
+            pass
+        SourceModule(KERNEL % T)
+        """,
+        "float int",
+    ),
+    "a coroutine": (
+        """
+        T = "int"
+        async def make(T):
+            SourceModule(KERNEL % T)
+        """,
+        "?",
+    ),
+    "one attribute of two classes": (
+        """
+        class One:
+            def __init__(self):
+                self.T = "int"
+            def make(self):
+                SourceModule(KERNEL % self.T)
+        class Two:
+            def __init__(self):
+                self.T = input()
+        """,
+        "int",
+    ),
+    "an attribute of a class and of its base": (
+        """
+        class Base:
+            T = "int"
+            def make(self):
+                SourceModule(KERNEL % self.T)
+        class Other(Base):
+            T = "float"
+        """,
+        "?",
+    ),
+    "an attribute that is set from outside": (
+        """
+        class Filter:
+            T = "int"
+            def make(self):
+                SourceModule(KERNEL % self.T)
+        Filter().T = input()
+        """,
+        "?",
+    ),
+    "one branch that is not known": (
+        """
+        T = "int"
+        if N:
+            T = input()
+        SourceModule(KERNEL % T)
+        """,
+        "int?",
+    ),
+    "more steps than are read": (
+        """
+        for n in range(12):
+            SourceModule("__global__ void f%d(int *x) {}" % n)
+        """,
+        "int" * 8 + "?",
+    ),
+    "arguments in a dictionary": ("SourceModule(KERNEL % 'int', **input())", "?"),
+    "a large text": ("SourceModule('//' * 10 ** 12)", "?"),
+    "an alias": (
+        """
+        make = SourceModule
+        make(KERNEL % "int")
+        SourceModule(KERNEL % "float")
+        """,
+        "float?",
+    ),
+    "an argument": (
+        """
+        import pycuda.compiler as comp
+        build(comp.SourceModule)
+        comp.SourceModule(KERNEL % "float")
+        """,
+        "float?",
+    ),
+    "code without a module": (
+        """
+        import re
+        import pycuda.driver as drv
+        from pycuda.compiler import compile
+        re.compile("a")
+        drv.module_from_buffer(compile(KERNEL % "int"))
+        """,
+        "int",
+    ),
+    "classes and modules of others": (
+        """
+        import cupy as xp, other
+        from tensorflow import ReductionKernel
+        xp.ElementwiseKernel("int x", "int y", "y = x", "f")
+        ReductionKernel(1)
+        other.SourceModule(input())
+        class ElementwiseKernel:
+            pass
+        ElementwiseKernel()
+        self.kernels.ElementwiseKernel(1)
+        self.compiler.SourceModule(KERNEL % "int")
+        """,
+        "int",
+    ),
 }
 
 
@@ -446,8 +689,112 @@ def test_values_are_evaluated(check, tmp_path, program, types):
     (tmp_path / "program.py").write_text(first + textwrap.dedent(program))
     text, _ = check("--verbose", str(tmp_path))
     assert "does not compile" not in text
-    assert "".join(re.findall(r"(\w+) \*x", text)) == types.replace(" ", "")
-    assert ("not known" if types else "will run") not in text.split("programs: ")[0]
+    assert "".join(re.findall(r"(\w+) \*x", text)) == types.replace(" ", "").strip("?")
+    verdict = "not known" if types.endswith("?") else "will run"
+    assert f"program.py: {verdict}" in text
+
+
+NOTHING = "no program that uses SourceModule or scikit-cuda was found"
+# Programs that are not read, and what is said of them.
+UNREAD = {
+    "a comment": ("# SourceModule", NOTHING),
+    "an import": ("from pycuda.compiler import SourceModule", NOTHING),
+    "a class of its own": (
+        """
+        class SourceModule:
+            pass
+        SourceModule()
+        """,
+        NOTHING,
+    ),
+    "no such file": (
+        """
+        from pycuda.compiler import SourceModule
+        SourceModule(open("no.cu").read())
+        """,
+        "program.py: not known: the file no.cu is not found",
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "said"), UNREAD.values(), ids=UNREAD)
+def test_programs_without_a_source(check, tmp_path, program, said):
+    write(tmp_path, {"program.py": program})
+    text, errors = check(str(tmp_path))
+    assert f"{said}\n" in text
+    assert "record" not in text
+    assert text.endswith("status 1\n")
+    assert errors == ""
+
+
+def test_python_2_that_python_3_can_parse(check, package, tmp_path):
+    package("libcst"), package("fissix")
+    program = """
+        from pycuda.compiler import SourceModule
+        for i in xrange(2):
+            SourceModule("__global__ void f() {}")
+    """
+    write(tmp_path, {"a.py": program})
+    text, _ = check(str(tmp_path))
+    assert "a.py: will run, after bridge migrate\n" in text
+    write(tmp_path, {"a.py": program.replace("f()", "f%d()").replace('}")', '}" % input())')})
+    text, _ = check(str(tmp_path))
+    assert "a.py: not known, after bridge migrate: 1 of its sources" in text
+
+
+def test_lines_of_notebooks_are_told_by_cell(check, tmp_path):
+    cells = "import pycuda.compiler as c\nn = '// %d' \\\n  % 2", "%time\nc.SourceModule(n + no)"
+    cells = [{"cell_type": "code", "source": cell.splitlines(True)} for cell in cells]
+    write(tmp_path, {"a.ipynb": json.dumps({"cells": cells})})
+    text, _ = check(str(tmp_path))
+    assert "a.ipynb: code cell 2, line 2: the source is made when the program runs: no" in text
+
+
+CODE = "from pycuda.compiler import SourceModule\nSourceModule('__global__ void f() {}')"
+NOTEBOOKS = {
+    "a list": ([CODE], "cannot be read: it is not a notebook (AttributeError"),
+    "no source": (
+        {"cells": [{"cell_type": "code", "name": "SourceModule"}]},
+        "cannot be read: it is not a notebook (KeyError: 'source')",
+    ),
+    "no cells": ({"SourceModule": 1}, "cannot be read: it is not a notebook (KeyError: 'cells')"),
+    "before version 4": (
+        {"worksheets": [{"cells": [{"cell_type": "code", "input": [CODE]}]}]},
+        "will run, after %load_ext bridge",
+    ),
+}
+
+
+@pytest.mark.parametrize(("notebook", "said"), NOTEBOOKS.values(), ids=NOTEBOOKS)
+def test_structures_of_notebooks(check, tmp_path, notebook, said):
+    write(tmp_path, {"a.ipynb": json.dumps(notebook)})
+    text, errors = check(str(tmp_path))
+    assert f"a.ipynb: {said}" in text
+    assert errors == ""
+
+
+def test_an_error_is_printed_once_for_a_call(check, tmp_path):
+    program = """
+        from pycuda.compiler import SourceModule
+        for T in "int", "float":
+            SourceModule("__global__ void f(%s *x) { nothing; }" % T)
+    """
+    write(tmp_path, {"a.py": program})
+    text, _ = check(str(tmp_path))
+    assert text.count("does not compile") == 1
+    assert "a.py: will not run: 2 of its sources do not compile" in text
+
+
+def test_what_only_nvcc_compiles_is_named(check, tmp_path):
+    write(tmp_path, {"a.py": "SourceModule('nothing')"})
+    nvcc = """
+import bridge.legacy.check as check, shutil
+check._nvcc_compiles = lambda request: True
+check.shutil = type("shutil", (), {"which": lambda name: "/nvcc"})
+"""
+    text, _ = check(str(tmp_path), before=nvcc)
+    assert "a.py:1: does not compile (nvcc compiles it): " in text
+    assert "nvcc and bridge / only nvcc / only bridge / neither: 0 / 1 / 0 / 0" in text
 
 
 def test_progress_is_shown_on_a_terminal(check, tmp_path):

@@ -369,6 +369,43 @@ def test_lines_for_ipython_become_comments(old, new):
     assert (4, "!pip install pycuda -> (a comment)") in done.edits
 
 
+# Programs in Python 2 that Python 3 can parse, in Python 3.
+OF_PYTHON_2_TO_PARSE = {
+    "xrange(2)": "range(2)",
+    "raw_input()": "input()",
+    "unicode(unichr(1))": "str(chr(1))",
+    "isinstance(a, basestring)": "isinstance(a, str)",
+    "a = long(1)": "a = int(1)",
+    "a.has_key(1)": "1 in a",
+    "a = xrange(1); b = 3 / 2": "a = range(1); b = 3 // 2",
+    "for k in a.iteritems(): pass": "for k in a.items(): pass",
+    "print('a', xrange(1))": "print(('a', range(1)))",
+}
+# Programs that run in Python 3, or that Python 2 does not read.
+OF_PYTHON_3 = [
+    "try:\n    xrange\nexcept NameError:\n    xrange = range",
+    "import sys\nif sys.version_info < (3,):\n    input = raw_input",
+    "def xrange(n):\n    return range(n)\nprint(xrange(2))",
+    "from past.builtins import unicode\nunicode(1)",
+    "import six\nsix.iteritems({})",
+    "class A:\n    def has_key(self, k):\n        return 1\nA().has_key(2)",
+    "print(unicode(1), end='')",
+    "a: int = long(1)",
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OF_PYTHON_2_TO_PARSE.items())
+def test_names_of_python_2_are_converted(old, new):
+    done = migrate(old.encode())
+    assert done.before.decode().rstrip().startswith(new)
+    assert (1, "Python 2 -> Python 3 (fissix)") in done.edits
+
+
+@pytest.mark.parametrize("program", OF_PYTHON_3)
+def test_names_that_are_defined_are_not_converted(program):
+    assert migrate(program.encode()).text == program.encode()
+
+
 UNREADABLE = {
     "no Python": ("a b c", "is neither Python 3 (invalid syntax"),
     "a name of ours": ("bridge = 3\nimport pycuda.autoinit", "`bridge` of its own, in line 1"),
@@ -429,7 +466,9 @@ def test_the_page_shows_what_the_command_prints(command):
 
 WRONG = {
     "no program": (["nowhere.py"], "there is no file 'nowhere.py'; give a program"),
+    "a folder": (["."], "there is no file '.'; give a program"),
     "arguments": (["program.py", "-n"], "'-n' is for the program, which only --compare runs"),
+    "options behind": (["program.py", "--force"], "options of bridge migrate stand before the"),
 }
 
 
@@ -438,6 +477,14 @@ def test_wrong_arguments(arguments, said, command):
     done = command("", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+def test_a_comment_of_the_program_is_no_part_of_a_note():
+    pytest.importorskip("libcst")
+    from bridge.legacy.migrate.editing import NEXT, NOTE, notes_in
+
+    lines = NOTE + "one", NEXT + "two", "pass", NEXT + "three"
+    assert notes_in("\n".join(lines).encode()) == [(1, "one two")]
 
 
 def test_nothing_to_edit(command, tmp_path):
@@ -479,7 +526,12 @@ COMPARED = {
         "the same (lines: 2, but for 1 that",
     ),
     "different": ("print(pycuda.autoinit.__name__)", 1, "-pycuda.autoinit\n+bridge.autoinit\n"),
-    "nothing": ("sys.exit(3)", 0, "nothing is printed, so only the exit status 3 is compared"),
+    "nothing": ("sys.exit(0)", 0, "nothing is printed, so only the exit status 0 is compared"),
+    "both fail": (
+        "print(1); sys.exit(3)",
+        1,
+        "both print the same (lines: 1), and both fail: exit status 3",
+    ),
     "a line for IPython": ("!ls\nprint(1)", 0, "program.py is not Python 3; it runs converted"),
     "two contexts": (
         "import cupy\nprint(pycuda.autoinit.__name__)",

@@ -493,6 +493,7 @@ def test_record_writes_programs_for_check(run, tmp_path):
         (["--record", "setup.py", "setup.py"], "setup.py'; give a folder, which may be new"),
         (["nothing.py"], "there is no file 'nothing.py'; give a program, or -m and a module"),
         (["notebooks/05_streams.ipynb"], "is a notebook; write %load_ext bridge in its first cell"),
+        (["notebooks/05_streams.ipynb"], "jupyter nbconvert --to script"),
         ([], "the following arguments are required: PROGRAM"),
     ],
 )

@@ -15,6 +15,7 @@ _MOST = 20  # lines of a difference that are shown
 def compare(program: Path, copy: Path, arguments: Sequence[str]) -> bool:
     """Run a program and its copy, print how their output differs, and return whether it is equal.
 
+    It is not if the two fail, also if they do so alike.
     The program runs by Python alone.  If that fails, because nvcc is missing for example, it runs
     by ``python -m bridge run``.  Lines that differ between two runs of the program are ignored.
     """
@@ -54,6 +55,11 @@ def compare(program: Path, copy: Path, arguments: Sequence[str]) -> bool:
             )
         if _host_driver():
             print(f"{program} may race: `python -m hostcuda --orders 20 {program}` tells")
+        return False
+    if status:
+        print(
+            f"compare: both print the same (lines: {len(old)}), and both fail: exit status {status}"
+        )
         return False
     if not old:
         print(f"compare: nothing is printed, so only the exit status {status} is compared")

@@ -248,10 +248,13 @@ def _comment(note: str) -> list[cst.EmptyLine]:
 
 def notes_in(text: bytes) -> list[tuple[int, str]]:
     """Return the lines and the texts of the notes in an edited program."""
-    found: list[tuple[int, str]] = []
+    found, end = list[tuple[int, str]](), 0
     for number, line in enumerate(text.decode(errors="replace").splitlines(), 1):
         if line.strip().startswith(NOTE):
             found.append((number, line.strip().removeprefix(NOTE)))
-        elif found and line.strip().startswith(NEXT):
+        elif number == end + 1 and line.strip().startswith(NEXT):
             found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip().removeprefix(NEXT)}")
+        else:
+            continue
+        end = number
     return found

@@ -8,6 +8,10 @@ import tokenize
 import warnings
 from io import BytesIO, StringIO
 
+MAGIC = rb"([ \t]*)(!.*|%%?[a-z].*)"  # a line for IPython
+_NAMES = {"basestring", "long", "raw_input", "unichr", "unicode", "xrange"}
+_METHODS = {"has_key", "iteritems", "iterkeys", "itervalues"}
+
 
 def problem_of(text: bytes) -> SyntaxError | ValueError | None:
     """Return why a program is not Python 3, or None."""
@@ -20,23 +24,50 @@ def problem_of(text: bytes) -> SyntaxError | ValueError | None:
     return None
 
 
+def _of_python2(text: bytes) -> str:
+    """Return a name of Python 2 that a program uses without defining it, or ""."""
+    if re.search(rb"NameError|version_info|\bPY[23]\b", text):
+        return ""  # it is for both
+    used, defined, modules = set[str](), set[str](), set[str]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.JoinedStr() | ast.AnnAssign() | ast.Nonlocal() | ast.AsyncFunctionDef():
+                return ""  # Python 2 has none
+            case ast.Call(ast.Name("print"), _, [_, *_]) if b"print_function" not in text:
+                return ""
+            case ast.Name(name, ast.Load()):
+                used.add(name)
+            case ast.Call(ast.Attribute(owner, name)) if name in _METHODS:
+                if ast.unparse(owner) not in modules:  # six.iteritems(a)
+                    used.add(name)
+            case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
+                defined.add(name)
+            case ast.alias(name, called):
+                defined.add(called or name)
+                modules.add(called or name)
+    return min(used & (_NAMES | _METHODS) - defined, default="")
+
+
 def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
-    """Convert a program to Python 3, if it is not; return it, and the edits.
+    """Convert a program that is not Python 3, or uses names of Python 2; return it, and the edits.
 
     Lines for IPython, such as ``!pip install cupy``, become comments.  Raise ImportError if a
     library for it is not installed, and ValueError for neither syntax.
     """
     lines, edits = text.splitlines(keepends=True), list[tuple[int, str]]()
+    problem: object
     while problem := problem_of(text):
         number = getattr(problem, "lineno", None) or 0
-        magic = re.match(rb"(\s*)(!.*|%%?[a-z].*)", b"".join(lines[number - 1 : number]))
+        magic = re.match(MAGIC, b"".join(lines[number - 1 : number]))
         if magic is None:
             break
         lines[number - 1] = lines[number - 1].replace(magic[2], b"pass  # " + magic[2])
         edits.append((number, f"{magic[2].decode(errors='replace').strip()} -> (a comment)"))
         text = b"".join(lines)
     else:
-        return text, edits
+        if not (of_python2 := _of_python2(text)):
+            return text, edits
+        problem = f"{of_python2} is Python 2's"
     from .division import DivisionEdits  # `check` needs LibCST for programs in Python 2 only
 
     try:
