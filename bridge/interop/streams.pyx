@@ -164,8 +164,8 @@ cpdef int fence(Stream waiter, Stream awaited) noexcept:
     cdef int device_id = device_of(cuda_current())  # events belong to a context
     cdef Handle event = take_event(device_id)
     cdef int status = 0
-    # cuStreamQuery could save the fence of an idle stream, in half the time.  But it invalidates a
-    # graph that any thread captures in the mode "global"; record and wait do not (seen on an H200).
+    # cuStreamQuery could save the fence of an idle stream, in half the time.  But in each mode it
+    # invalidates a capture of the stream, which a thread may just have begun (seen on an H200).
     with nogil:
         if waiter == 0 or awaited == 0:
             capture_of(0, &status)
