@@ -144,6 +144,33 @@ def test_without_the_pool_each_array_is_a_block(run, tmp_path):
     assert subprocess.run(command, capture_output=True).returncode == 70
 
 
+SPAWNING = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+import cupy, numpy as np
+
+def work(n):
+    f = cupy.RawKernel('extern "C" __global__ void f(int *x) { x[8] = 1; }', "f")
+    f((1,), (1,), (cupy.zeros(8, np.int32),))
+    return cupy.cuda.runtime.getDeviceCount(), int(cupy.arange(n).sum())
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with ProcessPoolExecutor(1, context) as pool:
+        print(list(pool.map(work, [3])))
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_of_multiprocessing_have_the_driver_too(method, tmp_path):
+    (tmp_path / "spawning.py").write_text(SPAWNING)
+    options = ["--devices", "2", "--no-pool", str(tmp_path / "spawning.py"), method]
+    command = [sys.executable, "-m", "hostcuda", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "[(2, 3)]\n"), done.stderr
+    assert "hostcuda: kernel f wrote outside of a block of 32 bytes" in done.stderr
+
+
 def test_settings_that_come_too_late_are_refused(tmp_path):
     (tmp_path / "test_strange.py").write_text("def test_nothing(): pass")
     command = [sys.executable, "-m", "hostcuda", "-m", "pytest", "--hostcuda", str(tmp_path)]

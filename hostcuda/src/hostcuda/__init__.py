@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable
+from multiprocessing import spawn
 from typing import Any, NamedTuple
 
 from . import _build, _cupy, _nvrtc
@@ -39,6 +40,7 @@ MEMORY = 1 << 30  # bytes of each device
 ORDERS = "latest", "earliest", "random"
 
 _driver: Any = None
+_is_loud = False
 
 
 class Launch(NamedTuple):
@@ -87,6 +89,8 @@ def install(
     pool: bool = True,
 ) -> None:
     """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
+
+    Processes that ``multiprocessing`` starts from this one get it, too.
 
     Parameters
     ----------
@@ -153,10 +157,33 @@ def install(
         driver.hostcuda_trace(path.encode())
     _cupy.replace_runtime(driver, compilers)
     _driver = driver
+    prepare = spawn.get_preparation_data
+
+    def prepare_with_driver(name: str) -> dict[str, Any]:
+        installing = _InstallInSpawned(devices, compilers, order, seed, pool)
+        return {**prepare(name), "hostcuda": installing}
+
+    spawn.get_preparation_data = prepare_with_driver
     if not pool:
         import cupy
 
         cupy.cuda.set_allocator(None)
+
+
+class _InstallInSpawned:
+    """Calls `install` in the process that unpickles it, before that imports the program."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __reduce__(self) -> Any:
+        return _install_in_spawned, (_is_loud, *self.arguments)
+
+
+def _install_in_spawned(loud: bool, *arguments: Any) -> None:
+    install(*arguments)
+    if loud:
+        print_damage()
 
 
 def installed() -> bool:
@@ -207,6 +234,8 @@ def damaged() -> list[Damage]:
 
 def print_damage() -> None:
     """From now on, print damage where it is found: when the work runs that did it."""
+    global _is_loud
+    _is_loud = True
     _driver.hostcuda_loud()
 
 
