@@ -38,11 +38,10 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .interop import patches
-from .interop.copies import explain_copies
-from .interop.exporting import export_in_order, restore_gpuarray
+from .interop.exporting import restore_gpuarray
 from .interop.failures import explain_context, start_cuda
 from .interop.scopes import push_primary
-from .interop.wrapping import check_kernels
+from .interop.wrapping import adapt_pycuda
 
 __all__ = ["context", "device", "restore_gpuarray"]
 
@@ -71,9 +70,7 @@ except drv.Error as error:
         f"and this process sees {drv.Device.count()}, numbered from 0"
     ) from error
 device = context.get_device()
-export_in_order()
-check_kernels()
-explain_copies()
+adapt_pycuda()
 patches.apply(
     "autoinit",
     "on a thread without a context, gpuarray.to_gpu and the like say what to do",

@@ -10,8 +10,7 @@ import cupy
 import pycuda.driver as drv
 
 from ..errors import named
-from . import patches
-from .raw_memory import Global
+from .importing import Global
 
 _OF_MEMORY = (
     "let CuPy copy (x.set(host), x.get(out=host), x[...] = y, x.fill(value)), or give "
@@ -50,14 +49,8 @@ def _explained(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _COPIES = [name for name in vars(drv) if name.startswith(("memcpy_", "memset_"))]
-_CALLS = {
+CALLS = {
     drv: {name: _explained(name, getattr(drv, name)) for name in _COPIES},
     drv.Event: {"record": _explained("Event.record", drv.Event.record)},
     drv.Stream: {"wait_for_event": _explained("Stream.wait_for_event", drv.Stream.wait_for_event)},
 }
-
-
-def explain_copies() -> None:
-    """Let PyCUDA's copies, events and streams say what to do with CuPy's objects."""
-    for target, calls in _CALLS.items():
-        patches.apply("copies", "errors say what to do with CuPy's objects", target, calls)

@@ -26,10 +26,24 @@ from .contexts import find_pointer
 from .dtypes import PLAIN_DTYPES, check_dtype
 from ..errors import ContextError, kind, named
 
+class Global(tuple):
+    """A variable of a module: ``(pointer, size in bytes)``; for other libraries an array of bytes.
+
+    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy as
+    ``bridge.as_cupy(g, shape, dtype)``.
+    """
+
+    @property
+    def __cuda_array_interface__(self):
+        """The memory as bytes (CAI, version 3)."""
+        pointer, size = self
+        return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
 # Bare memory: `bridge.interop.raw_memory` makes an array on it.
 BARE_MEMORY = (
     drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
-    drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer,
+    drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer, Global,
 )
 ADDRESS_END = 1 << 63  # CuPy has signed sizes of 64 bits
 UNPROTECTED = (
@@ -78,7 +92,7 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     DLPack is tried first, because its exporters order their pending work.  The array interfaces of
     PyTorch and PyCUDA name no stream.
     """
-    if isinstance(array, (type, tuple)):  # a module's variable is a tuple
+    if isinstance(array, (type, Global)):
         raise not_an_array(array, caller)
     found = import_exchanged(array, stream, waiter, device_id, caller)
     if found is not None:
@@ -113,8 +127,7 @@ cdef tuple HOST_TYPES = (
 
 cpdef not_an_array(array, caller, is_host=False):
     """Return the error for an argument that is not a device array."""
-    is_variable = isinstance(array, tuple) and hasattr(array, "__cuda_array_interface__")
-    if is_variable or isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
+    if isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
         problem = (
             f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
             "640), dtype=numpy.float32"

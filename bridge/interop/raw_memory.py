@@ -18,7 +18,7 @@ from pycuda.gpuarray import GPUArray
 from ..errors import Caller, named
 from .contexts import shared_device
 from .dtypes import check_dtype
-from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, check_device, not_an_array
+from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, Global, check_device, not_an_array
 from .layouts import repeats_elements
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
@@ -52,22 +52,6 @@ def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
     )
 
 
-class Global(tuple[int, int]):
-    """A variable of a module: ``(pointer, size in bytes)``; for other libraries an array of bytes.
-
-    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy as
-    ``bridge.as_cupy(g, shape, dtype)``.
-    """
-
-    _module: Any  # keeps the memory alive
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory as bytes (CAI, version 3)."""
-        pointer, size = self
-        return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
-
-
 # Shape, dtype, strides, order, offset and owner of an array on bare memory, as for `as_cupy`.
 Description = tuple[Any, Any, Any, Any, Any, Any]
 
@@ -76,7 +60,7 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
     """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it."""
     name = caller.name
     shape, dtype, strides, order, offset, owner = given
-    if not isinstance(memory, (*BARE_MEMORY, Global)) or isinstance(memory, bool):
+    if not isinstance(memory, BARE_MEMORY) or isinstance(memory, bool):
         raise TypeError(
             f"{caller.argument} is {named(memory)}; shape, dtype and the like are for bare "
             "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "

@@ -18,7 +18,9 @@ from pytools.prefork import ExecError
 from ..errors import kind, named
 from . import patches
 from .conversions import call_with_gpuarrays
+from .copies import CALLS
 from .dtypes import are_plainly_right, dtype_mismatch
+from .exporting import export_in_order
 from .primary import check_function, primary_context
 
 
@@ -189,11 +191,16 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
     return call
 
 
-def check_kernels(mismatch: Mismatch = None) -> None:
-    """Let PyCUDA's kernel objects accept CuPy arrays, and check what they are called with.
+def adapt_pycuda(mismatch: Mismatch = None) -> None:
+    """Let PyCUDA's arrays, kernel objects and copies know CuPy's objects.
 
-    `mismatch` is called with the error if only PyCUDA's own arrays would be misread; None raises.
+    Arrays are exported in order, kernel objects accept CuPy arrays and check what they are called
+    with, and the errors of copies say what to do.  `mismatch` is called with the error if only
+    PyCUDA's own arrays would be misread; None raises.
     """
+    export_in_order()
+    for target, calls in CALLS.items():
+        patches.apply("copies", "errors say what to do with CuPy's objects", target, calls)
     if patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__:
         for kernels in ElementwiseKernel, ReductionKernel:
             why = "kernel objects accept CuPy arrays, and check their arguments"

@@ -18,7 +18,7 @@ from ..compiler.signature import Parameter, expression, kernel_names, read_signa
 from ..errors import named, warn
 from ..interop import contexts
 from ..interop.driver import libcuda
-from ..interop.raw_memory import Global
+from ..interop.importing import Global
 from .extensions import LaunchPolicy, LaunchResource
 from .function import Function
 from .launch_limits import cuda_refusal
@@ -246,7 +246,7 @@ class SourceModule:
                 "C++ mangles the names of variables in namespaces",
             )
         found = Global((pointer.value, size.value))
-        found._module = module
+        found._module = module  # keeps the memory alive
         return found
 
     def get_texref(self, name: str) -> Any:

@@ -32,14 +32,7 @@ import bridge
 
 from ..compiler import Request, recorders
 from ..errors import is_hidden, program_frame, warn
-from ..hooks import (
-    LaunchPolicy,
-    check_kernels,
-    explain_copies,
-    export_in_order,
-    patches,
-    push_primary,
-)
+from ..hooks import LaunchPolicy, adapt_pycuda, patches, push_primary
 from .names import AUTOINIT
 
 _get_current = drv.Context.get_current
@@ -74,10 +67,8 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
     counted = {"push": _push_counted, "pop": staticmethod(_pop_counted), "detach": _detach_counted}
     patches.apply("run", why, drv.Context, counted)
     bridge.use_nvrtc()
-    export_in_order()
     mismatch = None if strict else _warn_of_mismatch
-    check_kernels(mismatch)
-    explain_copies()
+    adapt_pycuda(mismatch)
     _SourceModule.policy = LaunchPolicy(follows_pycuda=True, mismatch=mismatch)
     why = "modules are compiled by NVRTC and take CuPy arrays"
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
