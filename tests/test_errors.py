@@ -45,6 +45,7 @@ __global__ void fill(float *x, int n, float v)
 }
 __global__ void move(char axis, struct point p, real by) { }
 __global__ void add(float *x, const float *y) { }
+__global__ void gather(float **rows, cudaTextureObject_t image) { }
 """
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)
 
@@ -65,6 +66,7 @@ def w(compile_kernel):
         f=module.get_function("fill"),
         move=module.get_function("move"),
         add=module.get_function("add"),
+        gather=module.get_function("gather"),
         square=cupy.zeros((4, 4), np.float32),
         prepared=module.get_function("fill").prepare("Pif"),
         plain=compile_kernel(f'extern "C" {{ {SOURCE} }}', "fill"),
@@ -384,6 +386,10 @@ f(drv.InOut(np.zeros(4, ">f4")), 4, 7, block=32)
     TypeError: is an array of >f4, but the kernel takes float32
 add(square, square.T, block=32)
     ValueError: add: argument 1 is in Fortran order, but argument 0 in C order; a kernel that
+gather([x, x], 0, block=32)
+    TypeError: gather: argument 0 (`float **rows`) is a list; for pointers to pointers, pass an
+gather(None, a, block=32)
+    TypeError: parameter; for a cudaTextureObject_t, a cupy.cuda.texture.TextureObject is accepted
 move(1, np.zeros(2, POINT), 1, block=32)
     TypeError: move: argument 1 (`point p`) is a numpy.ndarray, but the kernel takes 24 bytes by
 move(1, np.zeros((), "u8")[()], 1, block=32)

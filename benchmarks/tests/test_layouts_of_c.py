@@ -93,7 +93,7 @@ def both(tmp_path_factory):
     {"" if ON_GPU else "import hostcuda; hostcuda.install(compilers=False)"}
     from bridge.compiler.program import Request, compile
     source = pathlib.Path({str(path)!r}).read_text()
-    request = Request(source, "", [], False, True, "compute_90", None, False, [])
+    request = Request(source, "nvcc", [], False, True, "compute_90", None, False, [])
     print(json.dumps(compile(request, "compute_90").code.decode()))
     """
     done = run_python(script, devices=0)

@@ -58,6 +58,11 @@ def compile(
     """
     for record in recorders:
         record(request)
+    if request.nvcc != "nvcc":
+        warn(
+            f"nvcc={request.nvcc!r} is ignored, since NVRTC compiles: leave it out, or compile "
+            "with bridge.SourceModule(..., backend='nvcc')"
+        )
     targets = ("-arch", request.arch), ("-code", request.code)
     given = [f"{name}={value}" for name, value in targets if value is not None]
     arch, folders, translated = translate([*request.options, *given])

@@ -7,6 +7,7 @@ import numpy as np
 DType = np.dtype[Any]
 
 PLAIN_DTYPES: frozenset[DType]
+OF_ADDRESSES: str
 
 def check_dtype(dtype: DType, caller: str) -> None: ...
 def same_bits(one: DType, other: DType) -> bool: ...

@@ -85,6 +85,12 @@ def same_bits(one, other):
     return one.itemsize == other.itemsize and (halves or not floats)
 
 
+OF_ADDRESSES = (
+    "for pointers to pointers, pass an array of addresses, e.g. cupy.array([a.data.ptr, "
+    "b.data.ptr], dtype=numpy.uintp)"
+)
+
+
 def dtype_mismatch(found, wanted, caller):
     """Return the error for an array of dtype `found` where a kernel takes `wanted`, or None."""
     if same_bits(found, wanted):
@@ -103,10 +109,7 @@ def dtype_mismatch(found, wanted, caller):
         if found.fields is not None:
             advice = f"yours have {found.itemsize}{struct_advice(found)}"
     elif wanted == np.uintp and found.itemsize != wanted.itemsize:
-        advice = (
-            "for pointers to pointers, pass an array of addresses, e.g. cupy.array([a.data.ptr, "
-            "b.data.ptr], dtype=numpy.uintp)"
-        )
+        advice = OF_ADDRESSES
     return TypeError(f"{caller} is an array of {found}, but the kernel takes {takes}: {advice}")
 
 

@@ -41,11 +41,11 @@ from cupy.cuda import MemoryPointer
 from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
-from ..compiler.parameter_types import DTYPES
+from ..compiler.parameter_types import ADDRESS, DTYPES
 from ..compiler.signature import Parameter
 from ..errors import Caller, kind, named
 from ..interop.conversions import device_array
-from ..interop.dtypes import dtype_mismatch, same_bits, scalar_type, struct_advice
+from ..interop.dtypes import OF_ADDRESSES, dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.importing import check_array, check_device
 from ..interop.pool import Allocation
 from ..interop.raw_memory import bare_address, is_reachable
@@ -146,6 +146,8 @@ def pack_number(value: Any, wanted: np.dtype[Any], caller: str, is_prepared: boo
         advice = "pass a number"
     elif hasattr(value, "__cuda_array_interface__"):
         advice = "pass a.get().item(), for which the host waits, or make it a pointer parameter"
+    if wanted.char == "Q":
+        advice += "; for a cudaTextureObject_t, a cupy.cuda.texture.TextureObject is accepted"
     raise TypeError(
         f"{caller} is {_named(value)}, but the kernel takes {wanted} by value; {advice}"
     )
@@ -268,6 +270,8 @@ def pack_pointer(
             "(not its gpudata: the order of streams would be lost), None for a null pointer, or an "
             "address as numpy.uintp(address)"
         )
+    if isinstance(value, tuple | list) and parameter.dtype == ADDRESS:
+        raise TypeError(f"{caller} is a {kind(value)}; {OF_ADDRESSES}")
     return pointer_of(value, caller, device_id)
 
 

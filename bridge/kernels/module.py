@@ -33,7 +33,7 @@ class SourceModule:
     source : str
         CUDA C.  It is wrapped in ``extern "C" { }``, unless `no_extern_c` is True.
     nvcc : str
-        The compiler's path, for ``backend="nvcc"``.
+        The compiler's path, for ``backend="nvcc"``; a warning says that NVRTC ignores it.
     options : list of str, optional
         nvcc's options; by default those of ``PYCUDA_DEFAULT_NVCC_FLAGS``.
     keep : bool

@@ -103,7 +103,7 @@ from bridge.compiler import fixes, nvrtc, program
 
 def compile(source, options):
     runs.clear()
-    request = program.Request(source, "", [], False, True, None, None, False, [{str(folder)!r}])
+    request = program.Request(source, "nvcc", [], False, True, None, None, False, [{str(folder)!r}])
     try:
         program.compile(request, "compute_90", options=options)
     except Exception as error:

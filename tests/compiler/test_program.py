@@ -71,6 +71,16 @@ def test_an_option_without_meaning_for_nvrtc_is_left_out(text):
         assert translate(["-DA", *text.split(), "-DB"]) == (None, [], ["-DA", "-DB"])
 
 
+@pytest.mark.parametrize("nvcc", ["nvcc", "/usr/local/cuda/bin/nvcc"])
+def test_nvrtc_says_that_it_does_not_use_another_nvcc(nvcc, recwarn):
+    for _ in range(2):
+        bridge.SourceModule("__global__ void f() { }", nvcc=nvcc)
+    said = [str(one.message) for one in recwarn]
+    assert len(said) == (nvcc != "nvcc")  # once a line
+    for text in said:
+        assert text.startswith(f"nvcc='{nvcc}' is ignored, since NVRTC compiles: leave it out, or")
+
+
 @pytest.mark.parametrize("text", ["-rdc=true", "-rdc true", "-dc", "-dlto"])
 def test_an_option_for_the_linker_is_refused(text):
     with pytest.raises(ValueError, match="means nothing to NVRTC: it is for the linker; leave it"):
@@ -287,7 +297,7 @@ import warnings
 from bridge.compiler.program import Request, compile
 
 def attempt(source, keywords):
-    default = dict(nvcc="", options=[], keep=False, no_extern_c=False, arch=None, code=None,
+    default = dict(nvcc="nvcc", options=[], keep=False, no_extern_c=False, arch=None, code=None,
                    cache_dir=False, include_dirs=[]) | keywords
     with warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")

@@ -165,7 +165,7 @@ def shown(one):
     return one.text, one.is_pointer, str(base)
 
 def attempt(source, options, arch="sm_90"):
-    request = Request(source, "", options, False, False, None, None, False, [])
+    request = Request(source, "nvcc", options, False, False, None, None, False, [])
     mangled = compile(request, arch, kernel_names(source)).mangled.get(expression("f"))
     return mangled and [shown(one) for one in read_signature(mangled, source, "f")]
 """
