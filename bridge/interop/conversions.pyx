@@ -4,12 +4,14 @@ It is compiled because a conversion is several calls deep.  Each call of a Pytho
 about a tenth to the time of a conversion.
 """
 
+from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport intptr_t
 
 from bridge.interop.contexts cimport (
     cuda_current, is_in_primary_context, pycuda_current, shared_device,
 )
 from bridge.interop.driver cimport Handle, Stream
+from bridge.interop.fields cimport *
 from bridge.interop.layouts cimport check_axes, has_cupys_strides
 from bridge.interop.ordering cimport order, release_needs_order
 from bridge.interop.scopes cimport restore_context
@@ -37,7 +39,6 @@ from ..errors import caller_of
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object ndarray = cupy.ndarray
 cdef type HOST_ARRAY = np.ndarray
-cdef object new = object.__new__  # GPUArray's
 cdef object FROM_AS_CUPY = caller_of("as_cupy"), FROM_AS_PYCUDA = caller_of("as_pycuda")
 
 
@@ -337,13 +338,18 @@ cdef view_in_pycuda(
 ):
     """Return a GPUArray on a CuPy array's memory.  It keeps the array and the streams `kept`."""
     cdef dict attributes = None
-    data, dtype = array.data, array.dtype
-    if data.device_id != device_id:
+    data, dtype = read(array_data, array), read(array_dtype, array)
+    if read(data_device, data) != device_id:
         check_array(array, FROM_AS_PYCUDA.array, device_id)
-    cdef View view = view_of(data.mem)
-    source = None if release_needs_order(awaited, waiter) else source_in_pycuda(array, view)
-    if source is None:
-        layout = array.shape, array.strides, dtype, device_id
+    memory = read(data_memory, data)
+    cdef View view = view_of(memory)
+    source = None
+    if view is not None and isinstance(view.source, GPUArray) and (
+        not release_needs_order(awaited, waiter) and is_same_view(array, view.source)
+    ):
+        source = view.source
+    else:
+        layout = read(array_shape, array), read(array_strides, array), dtype, device_id
         attributes = layouts.get(layout)
         if attributes is None:
             attributes = gpuarray_attributes(layout)
@@ -359,19 +365,13 @@ cdef view_in_pycuda(
     attributes = attributes.copy()
     attributes["dtype"] = dtype  # the cached one is equal, but may have other metadata
     attributes["base"] = new_view(  # the collector may clear the array before the view ends
-        AS_PYCUDA, array, data.mem, device_id, attributes["nbytes"], awaited, waiter, kept
+        AS_PYCUDA, array, memory, device_id, attributes["nbytes"], awaited, waiter, kept
     )
     if attributes["size"]:
-        attributes["gpudata"] = data.ptr
-    result = new(GPUArray)
+        attributes["gpudata"] = read(data_pointer, data)
+    result = (<PyTypeObject *> GPUArray).tp_new(GPUArray, <PyObject *> (), NULL)
     result.__dict__ = attributes
     return result
-
-
-cdef source_in_pycuda(array, View view):
-    """Return the GPUArray of which a CuPy array is a whole view, or None."""
-    source = None if view is None else view.source
-    return source if isinstance(source, GPUArray) and is_same_view(array, source) else None
 
 
 cdef dict gpuarray_attributes(tuple layout):

@@ -14,14 +14,14 @@ from cpython.ref cimport Py_TYPE, PyObject
 
 from bridge.interop.contexts cimport is_in_primary_context, shared_device
 from bridge.interop.driver cimport Handle, cuFuncGetParamInfo
+from bridge.interop.fields cimport (
+    array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
+)
 from bridge.interop.views cimport MemoryRecord, View, recorded_memory
-
-from types import GetSetDescriptorType
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer
 from pycuda.gpuarray import GPUArray
 
 from ..interop.dtypes import PLAIN_DTYPES
@@ -30,34 +30,8 @@ from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
-    ctypedef struct PyGetSetDef:
-        object (*get)(object, void *)
-        void *closure
-    ctypedef struct PyGetSetDescrObject:
-        PyGetSetDef *d_getset
 
 cdef type ndarray = cupy.ndarray
-
-cdef PyGetSetDef *attribute(kind, name) except NULL:
-    """Return the getter of an attribute of a compiled class."""
-    found = getattr(kind, name)
-    if type(found) is not GetSetDescriptorType:
-        raise ImportError(f"bridge: CuPy {cupy.__version__} has another {kind.__name__}.{name}")
-    return (<PyGetSetDescrObject *> found).d_getset
-
-
-# What reads an attribute: to look it up by name takes twice as long.
-cdef PyGetSetDef *array_dtype = attribute(cupy.ndarray, "dtype")
-cdef PyGetSetDef *array_data = attribute(cupy.ndarray, "data")
-cdef PyGetSetDef *is_c_contiguous = attribute(cupy.ndarray, "_c_contiguous")
-cdef PyGetSetDef *is_f_contiguous = attribute(cupy.ndarray, "_f_contiguous")
-cdef PyGetSetDef *data_device = attribute(MemoryPointer, "device_id")
-cdef PyGetSetDef *data_pointer = attribute(MemoryPointer, "ptr")
-
-
-cdef inline read(PyGetSetDef *attribute, value):
-    return attribute.get(value, attribute.closure)
-
 
 cdef frozenset holders = frozenset(HOLDERS)
 cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHandler)
