@@ -11,7 +11,15 @@ from setuptools.errors import CCompilerError, ExecError, PlatformError
 
 
 class BuildModules(build_ext):
-    """Say what is missing where a module cannot be compiled."""
+    """Compile once; say what is missing where a module cannot be compiled."""
+
+    def finalize_options(self) -> None:
+        """Let `pip install -e` compile where `build_ext --inplace` does, not in a temporary folder."""
+        super().finalize_options()
+        if self.editable_mode:
+            usual = self.distribution.get_command_class("build")(self.distribution)
+            usual.ensure_finalized()
+            self.build_lib, self.build_temp = usual.build_lib, usual.build_temp
 
     def build_extension(self, extension: Extension) -> None:
         """Compile one module."""
