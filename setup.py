@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-import Cython.Build  # noqa: F401  # where it is missing, setuptools takes a .pyx for a .c
+from Cython.Build import cythonize  # where it is missing, setuptools takes a .pyx for a .c
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
 
 class BuildModules(build_ext):
-    """Compile once; say what is missing where a module cannot be compiled."""
+    """Compile once, on all cores; say what is missing where a module cannot be compiled."""
 
     def finalize_options(self) -> None:
-        """Let `pip install -e` compile where `build_ext --inplace` does, not in a temporary folder."""
+        """Let `pip install -e` work where `build_ext --inplace` does: its folder is removed."""
         super().finalize_options()
         if self.editable_mode:
             usual = self.distribution.get_command_class("build")(self.distribution)
             usual.ensure_finalized()
             self.build_lib, self.build_temp = usual.build_lib, usual.build_temp
+
+    def build_extensions(self) -> None:
+        """Translate all modules to C, one by one since Cython has no threads; then compile them."""
+        translated = cythonize(self.extensions, force=self.force, quiet=True)
+        for extension, in_c in zip(self.extensions, translated, strict=True):
+            extension.sources = in_c.sources
+        self.parallel = os.cpu_count()
+        super().build_extensions()
 
     def build_extension(self, extension: Extension) -> None:
         """Compile one module."""
