@@ -6,6 +6,7 @@ is compiled again.  What random schedules can see must fail there, the rest in a
 ``python tests/mutants.py`` tries all of them; with words, those whose names have one.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -177,6 +178,7 @@ def sources() -> dict[str, str]:
 SOURCES = sources()
 
 
+@functools.cache
 def functions_of(text: str) -> list[tuple[str, int, int]]:
     """Return the functions and classes of a file: name, start and end."""
     found = []

@@ -1,6 +1,7 @@
 """SourceModule: what NVRTC makes of sources and options written for nvcc; modules; the cache."""
 
 import gc
+import itertools
 import os
 import re
 import threading
@@ -106,8 +107,7 @@ for _header in HEADERS:
 CPP_HEADERS = [
     "cooperative_groups.h", "cuda_fp16.h", "cuComplex.h", "math_constants.h", "cuda/std/cstdint",
     "cuda/std/climits", "cuda/std/cfloat", "cuda/std/limits", "cuda/std/cmath", "cuda/std/complex",
-    "cub/block/block_reduce.cuh", "cupy/complex.cuh", "pycuda-complex.hpp", "thrust/complex.h",
-    "cub/cub.cuh",
+    "cub/cub.cuh", "cupy/complex.cuh", "pycuda-complex.hpp", "thrust/complex.h",
 ]  # fmt: skip
 for _header in CPP_HEADERS:
     _source = f"#include <stdint.h>\n#include <float.h>\n#include <{_header}>\n"
@@ -281,9 +281,10 @@ for _name, (_source, *_) in ERRORS.items():
     COMPILE[_name] = (_source, _keywords | {"options": ["--nonsense"] * ("unknown" in _name)})
 # Headers that need a newer standard than the option's, or that NVRTC lacks, before an alignment.
 ALIGNED = 'struct s { float x; } __align__(16); static_assert(sizeof(s) == 16, "as nvcc");\n'
-OLD = ["cuda/std/complex", "cub/block/block_reduce.cuh", "thrust/complex.h"]
+OLD = [*itertools.product(["-std=c++14", "-std=c++11"], ["cuda/std/cstdint", "cub/version.cuh"])]
+OLD += [("-std=c++14", "cub/block/block_reduce.cuh"), ("-std=c++11", "thrust/complex.h")]
 OLD = [] if CUPY_13 else OLD  # whose headers are older
-OLD = {f"{std} for {name}": (std, name) for std in ("-std=c++14", "-std=c++11") for name in OLD}
+OLD = {f"{std} for {header}": (std, header) for std, header in OLD}
 for _name, (_std, _header) in OLD.items():
     _source = f'#include <{_header}>\n{ALIGNED}extern "C" {KERNEL % 1}'
     COMPILE[_name] = (_source, {"no_extern_c": True, "options": [_std]})

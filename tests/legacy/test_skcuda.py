@@ -117,8 +117,8 @@ def test_dtypes_and_shapes_are_scikit_cudas(misc):
 
 def test_a_result_can_be_freed(misc):
     before = cupy.get_default_memory_pool().used_bytes()
-    found = misc.sum(gpuarray.zeros((4, 1 << 20), np.float32), axis=0)
-    assert cupy.get_default_memory_pool().used_bytes() == before + (4 << 20)
+    found = misc.sum(gpuarray.zeros((4, 1 << 10), np.float32), axis=0)
+    assert cupy.get_default_memory_pool().used_bytes() == before + (4 << 10)
     part = bridge.as_cupy(found)[:3]
     assert part.get().tolist() == [0, 0, 0]
     found.gpudata.free()
