@@ -338,7 +338,7 @@ VALUES = {
         for n in range(10 ** 9):
             SourceModule("__global__ void f%d(int *x) {}" % n)
         """,
-        "int" * 8 + "?",
+        "int " * 8 + "?",
     ),
     "what each step of a loop changes": (
         """
@@ -634,7 +634,7 @@ VALUES = {
         for n in range(12):
             SourceModule("__global__ void f%d(int *x) {}" % n)
         """,
-        "int" * 8 + "?",
+        "int " * 8 + "?",
     ),
     "arguments in a dictionary": ("SourceModule(KERNEL % 'int', **input())", "?"),
     "a large text": ("SourceModule('//' * 10 ** 12)", "?"),
@@ -682,16 +682,29 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(("program", "types"), VALUES.values(), ids=VALUES)
-def test_values_are_evaluated(check, tmp_path, program, types):
-    (tmp_path / "own.cu").write_text(KERNEL % "char")
+@pytest.fixture(scope="module")
+def evaluated(check, tmp_path_factory):
+    """Check the programs of `VALUES`, each in a folder of its own; return the lines of each."""
+    folder = tmp_path_factory.mktemp("values")
     first = f"from pycuda.compiler import SourceModule\nKERNEL = {KERNEL!r}\nN = input()\n"
-    (tmp_path / "program.py").write_text(first + textwrap.dedent(program))
-    text, _ = check("--verbose", str(tmp_path))
-    assert "does not compile" not in text
-    assert "".join(re.findall(r"(\w+) \*x", text)) == types.replace(" ", "").strip("?")
-    verdict = "not known" if types.endswith("?") else "will run"
-    assert f"program.py: {verdict}" in text
+    for number, (program, _) in enumerate(VALUES.values()):
+        (folder / str(number)).mkdir()
+        (folder / str(number) / "own.cu").write_text(KERNEL % "char")
+        (folder / str(number) / "program.py").write_text(first + textwrap.dedent(program))
+    lines = check("--verbose", str(folder))[0].splitlines()
+    return {
+        name: [line for line in lines if line.startswith(f"{folder}/{number}/")]
+        for number, name in enumerate(VALUES)
+    }
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_are_evaluated(evaluated, name):
+    *sources, end = evaluated[name]
+    types = VALUES[name][1]
+    assert "does not compile" not in "".join(sources)
+    assert re.findall(r"(\w+) \*x", "".join(sources)) == types.replace("?", "").split()
+    assert f"program.py: {'not known: ' if '?' in types else 'will run'}" in end
 
 
 NOTHING = "no program that uses SourceModule or scikit-cuda was found"
