@@ -435,9 +435,9 @@ array.copy_to(out, streams[1])
 cupy.cuda.Device().synchronize()
 print(out[1, 0])
 """
-    done = run(tmp_path, text, "--orders", "20")
+    done = run(tmp_path, text, "--orders", "3")
     assert done.returncode == 1
     assert "a copy of 64 bytes" in done.stderr + done.stdout
     assert "kernel paint" in done.stderr + done.stdout
     fixed = text.replace("out = np", "streams[0].synchronize()\nout = np")
-    assert run(tmp_path, fixed, "--orders", "20").returncode == 0
+    assert run(tmp_path, fixed, "--orders", "3").returncode == 0
