@@ -76,7 +76,9 @@ types: $(tools)
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(tools)
+	$(if $(ctk)$(ARGS),,@echo 'Tests of hostcuda, the CUDA driver that runs kernels on the CPU')
 	$(if $(ctk)$(ARGS),,cd hostcuda && ../$(bin)/python -m pytest -q -n auto --dist loadfile)
+	@echo 'Tests of bridge, on $(if $(ctk),the GPU,hostcuda)'
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel
@@ -183,7 +185,7 @@ $(venv)/.libraries: tools/build_pycuda.py setup.cfg pyproject.toml | $(venv)/pyv
 	@echo 'Installing PyCUDA, CuPy and bridge in $(venv): 0.8 GB, one to two minutes'
 	@$(build) --wheel & wheel=$$!; \
 		{ $(pip) '$(cupy)$(CUPY)' 'numpy$(NUMPY)' cython 'setuptools>=70.1' && \
-		echo 'compiling bridge: 20 seconds' && $(with) . -e ./hostcuda --no-deps; } || failed=1; \
+		echo 'compiling bridge: half a minute' && $(with) . -e ./hostcuda --no-deps; } || failed=1; \
 		wait $$wheel && [ -z "$$failed" ]
 	@$(build)
 	@touch $@

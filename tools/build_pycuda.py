@@ -109,7 +109,7 @@ def main() -> None:
             return
         wheel = args.wheel_dir.expanduser().resolve() / f"cuda{release}" / wheel_name(args.version)
         if not wheel.exists():
-            say(f"compiling PyCUDA {wanted}: about a minute")
+            say(f"compiling PyCUDA {wanted}: half a minute")
             install("--no-deps", "--target", str(work), f"{crt}=={release}.*")
             includes += work.glob("nvidia/*/include")
             (work / "libcurand.so").symlink_to(SITE / curand / "lib/libcurand.so.10")
@@ -131,7 +131,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Build PyCUDA against the CUDA headers of NVIDIA's wheels and install it for "
         "this interpreter. Needs a C++ compiler, Python's headers and PyPI, but no CUDA toolkit "
-        "and no GPU. Takes about a minute, or seconds with the wheel in the cache.",
+        "and no GPU. Takes half a minute, or seconds with the wheel in the cache.",
         epilog="The variable CXX chooses the C++ compiler.",
     )
     parser.add_argument("--cuda", choices=CUDA, default="12", help="CUDA's major (%(default)s)")
