@@ -32,7 +32,9 @@ for value in range(7, 15):  # new streams, since a random order has a haste for 
         print(y.get()[0])
 """
 USUAL = "".join(f"{2 * value}.0\n" for value in range(7, 15))
-RACE_IN_A_TEST = RACE.replace("\n", "\n    ").replace("print(y.get()[0])", "assert y[0] == 2 * value")
+RACE_IN_A_TEST = RACE.replace("\n", "\n    ").replace(
+    "print(y.get()[0])", "assert y.get()[0] == 2 * value"
+)
 NO_RACE = RACE.replace("with t:", "drv.Event().record(s).synchronize()\n    with t:")
 # Neither the latest nor the earliest order is wrong.
 TWO = """
