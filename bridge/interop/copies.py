@@ -1,4 +1,4 @@
-"""What PyCUDA's copies, events and streams say of CuPy's objects, which they do not take."""
+"""What PyCUDA's copies, events and streams say of arrays and CuPy's objects: they take none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import cupy
 import pycuda.driver as drv
+from pycuda.gpuarray import GPUArray
 
 from ..errors import named
 from .importing import Global
@@ -21,6 +22,7 @@ _ADVICE: dict[tuple[type, ...], str] = {
     (cupy.cuda.MemoryPointer,): (
         f"{_OF_MEMORY}; as an allocator, pass allocator=bridge.pycuda_allocator()"
     ),
+    (GPUArray,): "give a.gpudata, or let the array copy: a.set(host), a.get()",
     (Global,): "give its pointer, the first item",
     (cupy.cuda.Stream, cupy.cuda.ExternalStream): (
         "make the stream by s = pycuda.driver.Stream(), on which CuPy works under "
@@ -31,7 +33,7 @@ _ADVICE: dict[tuple[type, ...], str] = {
 
 
 def _explained(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of PyCUDA's that says what to do if it refuses an object of CuPy's."""
+    """Return a function of PyCUDA's that says what to do if it refuses an array, for example."""
 
     @functools.wraps(theirs)
     def explained(*args: Any, **keywords: Any) -> Any:

@@ -40,9 +40,11 @@ cdef is_common(dtype):
 def are_plainly_right(tuple args, list dtypes):
     """Tell at once that a kernel object may be called: with numbers, and GPUArrays of these dtypes.
 
-    False if only a closer look can tell.  Arrays with several axes have the same strides.
+    False if only a closer look can tell.  The arrays have one size, and if they have several axes,
+    the same strides.
     """
     cdef tuple strides, first = None
+    size = None
     if dtypes is None or len(args) != len(dtypes):
         return False
     for value, dtype in zip(args, dtypes):
@@ -52,6 +54,10 @@ def are_plainly_right(tuple args, list dtypes):
             continue
         strides = value.strides
         if value.dtype is not dtype or (first and len(strides) > 1 and strides != first):
+            return False
+        if size is None:
+            size = value.size
+        elif value.size != size:
             return False
         if len(strides) > 1:
             first = strides

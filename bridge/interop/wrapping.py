@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import pycuda.driver as drv
@@ -48,7 +49,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
         that was made before ``import bridge.autoinit`` is not checked.
     ContextError, TypeError, ValueError
         On a call, as in `as_pycuda` and `as_cupy`.  Also ValueError while CuPy's current stream is
-        being captured into a graph.
+        being captured into a graph, and if such a kernel would read behind the end of an array.
 
     Examples
     --------
@@ -89,47 +90,60 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     return wrapper
 
 
-def _parameters(func: Any) -> dict[int | str, tuple[str, Any]]:
-    """Return how messages name a PyCUDA kernel object's arguments, and dtypes; None for numbers."""
+class _Parameter(NamedTuple):
+    """A parameter of a PyCUDA kernel object."""
+
+    text: str  # how messages name its argument
+    dtype: Any  # None for numbers
+    has_all: bool = False  # the kernel reads as many elements as it runs over
+
+
+def _parameters(func: Any) -> dict[int | str, _Parameter]:
+    """Return the parameters of a PyCUDA kernel object by position, and by name."""
     if hasattr(func, "_bridge_parameters"):  # PyCUDA adds to a list of arguments in its first call
         return func._bridge_parameters  # type: ignore[no-any-return]
     if isinstance(func, ElementwiseKernel):
-        name, arguments = func.gen_kwargs["name"], func.gen_kwargs["arguments"]
+        name, arguments, code = map(func.gen_kwargs.get, ("name", "arguments", "operation"))
     elif hasattr(func, "_bridge_arguments"):
-        name, arguments = func._bridge_arguments
+        name, arguments, code = func._bridge_arguments
     elif any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
         places = 0, 1, "input_ary", "output_ary"
         name = type(func).__name__
-        return {where: (f"{name}: argument {where}", func.dtype) for where in places}
+        return {where: _Parameter(f"{name}: argument {where}", func.dtype) for where in places}
     else:
         return {}
     if isinstance(arguments, str):
         arguments = [parse_c_arg(argument) for argument in arguments.split(",")]
-    return {
-        index: (
-            f"{name}: argument {index} (`{one.declarator()}`)",
-            one.dtype if isinstance(one, VectorArg) else None,
+    found: dict[int | str, _Parameter] = {}
+    may_skip = re.search(r"\?|&&|\|\||\b(if|for|while|switch)\b", code or "")
+    for index, one in enumerate(arguments):
+        dtype = one.dtype if isinstance(one, VectorArg) else None
+        indices = re.findall(rf"\b{one.name}\b(\s*\[\s*i\s*\])?", code or "")
+        has_all = any(indices) and all(indices) and not may_skip
+        found[index] = _Parameter(
+            f"{name}: argument {index} (`{one.declarator()}`)", dtype, has_all
         )
-        for index, one in enumerate(arguments)
-    }
+    return found
 
 
 def _check(
-    parameters: dict[Any, tuple[str, Any]], args: Any, keywords: dict[str, Any], function: str
+    parameters: dict[Any, _Parameter], args: Any, keywords: dict[str, Any], function: str
 ) -> None:
     """Raise if a PyCUDA kernel object would misread an argument."""
     declared = [where for where in parameters if type(where) is int]
     if len(args) != len(declared) and len(declared) == len(parameters):  # a scan's have names
-        names = [text.partition(": ") for text, _ in parameters.values()]
+        names = [one.text.partition(": ") for one in parameters.values()]
         raise TypeError(
             f"{function}: {names[0][0]}: {len(args)} arguments for {len(declared)} parameters: "
             + ", ".join(name[2] for name in names)
         )
     orders: dict[bool, str] = {}
+    runs_over: int | None = 0 if "range" in keywords or "slice" in keywords else None  # elements
     for where, value in (*enumerate(args), *keywords.items()):
         if where not in parameters:
             continue
-        caller, wanted = f"{function}: {parameters[where][0]}", parameters[where][1]
+        text, wanted, has_all = parameters[where]
+        caller = f"{function}: {text}"
         is_array = isinstance(value, GPUArray | cupy.ndarray)
         if wanted is None:
             if is_array:
@@ -143,6 +157,12 @@ def _check(
             raise TypeError(
                 f"{caller} is an array of {value.dtype}, but the kernel takes {wanted}, one for "
                 f"each item; pass a.view({wanted})"
+            )
+        runs_over = value.size if runs_over is None else runs_over
+        if has_all and value.size < runs_over:
+            raise ValueError(
+                f"{caller} has {value.size} elements, but the kernel runs over {runs_over}, those "
+                "of its first array, and would read behind the others; pass arrays of one size"
             )
         if value.flags.c_contiguous != value.flags.f_contiguous:
             orders[bool(value.flags.c_contiguous)] = caller
@@ -159,7 +179,9 @@ def _keep_arguments(self: Any, *args: Any, **keywords: Any) -> None:
     init(self, *args, **keywords)
     given = inspect.signature(init).bind(self, *args, **keywords)
     given.apply_defaults()
-    self._bridge_arguments = given.arguments["name"], given.arguments["arguments"]
+    self._bridge_arguments = tuple(
+        given.arguments[one] for one in ("name", "arguments", "map_expr")
+    )
 
 
 Mismatch = Callable[[Exception], None] | None
@@ -183,7 +205,7 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
                 raise
             mismatch(problem)
         if all(type(where) is int for where in parameters):
-            self._bridge_dtypes = [dtype for _, dtype in parameters.values()]
+            self._bridge_dtypes = [one.dtype for one in parameters.values()]
         if has_cupys:
             return call_with_gpuarrays(functools.partial(theirs, self), args, keywords)
         return theirs(self, *args, **keywords)

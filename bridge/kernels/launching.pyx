@@ -28,6 +28,7 @@ from ..interop.streams import pycuda_stream_of, seconds_between
 from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes
 
 cdef type NUMPYS_INTEGER = np.integer
+cdef set in_graphs = set()  # kernels that stay loaded: CUDA crashes if a graph launches another
 
 # ---- the configuration ---------------------------------------------------------------------------
 
@@ -119,6 +120,8 @@ cdef launch(
     else:
         with resources.launching(streams.launch, needed):
             queue(kernel, config, &packed, streams.launch)
+    if streams.launch and is_capturing(streams.launch):
+        in_graphs.add(kernel)
     if is_timed:
         runtime.eventRecord(last.ptr, streams.launch)
     if packed.has_host_memory:

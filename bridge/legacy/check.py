@@ -17,6 +17,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class _Program(ast.NodeVisitor):
         self.defined = set[str]()
         self.skcuda_modules: dict[str, str] = {}
         self.uses_skcuda = False
-        tree = ast.parse(text, str(path))
+        self.tree = tree = ast.parse(text, str(path))
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name) | ast.ClassDef(name):
@@ -91,11 +92,13 @@ class _Program(ast.NodeVisitor):
                 for alias in node.names:
                     called = alias.asname or alias.name
                     self._note_skcuda(f"{node.module}.{alias.name}", called, node.lineno)
-                    if alias.name not in BEFORE_CUDA_4:
-                        self._note_not_served(alias.name, node.lineno)
             case ast.Import():
                 for alias in node.names:
                     self._note_skcuda(alias.name, alias.asname or alias.name, node.lineno)
+            case ast.Name(name):
+                for whole in self.imported.get(name, ()):
+                    if (last := whole.rpartition(".")[2]) not in BEFORE_CUDA_4:
+                        self._note_not_served(last, node.lineno)
             case ast.Attribute(owner, name):
                 if name not in AMBIGUOUS or _give_functions(self.values.assigned(owner)):
                     self._note_not_served(name, node.lineno)
@@ -107,6 +110,17 @@ class _Program(ast.NodeVisitor):
         if node not in self.called and self._compiling(node):
             self.passed.append(node)
         self.generic_visit(node)
+
+    def missing(self) -> list[str]:
+        """Return what it imports, not in a ``try``, and what is neither installed nor beside it."""
+        optional = [one for one in ast.walk(self.tree) if isinstance(one, ast.Try)]
+        served = {"skcuda", "scikits"}  # by `bridge.legacy.skcuda`
+        return [
+            root
+            for root in sorted(_imports(self.tree) - served.union(*map(_imports, optional)))
+            if not any(self.values.found(f"{root}{end}").exists() for end in ("", ".py"))
+            and find_spec(root) is None
+        ]
 
     def _compiling(self, node: ast.AST) -> str:
         """Return PyCUDA's name of what compiles sources, or "" for any other expression."""
@@ -171,6 +185,18 @@ class _Program(ast.NodeVisitor):
             elif option.startswith("-I") and option != "-I":
                 options[index] = f"-I{found(option[2:])}"
         return Request(source, "nvcc", options, False, no_extern_c, arch, None, None, folders)
+
+
+def _imports(tree: ast.AST) -> set[str]:
+    """Return the packages that are imported in a tree."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                found |= {one.name.split(".")[0] for one in names}
+            case ast.ImportFrom(str(module), level=0):
+                found.add(module.split(".")[0])
+    return found
 
 
 def _give_functions(values: Sequence[ast.expr | None]) -> bool:
@@ -277,7 +303,8 @@ def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
     reasons += [one for one in found if one.startswith("the file ")]
     if reasons:
         return _NOT_KNOWN, f"{program.before}: {', '.join(reasons)}"
-    return _WILL, program.before
+    missing = ", ".join(program.missing())
+    return _WILL, program.before + (f", if {missing} can be imported" if missing else "")
 
 
 def _code_of_notebook(text: bytes) -> tuple[bytes, list[int]]:
@@ -360,7 +387,7 @@ def _summary(
     missing = sum(times for what, times in count.items() if what.startswith("the file "))
     lines = [f"programs: {', '.join(verdicts)}"]
     if not any(count[verdict] for verdict in _VERDICTS):
-        return ["no program that uses SourceModule or scikit-cuda was found"]
+        return ["no program (.py, .ipynb) that compiles a source or uses scikit-cuda was found"]
     lines.append(
         f"sources: {yes} of {yes + no + late + missing} compile for {arch}, {no} do not, {late} "
         "are made when the program runs, and were not read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import re
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -107,6 +108,8 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if not Path(options.folder).exists():
         parser.error(f"there is no {options.folder!r}; give a folder of programs, or one")
+    if not re.fullmatch(r"(sm|compute)_\d+[af]?", options.arch):
+        parser.error(f"--arch: {options.arch!r} is no architecture; give one such as sm_90")
     try:
         _let_driver_be_missing()
         import_libraries()

@@ -196,6 +196,11 @@ class TextureReference(Reference):
         Linear memory starts at a multiple of the device's ``TEXTURE_ALIGNMENT``.  If `devptr` is
         elsewhere, the kernel has to add the offset: without `allow_offset`, a LogicError is raised.
         """
+        if hasattr(devptr, "shape"):
+            raise TypeError(
+                f"{self._name}: set_address: devptr is {named(devptr)}; an address is accepted, "
+                "a.gpudata of PyCUDA or x.data.ptr of CuPy, and the number of bytes"
+            )
         pointer = int(devptr)
         check_device(pointer, f"{self._name}: set_address", shared_device())
         device = drv.Context.get_device()

@@ -1,6 +1,7 @@
 """wrap_pycuda: legacy functions and PyCUDA's kernels, called with CuPy arrays."""
 
 import collections
+import contextlib
 
 import cupy
 import numpy as np
@@ -201,6 +202,50 @@ def test_a_kernel_object_that_has_been_called_rightly_refuses_a_wrong_call():
         with pytest.raises((TypeError, ValueError), match="^ElementwiseKernel: copy: "):
             copy(*wrong)
     assert (z.get() == 3).all()
+
+
+# Kernel objects, and the sizes of their arguments: of 5 or 3 elements.
+SHORT = {
+    "as long": ("z[i] = x[i]", (5, 5), ""),
+    "longer": ("z[i] = x[i]", (3, 5), ""),
+    "shorter": ("z[i] = x[i] + 1", (5, 3), r"argument 1 \(`float \*x`\) has 3 elements, but the"),
+    "shorter, of spaces": (
+        "z[i] = x [ i ]",
+        (5, 3),
+        "kernel runs over 5, those of its first array",
+    ),
+    "a table": ("z[i] = x[i % 3]", (5, 3), ""),
+    "a condition": ("if (i < 3) z[i] = x[i]", (5, 3), ""),
+    "another condition": ("z[i] = i < 3 ? x[i] : 0", (5, 3), ""),
+}
+
+
+@pytest.mark.parametrize(("code", "sizes", "said"), SHORT.values(), ids=SHORT)
+@pytest.mark.parametrize("zeros", [cupy.zeros, gpuarray.zeros])
+def test_a_kernel_object_does_not_read_behind_an_array(zeros, code, sizes, said):
+    kernel = ElementwiseKernel("float *z, float *x", code)
+    arrays = [zeros(size, F) for size in sizes]
+    raised = pytest.raises(ValueError, match=said) if said else contextlib.nullcontext()
+    for _ in range(2):  # the second call has the first one's dtypes
+        kernel(arrays[0], arrays[0])
+        with raised:
+            kernel(*arrays)
+
+
+def test_a_range_of_a_kernel_object_may_be_shorter():
+    z, x = cupy.zeros(5, F), cupy.ones(3, F)
+    ElementwiseKernel("float *z, float *x", "z[i] = x[i]")(z, x, range=slice(0, 3, 1))
+    assert z.tolist() == [1, 1, 1, 0, 0]
+
+
+def test_a_reduction_does_not_read_behind_an_array():
+    dot = ReductionKernel(F, "0", "a+b", "x[i] * y[i]", "float *x, float *y")
+    one, other = cupy.ones(5, F), cupy.ones(3, F)
+    assert dot(other, one).get() == 3
+    with pytest.raises(
+        ValueError, match=r"argument 1 \(`float \*y`\) has 3 elements, but the kern"
+    ):
+        dot(one, other)
 
 
 def copy(a, b, stream):

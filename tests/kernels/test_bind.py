@@ -4,6 +4,7 @@
 """
 
 import collections
+import gc
 import threading
 
 import cupy
@@ -98,6 +99,21 @@ def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
         stream.synchronize()
     assert [set(x.get().tolist()) for x in buffers] == [{i} for i in range(21)]
     assert set(others[20].get().tolist()) == {140}
+
+
+def test_a_captured_kernel_stays_loaded():
+    x = cupy.zeros(4, np.float32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        module = bridge.SourceModule("__global__ void f(float *x) { x[threadIdx.x] += 3; }")
+        module.get_function("f")(x, block=4)
+        del module
+        graph = stream.end_capture()
+        gc.collect()
+        bridge.wait_stream(stream, None)
+        graph.launch()
+        stream.synchronize()
+    assert x.tolist() == [3] * 4
 
 
 def test_new_arguments_are_checked(add):

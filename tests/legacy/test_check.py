@@ -707,7 +707,7 @@ def test_values_are_evaluated(evaluated, name):
     assert f"program.py: {'not known: ' if '?' in types else 'will run'}" in end
 
 
-NOTHING = "no program that uses SourceModule or scikit-cuda was found"
+NOTHING = "no program (.py, .ipynb) that compiles a source or uses scikit-cuda was found"
 # Programs that are not read, and what is said of them.
 UNREAD = {
     "a comment": ("# SourceModule", NOTHING),
@@ -740,6 +740,52 @@ def test_programs_without_a_source(check, tmp_path, program, said):
     assert errors == ""
 
 
+# What is said of programs that need more than a compiler.
+NEEDS = {
+    "a name that is only imported": (
+        """
+        from pycuda.compiler import DynamicSourceModule, SourceModule
+        SourceModule("__global__ void f() {}")
+        """,
+        "program.py: will run",
+    ),
+    "a name that is used": (
+        """
+        from pycuda.compiler import DynamicSourceModule as Module
+        Module("__global__ void f() {}")
+        """,
+        "program.py: will not run: DynamicSourceModule is not served",
+    ),
+    "packages": (
+        """
+        import bridge, skcuda, nowhere.inner, elsewhere
+        from .beside import one
+        from folder import two
+        try:
+            import optional
+        except ImportError:
+            optional = None
+        SourceModule("__global__ void f() {}")
+        """,
+        "program.py: will run, if elsewhere, nowhere can be imported",
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "said"), NEEDS.values(), ids=NEEDS)
+def test_what_a_program_needs(check, tmp_path, program, said):
+    write(tmp_path, {"program.py": program, "folder/two.py": ""})
+    text, _ = check(str(tmp_path))
+    assert f"{said}\n" in text
+
+
+def test_an_architecture_is_checked(check, tmp_path):
+    write(tmp_path, {"a.py": "SourceModule('')"})
+    text, errors = check("--arch", "90", str(tmp_path))
+    assert "--arch: '90' is no architecture; give one such as sm_90" in errors
+    assert text == ""
+
+
 def test_python_2_that_python_3_can_parse(check, package, tmp_path):
     package("libcst"), package("fissix")
     program = """
@@ -747,6 +793,10 @@ def test_python_2_that_python_3_can_parse(check, package, tmp_path):
         for i in xrange(2):
             SourceModule("__global__ void f() {}")
     """
+    of_float = "f = SourceModule('__global__ void f() {}').get_function('f'); f(grid=(n / 2, 1))"
+    write(tmp_path, {"a.py": f"n = input()\n{of_float}"})
+    text, _ = check(str(tmp_path))
+    assert "a.py: will run, after bridge migrate\n" in text
     write(tmp_path, {"a.py": program})
     text, _ = check(str(tmp_path))
     assert "a.py: will run, after bridge migrate\n" in text
@@ -829,7 +879,7 @@ def test_code_is_cached(check, tmp_path):
 
 def test_nothing_to_check(check, tmp_path):
     text, _ = check(str(tmp_path))
-    assert text == "no program that uses SourceModule or scikit-cuda was found\nstatus 1\n"
+    assert text == f"{NOTHING}\nstatus 1\n"
 
 
 def test_a_folder_that_is_not_there(check):

@@ -373,7 +373,7 @@ NAMES = "queue", "concurrent", "random", "string", "json", "ast", "argparse", "s
 COMMANDS = {
     "run program.py": "ran",
     "migrate program.py": "  line 1: from pycuda import autoinit -> from bridge import autoinit",
-    "check .": "no program that uses SourceModule or scikit-cuda was found",
+    "check .": "no program (.py, .ipynb) that compiles a source or uses scikit-cuda was found",
 }
 
 

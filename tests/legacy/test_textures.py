@@ -380,6 +380,8 @@ set_array(cupy.zeros(8, "f"))
     TypeError: shape (8,); rows are accepted: (height, width, 1)
 set_array(cupy.zeros((4, 8, 4), "f"))
     TypeError: float32 and shape (4, 8, 4); rows are accepted: (height, width, 1)
+set_address(cupy.zeros(8, "f"), 32)
+    TypeError: set_address: devptr is a cupy.ndarray; an address is accepted, a.gpudata of PyC
 set_format(drv.array_format.FLOAT, 3)
     ValueError: a texel has 1, 2 or 4 channels, not 3
 set_address_mode(3, drv.address_mode.WRAP)

@@ -25,7 +25,7 @@ def problem_of(text: bytes) -> SyntaxError | ValueError | None:
 
 
 def _of_python2(text: bytes) -> str:
-    """Return a name of Python 2 that a program uses without defining it, or ""."""
+    """Return what a program uses of Python 2, a name or the ``/`` of two integers, or ""."""
     if re.search(rb"NameError|version_info|\bPY[23]\b", text):
         return ""  # it is for both
     used, defined, modules = set[str](), set[str](), set[str]()
@@ -33,6 +33,9 @@ def _of_python2(text: bytes) -> str:
         match node:
             case ast.JoinedStr() | ast.AnnAssign() | ast.Nonlocal() | ast.AsyncFunctionDef():
                 return ""  # Python 2 has none
+            case ast.keyword("grid" | "block", ast.Tuple(sizes)):
+                if any(isinstance(getattr(one, "op", None), ast.Div) for one in sizes):
+                    used.add("/")  # PyCUDA takes no float there
             case ast.Call(ast.Name("print"), _, [_, *_]) if b"print_function" not in text:
                 return ""
             case ast.Name(name, ast.Load()):
@@ -45,7 +48,7 @@ def _of_python2(text: bytes) -> str:
             case ast.alias(name, called):
                 defined.add(called or name)
                 modules.add(called or name)
-    return min(used & (_NAMES | _METHODS) - defined, default="")
+    return min(used & (_NAMES | _METHODS | {"/"}) - defined, default="")
 
 
 def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
