@@ -40,14 +40,14 @@ from bridge.interop.driver cimport *
 from bridge.interop.pycuda_streams cimport *
 from bridge.interop.streams cimport *
 
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
 import cupy
 from cupy.cuda import driver, runtime
 
 from .failures import failure
 from .scopes import Scope
-from ..errors import ContextError
+from ..errors import ContextError, warn
 
 # ---- the rule ------------------------------------------------------------------------------------
 #
@@ -335,8 +335,7 @@ def wait_stream(waiter, awaited, /):
         raise not_ordered(error.status, first, second) from error
 
 
-@contextmanager
-def ordered():
+class ordered(ContextDecorator):
     """Run CuPy's work in a block between PyCUDA's earlier and later work.
 
     For functions that pass addresses themselves: `as_cupy` and `as_pycuda` with ``stream=-1``, or
@@ -367,9 +366,24 @@ def ordered():
     (rule: `bridge.interop.ordering`).  The host does not wait.
     *Cost:* two fences.
     """
-    cdef Stream current = current_stream(shared_device())
-    order(current, ALL_PYCUDA_STREAMS)
-    try:
-        yield
-    finally:
-        order(ALL_PYCUDA_STREAMS, current)
+
+    _is_idle = True
+
+    def __del__(self):
+        if self._is_idle:
+            warn("bridge.ordered() orders nothing by itself: write `with bridge.ordered():`")
+
+    def __call__(self, function):
+        self._is_idle = False
+        return super().__call__(function)
+
+    def _recreate_cm(self):
+        return ordered()  # of each call of a decorated function
+
+    def __enter__(self):
+        self._is_idle = False
+        self._current = current_stream(shared_device())
+        order(self._current, ALL_PYCUDA_STREAMS)
+
+    def __exit__(self, *error):
+        order(ALL_PYCUDA_STREAMS, self._current)

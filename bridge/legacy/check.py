@@ -69,7 +69,11 @@ class _Program(ast.NodeVisitor):
         self.defined = set[str]()
         self.skcuda_modules: dict[str, str] = {}
         self.uses_skcuda = False
-        self.tree = tree = ast.parse(text, str(path))
+        tree = ast.parse(text, str(path))
+        choices = filter(_is_choice, ast.walk(tree))
+        self.perhaps = {node for one in choices for node in ast.walk(one)}
+        self.needed = set[str]()  # the modules that it imports in any case
+        self.absent: dict[str, int] = {}  # names that modules do not have here, and their lines
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name) | ast.ClassDef(name):
@@ -78,10 +82,12 @@ class _Program(ast.NodeVisitor):
                     for one in names:
                         root = one.name.split(".")[0]
                         self.imported[one.asname or root].append(one.name if one.asname else root)
+                        self._note_needed(node, one.name)
                 case ast.ImportFrom(module, names, level):
                     for one in names:
                         whole = f"{'.' * level}{module or ''}.{one.name}"
                         self.imported[one.asname or one.name].append(whole)
+                        self._note_needed(node, whole)
         self.values = Values(path, tree)
         self.visit(tree)
 
@@ -102,6 +108,7 @@ class _Program(ast.NodeVisitor):
             case ast.Attribute(owner, name):
                 if name not in AMBIGUOUS or _give_functions(self.values.assigned(owner)):
                     self._note_not_served(name, node.lineno)
+                self._note_absent(node)
                 if library := self.skcuda_modules.get(ast.unparse(owner)):
                     self._note_skcuda(f"skcuda.{library}.{name}", "", node.lineno)
             case ast.Call(function) if name := self._compiling(function):
@@ -112,15 +119,27 @@ class _Program(ast.NodeVisitor):
         self.generic_visit(node)
 
     def missing(self) -> list[str]:
-        """Return what it imports, not in a ``try``, and what is neither installed nor beside it."""
-        optional = [one for one in ast.walk(self.tree) if isinstance(one, ast.Try)]
+        """Return what it imports in any case, and what is neither installed nor beside it."""
         served = {"skcuda", "scikits"}  # by `bridge.legacy.skcuda`
         return [
             root
-            for root in sorted(_imports(self.tree) - served.union(*map(_imports, optional)))
+            for root in sorted(self.needed - served)
             if not any(self.values.found(f"{root}{end}").exists() for end in ("", ".py"))
-            and find_spec(root) is None
+            and (root == "pycuda.gl" or find_spec(root) is None)
         ]
+
+    def _note_needed(self, node: ast.AST, whole: str) -> None:
+        if node not in self.perhaps and not whole.startswith("."):
+            is_gl = whole.startswith("pycuda.gl") and not drv.have_gl_ext()
+            self.needed.add("pycuda.gl" if is_gl else whole.split(".")[0])
+
+    def _note_absent(self, node: ast.Attribute) -> None:
+        """Note a name that NumPy or one of Python's modules does not have here."""
+        if node in self.perhaps or not isinstance(node.ctx, ast.Load):
+            return
+        for whole in self.imported.get(ast.unparse(node.value), ()):
+            if whole in (*sys.stdlib_module_names, "numpy") and not _has(whole, node.attr):
+                self.absent.setdefault(f"{whole}.{node.attr}", node.lineno)
 
     def _compiling(self, node: ast.AST) -> str:
         """Return PyCUDA's name of what compiles sources, or "" for any other expression."""
@@ -187,16 +206,21 @@ class _Program(ast.NodeVisitor):
         return Request(source, "nvcc", options, False, no_extern_c, arch, None, None, folders)
 
 
-def _imports(tree: ast.AST) -> set[str]:
-    """Return the packages that are imported in a tree."""
-    found = set[str]()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names):
-                found |= {one.name.split(".")[0] for one in names}
-            case ast.ImportFrom(str(module), level=0):
-                found.add(module.split(".")[0])
-    return found
+def _is_choice(node: ast.AST) -> bool:
+    """Tell whether a statement tries, or asks for a version: what it holds need not be here."""
+    if isinstance(node, ast.If):
+        return re.search("hasattr|version", ast.unparse(node.test)) is not None
+    return isinstance(node, ast.Try)
+
+
+def _has(module: str, name: str) -> bool:
+    """Tell whether a module has a name, or is not known."""
+    known = sys.modules.get(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some names are deprecated
+        if known is None or hasattr(known, name):
+            return True
+    return hasattr(known, "__path__") and find_spec(f"{module}.{name}") is not None
 
 
 def _give_functions(values: Sequence[ast.expr | None]) -> bool:
@@ -296,6 +320,9 @@ def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
     """Say whether `run` runs a program, after what, and why not."""
     reasons = [f"{found['fail']} of its sources do not compile"] * bool(found["fail"])
     reasons += [f"{name} is not served" for name in program.not_served]
+    reasons += [
+        f"no {name} in the version here (line {line})" for name, line in program.absent.items()
+    ]
     if reasons:
         return _WILL_NOT, f": {', '.join(reasons)}"
     late = found["made at run time"]

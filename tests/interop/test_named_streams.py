@@ -50,6 +50,17 @@ def test_no_other_stream_is_ordered_then(named, latch, put, copy_kernel):
     assert read_through_pycuda(to_pycuda, *used, copy_kernel, finish[1]) == {0}
 
 
+def test_ordered_needs_a_block():
+    with pytest.warns(UserWarning, match=r"orders nothing by itself: write `with bridge.ordered"):
+        bridge.ordered()
+
+    @bridge.ordered()
+    def answer():
+        return 42
+
+    assert answer() == answer() == 42
+
+
 @every_pair
 def test_the_plain_constructor_reads_stale_data_where_cuda_does_not_order(
     cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, copy_kernel

@@ -10,6 +10,7 @@ import time
 import pytest
 from gpus import ON_GPU
 from processes import run_python, surroundings
+from pycuda._driver import have_gl_ext
 
 import bridge
 from bridge.legacy import names
@@ -768,6 +769,27 @@ NEEDS = {
         SourceModule("__global__ void f() {}")
         """,
         "program.py: will run, if elsewhere, nowhere can be imported",
+    ),
+    "names that older versions had": (
+        """
+        import hashlib, sys, time
+        import numpy as np
+        SourceModule("__global__ void f() {}")
+        try:
+            start = time.clock
+        except AttributeError:
+            start = time.perf_counter
+        if sys.version_info < (3, 0):
+            sys.maxint
+        np.linalg.norm(np.zeros(3)), np.fft.fft, hashlib.md5
+        np.zeros(3, np.float), time.clock()
+        """,
+        "program.py: will not run: no numpy.float in the version here (line 12), "
+        "no time.clock in the version here (line 12)",
+    ),
+    "OpenGL": (
+        "from pycuda import gl\nSourceModule('__global__ void f() {}')",
+        "program.py: will run" + ", if pycuda.gl can be imported" * (not have_gl_ext()),
     ),
 }
 
