@@ -159,9 +159,9 @@ interop/views.pyx: release, call 1 of new_view
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
 kernels/launching.pyx: order_before_launch, call 3 of order
     function: arguments_that_copy_are_taken
-interop/ordering.pyx: ordered, call 1 of order
+interop/ordering.pyx: __enter__, call 1 of order
     skcuda: work_queued_before_comes_first
-interop/ordering.pyx: ordered, call 2 of order
+interop/ordering.pyx: __exit__, call 1 of order
     skcuda: work_queued_later_comes_later
 """
 # A function or a class with its decorators, up to its name.

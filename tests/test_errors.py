@@ -454,6 +454,8 @@ launch(plain, Exporter(x, mask=x), n, v, grid=1, block=32)
     BufferError: launch: argument 0: the argument's __cuda_array_interface__ has a mask
 launch(plain, x, n, v, grid=1, block=32, stream=cupy.cuda.Stream.null)
     TypeError: launch on its own streams only: give a pycuda.driver.Stream, or none
+wrap_pycuda(plain)
+    TypeError: wrap_pycuda: func is a pycuda.driver.Function, whose arguments would not be checked
 wrap_pycuda(x)
     TypeError: wrap_pycuda: func is a cupy.ndarray; a function is accepted, not its result, and not
 in_a_capture(lambda: wrap_pycuda(abs)(x))
@@ -532,6 +534,7 @@ ELSEWHERE = {
     "kernels/packing.pyx": "packing",
     "kernels/parameters.py": "function",
     "legacy/check.py": "check",
+    "legacy/migrate/python2.py": "check migrate",
     "legacy/migrate": "migrate",
     "legacy/skcuda": "skcuda",
     "legacy/textures.py": "textures",

@@ -63,8 +63,8 @@ def as_cupy(
         The only stream on which work on `array` may be pending.  None means all of PyCUDA's
         streams, or the exporter's stream for another library's array.  -1 means no ordering.
     owner : object, optional
-        The object that keeps an address valid.  Without an owner, keep the memory allocated as long
-        as the array exists.
+        The object that keeps an address valid.  Without an owner, a warning says so: keep the
+        memory allocated as long as the array exists.
 
     Returns
     -------
@@ -118,9 +118,9 @@ def as_pycuda(
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view,
-        if its memory must be kept until the work on other streams than so far.  Bare memory is
-        accepted with `shape` and `dtype`, as in `as_cupy`.
+        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view
+        if its release must wait for more streams than so far.  Bare memory is accepted with
+        `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The only stream on which PyCUDA will work on the result.  None means all of PyCUDA's
         streams.  -1 means no ordering.

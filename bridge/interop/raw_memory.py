@@ -15,7 +15,7 @@ from cupy.cuda.memory import BaseMemory
 from cupy.cuda.pinned_memory import PinnedMemory
 from pycuda.gpuarray import GPUArray
 
-from ..errors import Caller, named
+from ..errors import Caller, named, warn
 from .contexts import shared_device
 from .dtypes import check_dtype
 from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, Global, check_device, not_an_array
@@ -110,6 +110,11 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
             "is accepted"
         )
     check_device(start, f"{name}: the memory", shared_device())
+    if owner is None and is_address:
+        warn(
+            f"{name}: an address does not keep its memory allocated; give the allocation itself, "
+            "or owner=, the object that keeps the memory (any object, if you keep it yourself)"
+        )
     kept = owner if is_address else memory  # an `Allocation` is an int, too
     array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")
     if not array.size:

@@ -43,10 +43,11 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     Raises
     ------
     TypeError
-        If `func` is not callable, is a class, or is a generator function or a coroutine function,
-        whose body runs after the call.  On a call, if an array has another dtype than an
-        ``ElementwiseKernel``, a ``ReductionKernel`` or a scan was made for.  A ``ReductionKernel``
-        that was made before ``import bridge.autoinit`` is not checked.
+        If `func` is not callable, is a class or a compiled ``pycuda.driver.Function``, or is a
+        generator function or a coroutine function, whose body runs after the call.  On a call, if
+        an array has another dtype than an ``ElementwiseKernel``, a ``ReductionKernel`` or a scan
+        was made for.  A ``ReductionKernel`` that was made before ``import bridge.autoinit`` is not
+        checked.
     ContextError, TypeError, ValueError
         On a call, as in `as_pycuda` and `as_cupy`.  Also ValueError while CuPy's current stream is
         being captured into a graph, and if such a kernel would read behind the end of an array.
@@ -67,6 +68,12 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     stream is passed as ``stream=``, only that stream and the default stream are ordered.
     *Cost:* one conversion per array.
     """
+    if isinstance(func, drv.Function):
+        raise TypeError(
+            "wrap_pycuda: func is a pycuda.driver.Function, whose arguments would not be checked; "
+            "compile with bridge.SourceModule, whose functions take CuPy arrays, or call "
+            "bridge.launch(func, ...)"
+        )
     check_function(
         func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"
     )

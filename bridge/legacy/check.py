@@ -7,7 +7,7 @@ far as `bridge.legacy.values` knows their values.
 from __future__ import annotations
 
 import ast
-import json
+import builtins
 import re
 import shutil
 import symtable
@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,7 +30,7 @@ from pycuda.reduction import ReductionKernel
 from pytools.prefork import ExecError
 
 from ..compiler import Request, examine
-from .migrate.python2 import MAGIC, to_python3
+from .migrate.python2 import code_of_notebook, to_python3
 from .names import AMBIGUOUS, BEFORE_CUDA_4, SERVED, cupy_name, within_skcuda
 from .values import Unknown, Values
 
@@ -73,7 +72,8 @@ class _Program(ast.NodeVisitor):
         choices = filter(_is_choice, ast.walk(tree))
         self.perhaps = {node for one in choices for node in ast.walk(one)}
         self.needed = set[str]()  # the modules that it imports in any case
-        self.absent: dict[str, int] = {}  # names that modules do not have here, and their lines
+        self.wrong: dict[str, int] = {}  # other reasons why it does not run, and their lines
+        self.is_part = False  # of a package
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name) | ast.ClassDef(name):
@@ -88,6 +88,7 @@ class _Program(ast.NodeVisitor):
                         whole = f"{'.' * level}{module or ''}.{one.name}"
                         self.imported[one.asname or one.name].append(whole)
                         self._note_needed(node, whole)
+                    self.is_part |= level > 0
         self.values = Values(path, tree)
         self.visit(tree)
 
@@ -111,6 +112,10 @@ class _Program(ast.NodeVisitor):
                 self._note_absent(node)
                 if library := self.skcuda_modules.get(ast.unparse(owner)):
                     self._note_skcuda(f"skcuda.{library}.{name}", "", node.lineno)
+            case ast.keyword("grid" | "block", given):
+                for one in self.values.assigned(given):
+                    if isinstance(one, ast.Tuple) and any(map(_is_quotient, one.elts)):
+                        self.wrong.setdefault(f"{node.arg} has a / for a //", given.lineno)
             case ast.Call(function) if name := self._compiling(function):
                 self.calls.append((name, node))
                 self.called.add(function)
@@ -139,7 +144,8 @@ class _Program(ast.NodeVisitor):
             return
         for whole in self.imported.get(ast.unparse(node.value), ()):
             if whole in (*sys.stdlib_module_names, "numpy") and not _has(whole, node.attr):
-                self.absent.setdefault(f"{whole}.{node.attr}", node.lineno)
+                advice = f", write {node.attr}" * hasattr(builtins, node.attr)
+                self.wrong.setdefault(f"no {whole}.{node.attr} here{advice}", node.lineno)
 
     def _compiling(self, node: ast.AST) -> str:
         """Return PyCUDA's name of what compiles sources, or "" for any other expression."""
@@ -158,7 +164,8 @@ class _Program(ast.NodeVisitor):
         """Print what is found in a line of the program, once."""
         place = f"{self.path}:{line}"
         if cell := bisect(self.cells, line):
-            place = f"{self.path}: code cell {cell}, line {line - self.cells[cell - 1] + 1}"
+            within = line - self.cells[cell - 1] + 1
+            place = f"{self.path}: code cell {cell} of {len(self.cells)}, line {within}"
         if (text := f"{place}: {text}") not in self.said:
             self.said.add(text)
             _print(text)
@@ -211,6 +218,14 @@ def _is_choice(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return re.search("hasattr|version", ast.unparse(node.test)) is not None
     return isinstance(node, ast.Try)
+
+
+def _is_quotient(node: ast.expr) -> bool:
+    """Tell whether an expression is a quotient, or contains one outside of calls: a float."""
+    match node:
+        case ast.BinOp(left, operator, right):
+            return isinstance(operator, ast.Div) or _is_quotient(left) or _is_quotient(right)
+    return False
 
 
 def _has(module: str, name: str) -> bool:
@@ -281,7 +296,7 @@ def check_programs(
                 continue
             is_notebook, cells = path.suffix == ".ipynb", list[int]()
             if is_notebook:
-                text, cells = _code_of_notebook(text)
+                text, cells = code_of_notebook(text)
             text, edits = to_python3(text, path.name)
             program = _Program(path, text, cells)
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
@@ -317,38 +332,21 @@ _VERDICTS = _WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not know
 
 
 def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
-    """Say whether `run` runs a program, after what, and why not."""
+    """Say whether `run` runs a program, after what, if what is there, and why not."""
+    missing = ", ".join(program.missing())
     reasons = [f"{found['fail']} of its sources do not compile"] * bool(found["fail"])
     reasons += [f"{name} is not served" for name in program.not_served]
-    reasons += [
-        f"no {name} in the version here (line {line})" for name, line in program.absent.items()
-    ]
+    reasons += [f"{what} (line {line})" for what, line in program.wrong.items()]
     if reasons:
-        return _WILL_NOT, f": {', '.join(reasons)}"
+        reasons += [f"{missing} cannot be imported"] * bool(missing)
+        return _WILL_NOT, f"{program.before.replace('after', 'also after')}: {', '.join(reasons)}"
+    needs = program.before + f", if {missing} can be imported" * bool(missing)
     late = found["made at run time"]
     reasons += [f"{late} of its sources are made when it runs"] * bool(late)
     reasons += [one for one in found if one.startswith("the file ")]
-    if reasons:
-        return _NOT_KNOWN, f"{program.before}: {', '.join(reasons)}"
-    missing = ", ".join(program.missing())
-    return _WILL, program.before + (f", if {missing} can be imported" if missing else "")
-
-
-def _code_of_notebook(text: bytes) -> tuple[bytes, list[int]]:
-    """Return a notebook's code, without the lines that IPython reads, and each cell's first line.
-
-    Raise ValueError if it is not a notebook.
-    """
-    try:
-        notebook = json.loads(text)
-        sheets = notebook.get("worksheets") or [notebook]  # before version 4
-        cells = [cell for one in sheets for cell in one["cells"] if cell["cell_type"] == "code"]
-        code = ["".join(cell["input" if "input" in cell else "source"]) for cell in cells]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"it is not a notebook ({type(error).__name__}: {error})") from None
-    starts = accumulate((one.count("\n") + 1 for one in code[:-1]), initial=1)
-    text = "\n".join(code).encode()
-    return re.sub(rb"(?m)^" + MAGIC, rb"\1pass  # \2", text), [*starts]
+    if reasons and program.is_part:
+        reasons.append("it is a module of a package: record a program that imports it")
+    return (_NOT_KNOWN, f"{needs}: {', '.join(reasons)}") if reasons else (_WILL, needs)
 
 
 def _check_source(
@@ -367,7 +365,7 @@ def _check_source(
             continue
         is_unknown = isinstance(error, Unknown)
         why = text.split("\n")[0][:60] if is_unknown else f"{type(error).__name__}: {text}"
-        say(f"{_LATE}: {why}")
+        say(f"{_LATE}: it depends on {why}" if re.fullmatch(r"[\w.]+", why) else f"{_LATE}: {why}")
     if not all(isinstance(error, FileNotFoundError) for error in errors):
         yield "made at run time"
     distinct = {repr(one): one for requests in found for one in requests}
@@ -378,7 +376,7 @@ def _check_source(
 def _compile(
     request: Request, say: Callable[[str], None], arch: str, with_nvcc: bool, verbose: bool
 ) -> Iterator[str]:
-    problem, by_nvcc, kernels = "", None, {}
+    problem, hint, by_nvcc, kernels = "", "", None, {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -388,9 +386,14 @@ def _compile(
     except Exception as error:
         log = getattr(error, "stderr", None) or str(error)
         problem = next((line for line in log.splitlines() if "error" in line), str(error))
+        hint = getattr(error, "msg", "").partition("; ")[2]
+    if header := re.search(r'not open source file "((?!cu|nv|crt/)[^"]*\..*)"', problem):
+        say(f"the file {header[1]} is not found{hint.partition(']')[2]}")
+        yield f"the file {header[1]} is not found"
+        return
     if problem:
         only = " (nvcc compiles it)" if by_nvcc else ""
-        say(f"does not compile{only}: {problem}")
+        say(f"does not compile{only}: {problem}" + f" ({hint})" * bool(hint))
     elif verbose:
         shown = [
             f"{name}({', '.join(one.text for one in found)})" if found is not None else name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import re
+import sys
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -97,6 +98,13 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             parser.error(f"--record: {error}; give a folder, which may be new")
+    own = {"--pool", "--explain", "--strict", "--record"}.intersection(options.arguments)
+    if own:
+        print(
+            f"bridge run: {min(own)} stands behind the program, so it is the program's; options of "
+            "bridge run stand before it",
+            file=sys.stderr,
+        )
     import_libraries()  # or say what is missing
     from .run import replace, run
 

@@ -9,6 +9,7 @@ import atexit
 import builtins
 import functools
 import hashlib
+import re
 import runpy
 import sys
 import threading
@@ -75,7 +76,11 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
     if pool:
         _use_pool()
     if folder:
-        recorders.append(functools.partial(_record_source, folder))
+        recorded = set[str]()
+        recorders.append(functools.partial(_record_source, folder, recorded))
+        atexit.register(
+            lambda: print(f"bridge run: {len(recorded)} sources are in {folder}", file=sys.stderr)
+        )
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
@@ -182,14 +187,16 @@ class _SourceModule(bridge.SourceModule):
         return super().get_surfref(name)
 
 
-def _record_source(folder: Path, request: Request) -> None:
-    """Write a program that compiles a source, for ``python -m bridge check``."""
+def _record_source(folder: Path, recorded: set[str], request: Request) -> None:
+    """Write a program that compiles a source, for ``python -m bridge check``, and note its name."""
     source = "\n    ".join(map(repr, request.source.splitlines(keepends=True))) or "''"
     folders = [str(Path(one).absolute()) for one in request.include_dirs]
     given = f"options={request.options}, include_dirs={folders}, no_extern_c={request.no_extern_c}"
     program = f"SourceModule(\n    {source},\n    {given}\n)\n"
     text = f"# {_line_of_program()}\nfrom pycuda.compiler import SourceModule\n\n{program}"
-    name = f"source_{hashlib.sha256(program.encode()).hexdigest()[:16]}.py"
+    stem = re.sub(r"\W", "_", Path(program_frame().f_code.co_filename).stem)
+    name = f"{stem}_{hashlib.sha256(program.encode()).hexdigest()[:16]}.py"
+    recorded.add(name)
     (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from contextlib import nullcontext
 
 import cupy
 import numpy as np
@@ -90,7 +91,9 @@ def test_an_address_keeps_its_owner(owned):
     pool = DeviceMemoryPool()
     block = pool.allocate(64)
     address, owner = np.uint64(int(block)), block if owned else None
-    x = bridge.as_cupy(address, shape=16, dtype="f4", owner=owner)
+    warned = nullcontext() if owned else pytest.warns(UserWarning, match="does not keep its memory")
+    with warned:
+        x = bridge.as_cupy(address, shape=16, dtype="f4", owner=owner)
     del block, owner
     assert pool.active_blocks == owned
     del x
@@ -134,12 +137,13 @@ def test_a_host_array_that_the_device_reaches_is_viewed(make, convert):
 def test_pinned_memory_is_viewed_by_its_address():
     pinned = drv.pagelocked_zeros(4, np.float32, mem_flags=MAPPED)
     of_cupy = cupy.cuda.alloc_pinned_memory(64)
-    for memory in pinned.base, pinned.base.get_device_pointer(), of_cupy:
-        x = bridge.as_cupy(memory, shape=4, dtype="f4")
+    address = pinned.base.get_device_pointer()
+    for memory, owner in (pinned.base, None), (address, pinned), (of_cupy, None):
+        x = bridge.as_cupy(memory, shape=4, dtype="f4", owner=owner)
         x[...] = 3
         assert (x.get() == 3).all()
         with pytest.raises(ValueError, match="need the bytes from 0 to 40000; .* from 0"):
-            bridge.as_cupy(memory, shape=10_000, dtype="f4")
+            bridge.as_cupy(memory, shape=10_000, dtype="f4", owner=owner)
     drv.Context.synchronize()
     assert (pinned == 3).all()
 

@@ -48,7 +48,7 @@ def test_the_plain_constructor_lets_the_block_go_too_early(
 @pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
 def test_work_on_the_per_thread_stream_is_waited_for(cupy_stream, latch):
     def put(pointer, n, value, stream):  # PyCUDA cannot launch there
-        view = bridge.as_cupy(pointer, shape=n, dtype="i4", stream=-1)
+        view = bridge.as_cupy(pointer, shape=n, dtype="i4", stream=-1, owner=sevens)
         view.data.copy_from_device_async(sevens.data, sevens.nbytes, stream)
 
     sevens, per_thread = cupy.asarray(np.full(N, 7, np.int32)), cupy.cuda.Stream.ptds

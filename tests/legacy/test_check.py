@@ -154,7 +154,7 @@ def test_a_folder(check, package):
     first, *rest = text.splitlines()
     assert first.startswith("binary.py: cannot be read: binary.py is neither Python 3 (")
     assert rest == [
-        "files.py:9: the source is made when the program runs: kind",
+        "files.py:9: the source is made when the program runs: it depends on kind",
         "files.py:12: the source is made when the program runs: a large number",
         "files.py: not known: 2 of its sources are made when it runs",
         "libraries.py: will not run: skcuda.special is not served, skcuda.integrate is not served, "
@@ -705,7 +705,7 @@ def test_values_are_evaluated(evaluated, name):
     types = VALUES[name][1]
     assert "does not compile" not in "".join(sources)
     assert re.findall(r"(\w+) \*x", "".join(sources)) == types.replace("?", "").split()
-    assert f"program.py: {'not known: ' if '?' in types else 'will run'}" in end
+    assert f"program.py: {'not known' if '?' in types else 'will run'}" in end
 
 
 NOTHING = "no program (.py, .ipynb) that compiles a source or uses scikit-cuda was found"
@@ -784,8 +784,22 @@ NEEDS = {
         np.linalg.norm(np.zeros(3)), np.fft.fft, hashlib.md5
         np.zeros(3, np.float), time.clock()
         """,
-        "program.py: will not run: no numpy.float in the version here (line 12), "
-        "no time.clock in the version here (line 12)",
+        "program.py: will not run: no numpy.float here, write float (line 12), "
+        "no time.clock here (line 12)",
+    ),
+    "a module of a package": (
+        "from .beside import code\nSourceModule(code())",
+        "program.py: not known: 1 of its sources are made when it runs, it is a module of a "
+        "package: record a program that imports it",
+    ),
+    "a header": (
+        """SourceModule('#include "own.cuh"')""",
+        "program.py: not known: the file own.cuh is not found",
+    ),
+    "what NVRTC needs": (
+        "SourceModule('__global__ void f(uint8_t *x) {}')",
+        "apply here (write #include <cstdint>)\n{folder}/program.py: will not run: 1 of its "
+        "sources do not compile",
     ),
     "OpenGL": (
         "from pycuda import gl\nSourceModule('__global__ void f() {}')",
@@ -798,7 +812,7 @@ NEEDS = {
 def test_what_a_program_needs(check, tmp_path, program, said):
     write(tmp_path, {"program.py": program, "folder/two.py": ""})
     text, _ = check(str(tmp_path))
-    assert f"{said}\n" in text
+    assert said.format(folder=tmp_path) + "\n" in text
 
 
 def test_an_architecture_is_checked(check, tmp_path):
@@ -822,6 +836,10 @@ def test_python_2_that_python_3_can_parse(check, package, tmp_path):
     write(tmp_path, {"a.py": program})
     text, _ = check(str(tmp_path))
     assert "a.py: will run, after bridge migrate\n" in text
+    named = of_float.replace("(n / 2, 1)", "sizes")  # nothing else shows that it is for Python 2
+    write(tmp_path, {"a.py": f"print('%d' % n)\nsizes = (n / 2 * 4, 1)\n{named}"})
+    text, _ = check(str(tmp_path))
+    assert "a.py: will not run: grid has a / for a // (line 3)\n" in text
     write(tmp_path, {"a.py": program.replace("f()", "f%d()").replace('}")', '}" % input())')})
     text, _ = check(str(tmp_path))
     assert "a.py: not known, after bridge migrate: 1 of its sources" in text
@@ -832,7 +850,8 @@ def test_lines_of_notebooks_are_told_by_cell(check, tmp_path):
     cells = [{"cell_type": "code", "source": cell.splitlines(True)} for cell in cells]
     write(tmp_path, {"a.ipynb": json.dumps({"cells": cells})})
     text, _ = check(str(tmp_path))
-    assert "a.ipynb: code cell 2, line 2: the source is made when the program runs: no" in text
+    assert "a.ipynb: code cell 2 of 2, line 2: the source is made when the program" in text
+    assert "it depends on no\n" in text
 
 
 CODE = "from pycuda.compiler import SourceModule\nSourceModule('__global__ void f() {}')"

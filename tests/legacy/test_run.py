@@ -476,6 +476,7 @@ def test_record_writes_programs_for_check(run, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "new" / "sources"
+    assert re.search(rf"bridge run: \d sources are in {folder}\n", done.stderr), done.stderr
     lines = {path.read_text().splitlines()[0] for path in folder.iterdir()}
     assert {line for line in lines if "program.py" in line} == {
         f"# {tmp_path}/program.py:{number}" for number in (8, 12)
@@ -485,6 +486,12 @@ def test_record_writes_programs_for_check(run, tmp_path):
     )
     assert "not known" not in checked.stdout.split("programs:")[0], checked.stdout
     assert {*re.findall(r"(\w+) \*x", checked.stdout)} >= {"short", "int", "char", "float"}
+
+
+def test_options_behind_the_program_are_the_programs(run):
+    done = run("import sys\nprint(sys.argv[1:])", "--strict", "-x")
+    assert done.stdout == "['--strict', '-x']\n"
+    assert done.stderr.startswith("bridge run: --strict stands behind the program, so it is the")
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tokenize
 import warnings
 from io import BytesIO, StringIO
+from itertools import accumulate
 
 MAGIC = rb"([ \t]*)(!.*|%%?[a-z].*)"  # a line for IPython
 _NAMES = {"basestring", "long", "raw_input", "unichr", "unicode", "xrange"}
 _METHODS = {"has_key", "iteritems", "iterkeys", "itervalues"}
+
+
+def code_of_notebook(text: bytes) -> tuple[bytes, list[int]]:
+    """Return a notebook's code, without the lines that IPython reads, and each cell's first line.
+
+    Raise ValueError if it is not a notebook.
+    """
+    try:
+        notebook = json.loads(text)
+        sheets = notebook.get("worksheets") or [notebook]  # before version 4
+        cells = [cell for one in sheets for cell in one["cells"] if cell["cell_type"] == "code"]
+        code = ["".join(cell["input" if "input" in cell else "source"]) for cell in cells]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"it is not a notebook ({type(error).__name__}: {error})") from None
+    starts = accumulate((one.count("\n") + 1 for one in code[:-1]), initial=1)
+    text = "\n".join(code).encode()
+    return re.sub(rb"(?m)^" + MAGIC, rb"\1pass  # \2", text), [*starts]
 
 
 def problem_of(text: bytes) -> SyntaxError | ValueError | None:
