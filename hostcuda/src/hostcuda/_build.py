@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from . import _nvrtc
+from . import _nvrtc, ptx
 
 FOLDER = Path(__file__).resolve().parent
 CXX = os.environ.get("CXX", "g++")
@@ -95,7 +95,7 @@ def driver() -> Path:
     include = cuda_include()
     apart = FOLDER / "refused.cpp"  # must not see cuda.h
     sources = sorted(set(FOLDER.glob("*.cpp")) - {apart})
-    headers = [FOLDER / "core.h", FOLDER / "kernel.h", include / "cuda.h"]
+    headers = [*sorted(FOLDER.glob("*.h")), include / "cuda.h"]
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", f"-I{include}"]
     # The name under which PyCUDA and CuPy ask for the driver.
     flags += ["-shared", "-Wl,-soname,libcuda.so.1"]
@@ -164,6 +164,22 @@ def _host_macros() -> str:
     ).read_text()
 
 
+PTX = os.environ.get("HOSTCUDA_PTX") == "1"  # run what NVRTC makes, in place of the source
+PTX_FLAGS = """-std=c++17 -O2 -w -fPIC -shared -ffp-contract=off -fwrapv -fno-strict-aliasing
+-fno-finite-loops -fno-math-errno -fvisibility=hidden -fno-exceptions -fno-rtti
+-fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic""".split()
+
+
+@functools.cache
+def _processor_flags() -> list[str]:
+    """Return options for instructions that this processor has."""
+    try:
+        known = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return []
+    return ["-mfma"] if "fma" in known else []
+
+
 UNABLE = "hostcuda: compiled for the GPU; the host cannot run it"
 
 
@@ -193,6 +209,8 @@ def compile(
         With NVRTC's log; or with g++'s, if only the host cannot run the kernel.
     """
     options, names = tuple(options), tuple(names)
+    if PTX:
+        return _compile_ptx(source, options, names, headers, of_nvcc)
     # Of the headers in memory, those that come before the source.
     first = [o.partition("=")[2] for o in options if o.startswith("--pre-include=")]
     texts = {name: (headers or {}).get(name, f'#include "{name}"') for name in first}
@@ -243,6 +261,52 @@ def compile(
     return Compiled(image, log, lowered)
 
 
+_LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
+
+
+def _compile_ptx(
+    source: str,
+    options: tuple[str, ...],
+    names: tuple[str, ...],
+    headers: Mapping[str, str | bytes] | None,
+    of_nvcc: bool,
+) -> Compiled:
+    """Translate the PTX that NVRTC makes."""
+    lines = [] if _LINES & {*options} else ["-lineinfo"]
+
+    @functools.cache
+    def checked() -> _nvrtc.Checked:
+        try:
+            if of_nvcc:
+                standard = [o for o in options if o.startswith(("-std=", "--std="))]
+                given = [*_host_options(options), *standard, *lines]
+                return _nvrtc.check_for_nvcc(source, given, _host_macros())
+            return _nvrtc.check(source, [*options, *lines], names, headers)
+        except _nvrtc.Refused as error:
+            raise CompileError(str(error)) from None
+
+    def make(target: Path) -> None:
+        if not checked().ptx:
+            raise CompileError("hostcuda: NVRTC makes no PTX with these options")
+        try:
+            text = ptx.translate(checked().ptx, checked().limits)
+        except ptx.Unsupported as error:
+            raise CompileError(str(error)) from None
+        flags = [*PTX_FLAGS, *_processor_flags()]
+        _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm"], text)
+
+    def note(target: Path) -> None:
+        target.write_text(json.dumps(checked()[:2]))
+
+    # What a source includes may change under it.
+    key = checked().ptx if "inc" in source else source
+    parts = compiler_key(), repr((options, names, of_nvcc, _nvrtc.version())), key
+    encoded = [part.encode() for part in parts]
+    image = _cached("kernel", ".so", encoded, make).read_bytes()
+    log, lowered = json.loads(_cached("kernel", ".json", encoded, note).read_text())
+    return Compiled(image, log, lowered)
+
+
 def _text(header: str | bytes) -> str:
     return header if isinstance(header, str) else header.decode()
 
@@ -265,6 +329,10 @@ def _has_variables(image: Path) -> bool:
 def compiler_key() -> str:
     """Name what compiled kernels depend on besides their source, for the caches of others."""
     digest = hashlib.sha256(CXX.encode() + Path(__file__).read_bytes())
+    if PTX:
+        digest.update(" ".join(["PTX", *_processor_flags()]).encode())
+        for path in ptx.FILES:
+            digest.update(path.read_bytes())
     for path in (*FOLDER.glob("*.h"), *FOLDER.glob("include/**/*.h"), *FOLDER.glob("_n*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -54,6 +54,7 @@ class Checked(NamedTuple):
     log: str
     lowered: dict[str, str]  # of the name expressions
     limits: dict[str, Limits]  # of the kernels, by their mangled names
+    ptx: str = ""
 
 
 def find_files(package: str, pattern: str) -> list[Path]:
@@ -137,7 +138,8 @@ def check(
             if not nvrtc.nvrtcGetLoweredName(program, name.encode(), ctypes.byref(found)):
                 lowered[name] = (found.value or b"").decode()
         cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
-        return Checked(log, lowered, dict(_limits(cubin)))
+        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).decode().rstrip("\0")
+        return Checked(log, lowered, dict(_limits(cubin)), ptx)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

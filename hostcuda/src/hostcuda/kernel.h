@@ -25,6 +25,7 @@ struct hostcuda_kernel {
   size_t bytes;  // of the packed parameters
   hostcuda_limits limits;
   char *shared;  // the module's dynamic shared memory, and 512 bytes behind it
+  const struct hc_entry *translated;  // from PTX (translated.h); null: from CUDA C
 };
 
 #pragma GCC visibility push(default)

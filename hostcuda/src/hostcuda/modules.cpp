@@ -1,4 +1,5 @@
 // Modules, functions and launches.
+#include "fibers.h"
 #include "textures.h"
 
 bool hostcuda_run(const hostcuda_kernel *, void **arguments, hostcuda_size grid,
@@ -97,7 +98,8 @@ void add_touched(const Bytes &arguments, Work *work) {
 
 // Check a launch, and make it ready to run.
 CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned *block,
-                 unsigned shared, CUstream handle, void **params, void **extra, Work *work) {
+                 unsigned shared, CUstream handle, void **params, void **extra, Work *work,
+                 bool cooperative = false) {
   CHECK(f && ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
   const unsigned most_blocks[] = {0x7fffffff, 0xffff, 0xffff}, most_threads[] = {1024, 1024, 64};
   for (int i = 0; i < 3; ++i) {
@@ -122,6 +124,12 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   std::string name = "kernel " + f->name;
   *work = {name, {}, {}, [=] {
     if (!kernel) return;
+    if (kernel->translated) {
+      Run run = {kernel->translated, name, ctx, g, b, shared, packed->data(), packed->size(),
+                 cooperative};
+      ctx->dead = run_translated(run);
+      return;
+    }
     std::vector<void *> arguments(kernel->count);
     for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
     char *end = kernel->shared + shared;  // of dynamic shared memory
@@ -134,10 +142,11 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
 }
 
 CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsigned shared,
-                CUstream handle, void **params, void **extra) {
+                CUstream handle, void **params, void **extra, bool cooperative = false) {
   STREAM(stream, handle);
   Work work;
-  TRY(prepare(f, stream->ctx, grid, block, shared, handle, params, extra, &work));
+  CHECK(!cooperative || !f || !f->kernel || f->kernel->translated, CUDA_ERROR_NOT_SUPPORTED);
+  TRY(prepare(f, stream->ctx, grid, block, shared, handle, params, extra, &work, cooperative));
   TRY(may_queue(*stream));
   enqueue(*stream, work);
   return CUDA_SUCCESS;
@@ -286,11 +295,24 @@ API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned
   return launch(lookup(functions, f), grid, block, shared, stream, params, extra);
 }
 CALL(cuLaunchKernelEx, (const CUlaunchConfig *how, CUfunction f, void **params, void **extra), {
-  for (unsigned i = 0; i < how->numAttrs; ++i)  // cooperative launches, clusters
-    CHECK(how->attrs[i].id == CU_LAUNCH_ATTRIBUTE_IGNORE, CUDA_ERROR_NOT_SUPPORTED);
+  bool cooperative = false;
+  for (unsigned i = 0; i < how->numAttrs; ++i) {  // not clusters, nor launches that overlap
+    auto &attribute = how->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+      cooperative = attribute.value.cooperative;
+    else
+      CHECK(attribute.id == CU_LAUNCH_ATTRIBUTE_IGNORE, CUDA_ERROR_NOT_SUPPORTED);
+  }
   return launch(lookup(functions, f), &how->gridDimX, &how->blockDimX, how->sharedMemBytes,
-                how->hStream, params, extra);
+                how->hStream, params, extra, cooperative);
 })
+API cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, CUstream stream,
+                              void **params) {
+  ENTER;
+  unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+  return launch(lookup(functions, f), grid, block, shared, stream, params, nullptr, true);
+}
 CALL_IN_CONTEXT(cuGraphExecKernelNodeSetParams_v2,
                 (CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *how), {
   Work *work = work_of(graph, node);

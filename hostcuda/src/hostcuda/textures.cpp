@@ -2,6 +2,8 @@
 // Programming Guide, "Texture Fetching".
 #include "textures.h"
 
+#include "fibers.h"
+
 #include <cmath>
 
 namespace {
@@ -101,6 +103,7 @@ long resolve(long i, long n, CUaddress_mode mode, bool normalized) {
 }
 
 [[noreturn]] void wrong(const char *what) {
+  if (now) bad_texel(what);
   fprintf(stderr, "hostcuda: %s %s\n", running ? running : "a kernel", what);
   hostcuda_trap();
   abort();

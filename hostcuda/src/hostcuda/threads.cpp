@@ -23,7 +23,7 @@ namespace {
 
 const size_t STACK = 256 << 10;  // of one fiber; pages that are not touched cost nothing
 
-struct Fiber {
+struct OldFiber {
   ucontext_t context;
   void *stack = mmap(nullptr, STACK, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,9 +32,9 @@ struct Fiber {
   hostcuda_barrier_kind barrier;
 };
 
-std::vector<std::unique_ptr<Fiber>> fibers;  // kept for the next block
-ucontext_t scheduler;
-Fiber *active;
+std::vector<std::unique_ptr<OldFiber>> fibers;  // kept for the next block
+ucontext_t old_scheduler;
+OldFiber *old_active;
 const hostcuda_kernel *kernel;
 void **arguments;
 unsigned next_thread, thread_count;
@@ -48,29 +48,29 @@ void select(unsigned thread) {
 
 void work() {
   while (next_thread < thread_count) {
-    active->thread = next_thread++;
-    select(active->thread);
+    old_active->thread = next_thread++;
+    select(old_active->thread);
     kernel->call(arguments);
   }
 }
 
-void resume(Fiber &fiber) {
-  active = &fiber;
+void resume(OldFiber &fiber) {
+  old_active = &fiber;
   fiber.waiting = false;
   select(fiber.thread);
-  swapcontext(&scheduler, &fiber.context);
+  swapcontext(&old_scheduler, &fiber.context);
 }
 
 void run_block() {
   size_t used = 0;
   next_thread = 0;
   while (next_thread < thread_count) {
-    if (used == fibers.size()) fibers.push_back(std::make_unique<Fiber>());
-    Fiber &fiber = *fibers[used++];
+    if (used == fibers.size()) fibers.push_back(std::make_unique<OldFiber>());
+    OldFiber &fiber = *fibers[used++];
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack;
     fiber.context.uc_stack.ss_size = STACK;
-    fiber.context.uc_link = &scheduler;
+    fiber.context.uc_link = &old_scheduler;
     makecontext(&fiber.context, work, 0);
     resume(fiber);
     if (trapped) return;
@@ -83,10 +83,10 @@ void run_block() {
       if (fibers[i]->waiting) (fibers[i]->barrier == hostcuda_warp_barrier ? warp : block) = true;
     if (!warp && !block) return;
     hostcuda_barrier_kind met = warp ? hostcuda_warp_barrier : hostcuda_block_barrier;
-    std::vector<Fiber *> released;
+    std::vector<OldFiber *> released;
     for (size_t i = 0; i < used; ++i)
       if (fibers[i]->waiting && fibers[i]->barrier == met) released.push_back(fibers[i].get());
-    for (Fiber *fiber : released) {
+    for (OldFiber *fiber : released) {
       resume(*fiber);
       if (trapped) return;
     }
@@ -96,14 +96,14 @@ void run_block() {
 }  // namespace
 
 void hostcuda_barrier(hostcuda_barrier_kind kind) {
-  active->waiting = true;
-  active->barrier = kind;
-  swapcontext(&active->context, &scheduler);
+  old_active->waiting = true;
+  old_active->barrier = kind;
+  swapcontext(&old_active->context, &old_scheduler);
 }
 
 void hostcuda_trap() {
   trapped = true;
-  swapcontext(&active->context, &scheduler);  // and never back
+  swapcontext(&old_active->context, &old_scheduler);  // and never back
 }
 
 bool hostcuda_run(const hostcuda_kernel *k, void **args, hostcuda_size grid, hostcuda_size block) {

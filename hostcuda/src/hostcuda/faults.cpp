@@ -1,0 +1,313 @@
+// What translated kernels ask of the driver: whether an address is right, printf, malloc, rounding.
+#include "fibers.h"
+#include "textures.h"
+
+#include <cfenv>
+#include <cmath>
+#include <cstdarg>
+#include <ctime>
+
+namespace hostcuda {
+
+std::string text(const char *format, ...) {
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  return line;
+}
+
+std::string place(const Fiber &f) {
+  const u32 *b = f.block->ctaid;
+  return text(", block (%u,%u,%u), thread (%u,%u,%u)", b[0], b[1], b[2], f.tid[0], f.tid[1], f.tid[2]);
+}
+
+namespace {
+
+const size_t HEAP = 8 << 20;  // bytes for malloc in kernels, as on a GPU
+std::map<uintptr_t, size_t> heap;  // the blocks' sizes
+size_t heap_bytes = 0;
+
+bool inside(u64 address, u64 bytes, const char *start, const char *end) {
+  return address >= u64(start) && address + bytes <= u64(end) && address + bytes > address;
+}
+
+bool is_reachable(const Block &b) {
+  if (!on_device(&b) || b.ctx->device == now->ctx->device) return true;
+  return std::any_of(now->ctx->peers.begin(), now->ctx->peers.end(), [&](CUcontext peer) {
+    return contexts[peer].device == b.ctx->device;
+  });
+}
+
+// Where an address lies that no block holds: near which one.
+std::string whereabouts(u64 address, u64 bytes) {
+  if (Block *b = find_freed(address))
+    return text("%llu bytes into a block of %zu bytes that was freed", address - b->start, b->size);
+  const u64 near = 1 << 20;
+  auto above = blocks.upper_bound(address);
+  std::string found = "where there is no memory of the device";
+  u64 least = near;
+  if (above != blocks.end() && above->first - address < least) {
+    least = above->first - address;
+    found = text("%llu bytes before a block of %zu bytes", least, above->second.size);
+  }
+  if (above != blocks.begin()) {
+    const Block &b = std::prev(above)->second;
+    u64 end = b.start + b.size;
+    if (address < end) return text("over the end of a block of %zu bytes", b.size);
+    if (address - end < least)
+      found = text("%llu bytes behind the end of a block of %zu bytes", address - end, b.size);
+  }
+  return address < 4096 ? "near a null pointer" : found;
+}
+
+const char *verb(const hc_site &site) {
+  return site.kind == hc_reads ? "reads" : site.kind == hc_writes ? "writes" : "updates";
+}
+
+[[noreturn]] void bad_access(hc_thread *t, const hc_site &site, CUresult status, u64 address,
+                             const std::string &where) {
+  fail(t, status,
+       text("%s %u bytes at 0x%llx, %s", verb(site), site.bytes, address, where.c_str()), site.line,
+       site.file);
+}
+
+// Remember where this access may go.
+void remember(hc_site *site, u64 start, u64 end) {
+  u64 n = site->bytes, first = (start + n - 1) / n * n;
+  site->start = first, site->count = end > first ? (end - first) / n : 0;
+}
+
+hc_thread *asking = nullptr;  // for a texel
+u32 asking_line;
+
+}  // namespace
+
+void bad_texel(const char *what) { fail(asking, CUDA_ERROR_LAUNCH_FAILED, what, asking_line); }
+
+void purge_heap() {
+  for (auto it = heap.begin(); it != heap.end();) {
+    bool is_there = blocks.count(it->first);
+    if (!is_there) heap_bytes -= it->second;
+    it = is_there ? std::next(it) : heap.erase(it);
+  }
+}
+
+}  // namespace hostcuda
+
+char *hc_access(hc_thread *t, hc_site *site, u64 address) {
+  const Fiber &f = *(Fiber *)t;
+  const hc_block &block = *t->block;
+  u64 bytes = site->bytes;
+  if (address % bytes)
+    bad_access(t, *site, CUDA_ERROR_MISALIGNED_ADDRESS, address,
+               text("which is no multiple of %llu", bytes));
+  if (site->space == hc_shared)
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address,
+               text("outside of %llu bytes of shared memory", block.shared_bytes));
+  if (inside(address, bytes, f.local_start, f.local)) return (char *)address;
+  if (site->space == hc_local)
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address, "outside of the thread's local memory");
+  if (inside(address, bytes, block.shared, block.shared + block.shared_bytes)) {
+    remember(site, u64(block.shared), u64(block.shared) + block.shared_bytes);
+    return (char *)address;
+  }
+  if (site->kind == hc_reads &&
+      inside(address, bytes, block.parameters, block.parameters + now->parameter_bytes))
+    return (char *)address;
+  Block *b = find_block((void *)address);
+  if (!b || !holds(b, (void *)address, bytes))
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address, whereabouts(address, bytes));
+  if (!is_reachable(*b))
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address,
+               text("in a block of device %d, without peer access", b->ctx->device));
+  remember(site, b->start, b->start + b->size);
+  return (char *)address;
+}
+
+void hc_local_full(hc_thread *t, u32 line) {
+  fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, "calls functions deeper than its stack allows", line);
+}
+
+u64 hc_callee(hc_thread *t, const u64 *functions, u32 count, u64 address, u32 line) {
+  for (u32 i = 0; i < count; ++i)
+    if (functions[i] == address) return address;
+  fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, text("calls what is no function, 0x%llx", address), line);
+}
+
+void hc_trap(hc_thread *t, u32 line) { fail(t, CUDA_ERROR_LAUNCH_FAILED, "stops with a trap", line); }
+
+void hc_assertfail(hc_thread *t, u64 message, u64 file, u32 line, u64 function) {
+  const u32 *b = t->block->ctaid;
+  fflush(stdout);
+  fprintf(stderr, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
+          (const char *)file, line, (const char *)function, b[0], b[1], b[2], t->tid[0], t->tid[1],
+          t->tid[2], (const char *)message);
+  fail(t, CUDA_ERROR_ASSERT, text("an assertion failed: %s", (const char *)message), line);
+}
+
+// ---- printf, malloc ------------------------------------------------------------------------------
+
+// The arguments lie one after the other, each at a multiple of its size.
+u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
+  std::string out;
+  u32 count = 0;
+  auto take = [&](auto value) {
+    arguments = (arguments + sizeof value - 1) / sizeof value * sizeof value;
+    memcpy(&value, (const void *)arguments, sizeof value);
+    arguments += sizeof value;
+    return value;
+  };
+  for (const char *p = (const char *)format; *p; ++p) {
+    if (*p != '%') {
+      out += *p;
+      continue;
+    }
+    if (p[1] == '%') {
+      out += *p++;
+      continue;
+    }
+    std::string spec = "%";
+    bool wide = false;
+    for (++p; *p && strchr("-+ #0123456789.*lhjztL", *p); ++p) {
+      if (*p == '*')
+        spec += std::to_string(take(0));
+      else if (strchr("ljztL", *p))
+        wide = true;
+      else if (*p != 'h')
+        spec += *p;
+      else
+        spec += 'h';
+    }
+    char kind = *p;
+    if (!kind) break;
+    char piece[512];
+    ++count;
+    if (strchr("eEfFgGaA", kind)) {
+      snprintf(piece, sizeof piece, (spec + kind).c_str(), take(0.0));
+    } else if (kind == 's') {
+      const char *string = (const char *)take(u64(0));
+      out += spec == "%" ? string ? string : "(null)" : "";
+      snprintf(piece, sizeof piece, (spec + 's').c_str(), string ? string : "(null)");
+      if (spec == "%") piece[0] = 0;
+    } else if (kind == 'p') {
+      snprintf(piece, sizeof piece, (spec + 'p').c_str(), (void *)take(u64(0)));
+    } else if (wide) {
+      snprintf(piece, sizeof piece, (spec + "ll" + kind).c_str(), take(s64(0)));
+    } else {
+      snprintf(piece, sizeof piece, (spec + kind).c_str(), take(0));
+    }
+    out += piece;
+  }
+  fwrite(out.data(), 1, out.size(), stdout);
+  return count;
+}
+
+u64 hc_malloc(hc_thread *, u64 bytes) {
+  if (!bytes || bytes > HEAP || heap_bytes + bytes > HEAP) return 0;
+  void *made = nullptr;
+  if (allocate(now->ctx, bytes, Kind::pinned, 0, &made)) return 0;
+  heap[uintptr_t(made)] = bytes;
+  heap_bytes += bytes;
+  return u64(made);
+}
+
+void hc_free(hc_thread *t, u64 address, u32 line) {
+  if (!address) return;
+  Block *b = lookup(blocks, uintptr_t(address));
+  if (!b || !heap.erase(address))
+    fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, text("frees 0x%llx, which malloc did not give", address), line);
+  heap_bytes -= b->size;
+  release(b);
+  const hc_module &module = *now->entry->module;  // its accesses may know the block
+  for (u32 i = 0; i < module.site_count; ++i) module.sites[i].count = 0;
+}
+
+u64 hc_clock() {
+  static u64 ticks;
+  return ticks += 8;
+}
+u64 hc_nanoseconds() { return u64(wall_ms() * 1e6) + hc_clock() % 8; }
+
+// ---- rounding ------------------------------------------------------------------------------------
+
+namespace {
+
+struct Rounding {
+  int before = fegetround();
+  explicit Rounding(hc_rounding how) {
+    const int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD};
+    fesetround(modes[how]);
+  }
+  ~Rounding() { fesetround(before); }
+};
+
+template <class T>
+T rounded(hc_rounded_op op, hc_rounding how, volatile T a, volatile T b, volatile T c) {
+  Rounding set(how);
+  volatile T found = 0;
+  switch (op) {
+    case hc_add:
+      found = a + b;
+      break;
+    case hc_mul:
+      found = a * b;
+      break;
+    case hc_div:
+      found = a / b;
+      break;
+    case hc_rcp:
+      found = T(1) / a;
+      break;
+    case hc_sqrt:
+      found = std::sqrt(a);
+      break;
+    default:
+      found = std::fma(T(a), T(b), T(c));
+  }
+  return found;
+}
+template <class To, class From>
+To converted(hc_rounding how, volatile From x) {
+  Rounding set(how);
+  volatile To found = To(x);
+  return found;
+}
+
+}  // namespace
+
+f32 hc_rounded_f32(hc_rounded_op op, hc_rounding how, f32 a, f32 b, f32 c) {
+  return rounded<f32>(op, how, a, b, c);
+}
+f64 hc_rounded_f64(hc_rounded_op op, hc_rounding how, f64 a, f64 b, f64 c) {
+  return rounded<f64>(op, how, a, b, c);
+}
+f32 hc_narrow(hc_rounding how, f64 x) { return converted<f32>(how, x); }
+f32 hc_float_s64(hc_rounding how, s64 x) { return converted<f32>(how, x); }
+f32 hc_float_u64(hc_rounding how, u64 x) {
+  // A number of 64 bits is converted in two steps: the bits that get lost are kept in the last one.
+  u64 half = x >> 1 | (x & 1);
+  return s64(x) >= 0 ? converted<f32>(how, s64(x)) : 2 * converted<f32>(how, s64(half));
+}
+f64 hc_double_s64(hc_rounding how, s64 x) { return converted<f64>(how, x); }
+f64 hc_double_u64(hc_rounding how, u64 x) {
+  u64 half = x >> 1 | (x & 1);
+  return s64(x) >= 0 ? converted<f64>(how, s64(x)) : 2 * converted<f64>(how, s64(half));
+}
+
+// ---- textures ------------------------------------------------------------------------------------
+
+void hc_texture(hc_thread *t, u64 texture, u32 dimensions, const f32 *at, s32 layer, u32 *words,
+                u32 line) {
+  asking = t, asking_line = line;
+  hostcuda_sample(texture, int(dimensions), at, layer, words);
+}
+void hc_texel(hc_thread *t, u64 texture, s32 i, u32 *words, u32 line) {
+  asking = t, asking_line = line;
+  hostcuda_fetch(texture, i, words);
+}
+char *hc_surface(hc_thread *t, u64 surface, s32 x, s32 y, s32 z, u32 bytes, u32 mode, u32 line) {
+  asking = t, asking_line = line;
+  return hostcuda_surface(surface, x, y, z, int(bytes), int(mode));
+}

@@ -1,0 +1,86 @@
+// The threads of translated kernels (translated.h). Each is a fiber, which is set aside only where
+// its code waits for other threads, or spins.
+#pragma once
+#include "core.h"
+#include "translated.h"
+
+namespace hostcuda {
+
+const u32 WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP, BARRIERS = 16;
+
+enum class Wait : u8 { none, barrier, warp, meeting, spin };
+
+struct Group;
+struct Fiber : hc_thread {
+  void *stack_pointer;
+  char *stack;  // what mmap gave
+  Group *group;
+  Wait wait;
+  u32 line;     // where it waits
+  u32 place;    // of a meeting, or the number of a barrier
+  u32 mask;     // of a warp function; which lanes met
+  hc_warp_op op;
+  u64 a, result;
+  u32 b, c;
+  u32 lane() const { return number % WARP; }
+  u32 warp() const { return number / WARP; }
+};
+
+// Lanes that wait at a warp function with the same mask.
+struct Rendezvous {
+  hc_warp_op op;
+  u32 mask, arrived;
+};
+struct Warp {
+  u32 alive = 0;  // not ended; they may not have begun
+  u32 ready = 0, meeting = 0, spinning = 0;
+  Fiber *lanes[WARP];
+  std::vector<Rendezvous> waiting;
+};
+struct Barrier {
+  u32 arrived = 0, expected = 0;  // 0: every thread that lives
+  u32 result = 0, count = 0;      // of the predicates
+  u32 waits[MOST_WARPS] = {};     // for this barrier
+  u32 counted[MOST_WARPS] = {};   // arrived, whether they wait or not
+};
+
+// A block that has begun.
+struct Group : hc_block {
+  u32 threads, started, alive;
+  u32 current;     // warp
+  u32 active;      // warps with lanes that are ready, or that meet
+  bool uses_barriers;
+  Warp warps[MOST_WARPS];
+  Barrier barriers[BARRIERS];
+  Bytes memory;  // shared
+};
+
+struct Run {  // of a kernel, on a device
+  const hc_entry *entry;
+  std::string name;
+  Context *ctx;
+  hostcuda_size grid, block;
+  u32 dynamic;  // bytes of shared memory
+  char *parameters;
+  size_t parameter_bytes;
+  bool cooperative;
+};
+// Run a kernel. A failure is printed, and is the context's from then on.
+CUresult run_translated(const Run &run);
+
+inline const Run *now = nullptr;  // what runs
+
+// End the kernel with an error of CUDA's. The message follows the thread's name.
+[[noreturn]] void fail(const hc_thread *t, CUresult status, const std::string &message, u32 line,
+                       u32 file = 0);
+std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+std::string place(const Fiber &fiber);  // its block and thread
+
+void release(Group &g, u32 warp, u32 lanes);     // they are ready
+void suspend(Fiber &f, Wait wait, u32 line);     // until then
+void recheck(Group &g, u32 warp);                // a thread has ended: do others wait in vain?
+bool meet(Group &g, u32 warp);                   // the lanes that came first in the source go on
+void purge_heap();                                // of what went with its context
+[[noreturn]] void bad_texel(const char *what);
+
+}  // namespace hostcuda

@@ -1,0 +1,474 @@
+"""Translate PTX to C++ for the host: registers are variables, instructions are statements.
+
+The driver runs each thread of the GPU as a call of the kernel's function (``fibers.cpp``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from . import ptx_arithmetic, ptx_compare, ptx_control, ptx_memory
+from .ptx_memory import WAITING
+from .ptx_parser import Function, Instruction, Module, Unsupported, Variable, parse, size_of
+from .ptx_writer import FLOATS, HALVES, HANDLERS, Modifiers, Shared, Writer
+
+__all__ = ["FILES", "Unsupported", "translate"]
+
+FOLDER = Path(__file__).resolve().parent
+# What a translation depends on.
+FILES = [*sorted(FOLDER.glob("ptx*.py")), FOLDER / "arithmetic.h", FOLDER / "translated.h"]
+_ = ptx_arithmetic, ptx_compare, ptx_control  # they register instructions
+
+_NAME = re.compile(r"[\w$%]+")
+_TERMINATORS = {"bra", "brx", "ret", "exit", "trap", "call", "bar", "barrier"}
+_FUSED = (*FLOATS, *HALVES)
+_ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2"}
+_ARITHMETIC |= {"sin", "cos", "tanh", "min", "max", "setp", "set", "cvt"}
+_MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "activemask", "nanosleep"}
+
+
+class _Translator:
+    def __init__(self, module: Module, limits: Mapping[str, tuple[int, ...]]) -> None:
+        self.module, self.limits = module, limits
+        self.common = Shared(module)
+        self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
+        self.flushes = self._flushes()
+        self.calls = {name: self._callees(f) for name, f in self.bodies.items()}
+        self.spinning = {name: self._loops(f) for name, f in self.bodies.items()}
+        self.common.counts_changes = any(self.spinning.values())
+
+    def _instructions(self) -> Iterable[Instruction]:
+        for function in self.bodies.values():
+            yield from function.body or ()
+
+    def _flushes(self) -> bool:
+        """Tell whether all arithmetic of floats flushes, so that the processor can do it."""
+        found = False
+        for i in self._instructions():
+            if i.name not in _ARITHMETIC:
+                continue
+            kinds = {"f32", "f64"} & {*i.modifiers}
+            if "f64" in kinds:
+                return False
+            if kinds and "ftz" in i.modifiers:
+                found = True
+            elif kinds and not (i.name == "cvt" and not any(k in ("f16", "bf16") for k in i.modifiers)):
+                return False
+        return found
+
+    def _callees(self, function: Function) -> set[str]:
+        """Return the functions that one calls, or all whose address a call may use."""
+        found: set[str] = set()
+        for i in function.body or ():
+            if i.name != "call":
+                continue
+            target = i.operands[1] if i.operands[0].startswith("(") else i.operands[0]
+            target = self.module.aliases.get(target, target)
+            if target in self.bodies:
+                found.add(target)
+            elif target not in self.module.functions:
+                found |= {n for n, f in self.bodies.items() if not f.is_entry}
+        return found
+
+    def closure(self, name: str) -> set[str]:
+        """Return a function with all that it may call."""
+        found, todo = set(), [name]
+        while todo:
+            at = todo.pop()
+            if at not in found:
+                found.add(at)
+                todo += self.calls[at]
+        return found
+
+    def _may_wait(self, i: Instruction, used: Counter[str]) -> bool:
+        """Tell whether a loop with this instruction may wait for another thread."""
+        if i.name in ("ld", "atom"):
+            if i.name == "atom":
+                return used[i.operands[0]] > 1
+            return any(name in WAITING for name in i.modifiers)
+        return i.name in ("nanosleep", "membar", "fence")
+
+    def _loops(self, function: Function) -> dict[int, list[str]]:
+        """Return the branches back whose loop may wait for other threads."""
+        body = function.body or []
+        used = _counted(body)
+        at = {i.label: n for n, i in enumerate(body) if i.label}
+        found: dict[int, list[str]] = {}
+        for n, i in enumerate(body):
+            if i.name != "bra" or at.get(i.operands[0], n) >= n:
+                continue
+            loop = body[at[i.operands[0]] : n]
+            if any(self._may_wait(j, used) or (j.name == "call" and self._call_waits(j)) for j in loop):
+                found[id(i)] = [i.operands[0]]
+        return found
+
+    def _call_waits(self, i: Instruction) -> bool:
+        target = i.operands[1] if i.operands[0].startswith("(") else i.operands[0]
+        names = self.closure(target) if target in self.bodies else {*self.bodies}
+        if target in self.module.functions and target not in self.bodies:
+            return False  # printf and the like
+        bodies = [self.bodies[name].body or [] for name in names]
+        return any(self._may_wait(j, _counted(body)) for body in bodies for j in body)
+
+    def waits(self, name: str) -> bool:
+        """Tell whether a thread of a kernel may have to be set aside."""
+        for part in self.closure(name):
+            if self.spinning[part]:
+                return True
+            for i in self.bodies[part].body or ():
+                if i.name in _MEETING:
+                    return True
+                if i.name == "st" and {"volatile", "shared"} <= {*i.modifiers}:
+                    return True
+        return False
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def variables(self) -> list[str]:
+        """Declare the module's variables."""
+        found = []
+        for number, v in enumerate(self.module.variables.values()):
+            if v.space not in ("global", "const"):
+                continue
+            if v.kind.endswith("ref"):
+                raise Unsupported(f"hostcuda: the texture reference {v.name} is not supported")
+            if v.is_extern:
+                raise Unsupported(f"hostcuda: the variable {v.name} is not defined")
+            v.code = f"g{number}"
+            self.common.codes[v.name] = v.code
+            count = (1 if v.count is None else v.count) * v.lanes
+            name = "" if "$" in v.name else f'__asm__("{v.name}")'  # the assembler's numbers have $
+            found.append(
+                f'extern "C" {{ __attribute__((visibility("default"), aligned({max(v.align, 1)}))) '
+                f"extern {Writer.c(v.kind)} {v.code}[{max(count, 1)}] {name}; }}"
+            )
+        return found
+
+    def values(self) -> list[str]:
+        """Define the module's variables, with what they hold at first."""
+        return [
+            f"{Writer.c(v.kind)} {v.code}[{max((1 if v.count is None else v.count) * v.lanes, 1)}] = "
+            f"{{{', '.join(self._value(v, text) for text in v.values)}}};"
+            for v in self.module.variables.values()
+            if v.space in ("global", "const")
+        ]
+
+    def _value(self, variable: Variable, text: str) -> str:
+        kind = Writer.c(variable.kind)
+        if text[:2] in ("0f", "0F", "0d", "0D"):
+            wide = text[1] in "dD"
+            return f"bits<{'f64' if wide else 'f32'}>({'u64' if wide else 'u32'}(0x{text[2:]}))"
+        if re.match(r"-?\d", text):
+            return f"{kind}({text if kind in FLOATS else int(text.rstrip('U'), 0) & (1 << 8 * size_of(variable.kind)) - 1}{'' if kind in FLOATS else 'ull'})"
+        found = re.match(r"(?:generic\()?\s*([\w$]+)\s*\)?\s*(?:\+\s*(-?\d+))?$", text)
+        name = self.module.aliases.get(found[1], found[1]) if found else ""
+        if not found or name not in self.common.codes:
+            raise Unsupported(f"hostcuda: the value {text} of {variable.name} is not supported")
+        return f"{kind}({self.common.codes[name]}) + {found[2] or 0}"
+
+    def shared(self) -> int:
+        """Give the module's shared memory offsets; return where that of kernels begins."""
+        end = 0
+        for v in self.module.variables.values():
+            if v.space == "shared" and not v.is_extern:
+                end = _aligned(end, v.align)
+                self.common.offsets[v.name] = end
+                end += v.bytes
+        return end
+
+    # ---- functions -------------------------------------------------------------------------------
+
+    def function(self, function: Function, shared: dict[int, int], dynamic: int) -> str:
+        """Return the C++ of a function."""
+        w = Writer(self.common, function, self.flushes)
+        w.spinning = self.spinning[function.name]
+        body = function.body or []
+        used = {name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)}
+        w.offsets.update(shared)
+        end = 0
+        for v in function.variables:
+            if v.space == "local":
+                end = _aligned(end, v.align)
+                w.offsets[id(v)] = end
+                end += v.bytes
+        w.local_bytes = _aligned(end, 16)
+        for v in self.module.variables.values():
+            if v.space == "shared" and v.is_extern:
+                w.offsets[id(v)] = dynamic
+        _infer(function, body)
+        fused, dropped = _contractions(body)
+        lines = []
+        for i in body:
+            if i.label:
+                lines.append(f"{function.labels[i.label]}:;")
+                continue
+            if id(i) in dropped:
+                continue
+            w.scope = i.scope
+            code = _fma(w, i, *fused[id(i)]) if id(i) in fused else _translated(w, i)
+            if i.guard:
+                code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
+            lines.append(f"  {code}")
+        declared = [
+            f"  {w.c(v.kind)} {v.code};"
+            for v in function.variables
+            if v.space == "reg" and v.name in used
+        ]
+        declared += [
+            f"  alignas(16) char {v.code}[{max(v.bytes, 1)}];"
+            for v in function.variables
+            if v.space == "param"
+        ]
+        if function.is_entry:
+            declared.append("  char *const par = t->block->parameters;")
+        if any("carry" in line for line in lines):
+            declared.append("  u32 carry = 0, no_carry;")
+        if "fuel" in w.uses:
+            declared.append("  u32 fuel = 100;")
+        if "shared" in w.uses:
+            declared.append("  char *const shared = t->block->shared;")
+            declared.append("  const u64 shared_bytes = t->block->shared_bytes;")
+        if w.local_bytes:
+            declared.append(f"  char *const local = t->local; t->local += {_aligned(w.local_bytes, 128)};")
+        elif "local" in w.uses:
+            declared.append("  char *const local = t->local;")
+        if w.local_bytes or self.calls[function.name]:
+            declared.append(
+                "  if (HC_RARE(t->local > t->local_end || "
+                "(char *)__builtin_frame_address(0) < t->stack_end)) "
+                f"hc_local_full(t, {body[0].line if body else 0});"
+            )
+        if w.local_bytes and not function.is_entry:
+            lines.append("  t->local = local;")
+        return "\n".join([f"{self._head(function)} {{", *declared, *lines, "}"])
+
+    def _head(self, function: Function) -> str:
+        names = [f"char *{v.code}" for v in (*function.results, *function.parameters)]
+        parameters = ", ".join(["hc_thread *t", *([] if function.is_entry else names)])
+        return f"static void {self.common.codes[function.name]}({parameters})"
+
+    def text(self) -> str:
+        """Return the whole module."""
+        declarations = self.variables()
+        entries = []
+        for number, f in enumerate(self.bodies.values()):
+            self.common.codes[f.name] = f"{'k' if f.is_entry else 'f'}{number}"
+            end = 0
+            for n, v in enumerate(f.parameters):
+                end = _aligned(end, v.align)
+                v.code = f"(par + {end})" if f.is_entry else f"p{n}"
+                end += v.bytes
+            for n, v in enumerate(f.results):
+                v.code = f"r{n}"
+            declarations.append(f"{self._head(f)};")
+        common = self.shared()
+        functions, dynamic_from = [], {}
+        offsets: dict[int, int] = {}
+        for f in self.bodies.values():  # functions that kernels call have shared memory of their own
+            if not f.is_entry:
+                for v in f.shared:
+                    common = _aligned(common, v.align)
+                    offsets[id(v)] = common
+                    common += v.bytes
+        externs = [v for v in self.module.variables.values() if v.space == "shared" and v.is_extern]
+        most = max([16, *(v.align for v in externs)])
+        # Functions find dynamic shared memory at one place, whichever kernel calls them.
+        called = any(
+            v.name in text
+            for f in self.bodies.values()
+            if not f.is_entry
+            for i in f.body or ()
+            for text in i.operands
+            for v in externs
+        )
+        ends = {}
+        for name, f in self.bodies.items():
+            end = common
+            if f.is_entry:
+                for v in f.shared:
+                    end = _aligned(end, v.align)
+                    offsets[id(v)] = end
+                    end += v.bytes
+            ends[name] = _aligned(end, most) if externs else end
+        for name in self.bodies:
+            dynamic_from[name] = max(ends.values()) if called else ends[name]
+        for name, f in self.bodies.items():
+            functions.append(self.function(f, offsets, dynamic_from[name]))
+            if f.is_entry:
+                entries.append(self._entry(f, dynamic_from[name]))
+        return "\n".join(self._file(declarations, functions, entries))
+
+    def _entry(self, f: Function, shared: int) -> tuple[str, str]:
+        sizes = [v.bytes for v in f.parameters]
+        offsets, end = [], 0
+        for v in f.parameters:
+            end = _aligned(end, v.align)
+            offsets.append(end)
+            end += v.bytes
+        code = self.common.codes[f.name]
+        limits = ", ".join(map(str, self.limits.get(f.name, (32, shared, 0, 0, 1024))))
+        waits = str(self.waits(f.name)).lower()
+        tables = (
+            f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"
+            f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};\n"
+            f"static const hc_entry {code}_entry = {{{code}, &module, {shared}, {end}, {waits}, "
+            f"{str(self.flushes).lower()}}};"
+        )
+        row = (
+            f'{{"{f.name}", (void (*)()){code}, nullptr, {len(sizes)}, {code}_sizes, {code}_offsets, {end}, '
+            f"{{{limits}}}, nullptr, &{code}_entry}}"
+        )
+        return tables, row
+
+    def _file(
+        self, declarations: list[str], functions: list[str], entries: list[tuple[str, str]]
+    ) -> Iterable[str]:
+        count = len(self.common.sites)
+        yield f'#include "{FOLDER}/kernel.h"\n#include "{FOLDER}/arithmetic.h"'
+        yield f"static hc_site sites[{count + 1}] = {{{', '.join(self.common.sites)}}};"
+        yield from declarations
+        names = [self.common.codes[n] for n, f in self.bodies.items() if not f.is_entry]
+        yield f"static const u64 functions[] = {{{', '.join([*(f'u64(&{n})' for n in names), '0'])}}};"
+        yield f"static const u32 function_count = {len(names)};"
+        yield from self.values()
+        yield from functions
+        files = {n: "" if n == 1 else name.rpartition("/")[2] for n, name in self.module.files.items()}
+        listed = ", ".join(f'"{files.get(n, "")}"' for n in range(max(files, default=0) + 1))
+        yield f"static const char *const files[] = {{{listed}}};"
+        yield f"static const hc_module module = {{sites, {count}, files}};"
+        yield from (tables for tables, _ in entries)
+        rows = "".join(f"{row}, " for _, row in entries)
+        yield f'extern "C" {{ __attribute__((visibility("default"))) hostcuda_kernel hostcuda_kernels[] = {{{rows}{{}}}}; }}'
+        # The names that a cubin's sections have: programs look for kernels and variables there.
+        sections = "".join(rf".nv.constant0.{name}\0" for name, f in self.bodies.items() if f.is_entry)
+        yield f'__attribute__((used)) static const char hostcuda_sections[] = "{sections}";'
+        hidden = re.compile(r"\$|__unnamed_|__cudart|_ZTV|_ZN\d+__nv_|_ZN?4?cuda|_ZN.*(3std|cuda)")
+        if any(
+            v.space in ("global", "const") and not hidden.match(v.name)
+            for v in self.module.variables.values()
+        ):
+            yield '__asm__(".pushsection .nv.global,\\"a\\"\\nvariables:\\n.type variables,@object\\n.popsection");'
+
+
+def _aligned(at: int, by: int) -> int:
+    return -(-at // max(by, 1)) * max(by, 1)
+
+
+def _counted(body: Iterable[Instruction]) -> Counter[str]:
+    """Count how often each name occurs."""
+    return Counter(
+        name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)
+    )
+
+
+def _translated(w: Writer, i: Instruction) -> str:
+    handler = HANDLERS.get(i.name)
+    if handler is None:
+        w.refuse(i, i.opcode)
+    modifiers = Modifiers(w, i)
+    code = handler(w, i, modifiers)
+    modifiers.done()
+    return code
+
+
+def _infer(function: Function, body: list[Instruction]) -> None:
+    """Let registers declared as bits be floats, where most of their uses are."""
+    votes: Counter[str] = Counter()
+    for i in body:
+        if not i.modifiers or i.name in ("cvt", "mov", "ld", "st", "selp"):
+            continue
+        kind = i.modifiers[-1]
+        if kind[0] not in "fusb" or not kind[1:].isdigit():
+            continue
+        for text in i.operands:
+            if text[0] == "%":
+                votes[text] += 1 if kind in FLOATS else -1
+    for v in function.variables:
+        if v.space == "reg" and v.kind in ("b32", "b64") and votes[v.name] > 0:
+            v.kind = "f" + v.kind[1:]
+
+
+def _contractions(
+    body: list[Instruction],
+) -> tuple[dict[int, tuple[Instruction, int]], set[int]]:
+    """Find products that ptxas fuses with a sum.
+
+    A product with one use, in a sum of the same block without a rounding mode. The first operand
+    comes first. (ptxas does more; this is what its code for sm_90 shows.)
+    """
+    used = _counted(body)
+    fused: dict[int, tuple[Instruction, int]] = {}
+    dropped: set[int] = set()
+    products: dict[str, Instruction] = {}
+    for i in body:
+        if i.label or i.name in _TERMINATORS:
+            products.clear()
+            continue
+        kind = i.modifiers[-1] if i.modifiers else ""
+        is_plain = not i.guard and kind in _FUSED and not {"rn", "rz", "rm", "rp"} & {*i.modifiers}
+        if i.name in ("add", "sub") and is_plain:
+            for n in (1, 2):
+                product = products.get(i.operands[n])
+                if product and [x for x in i.modifiers if x != "sat"] == product.modifiers:
+                    fused[id(i)] = product, n
+                    dropped.add(id(product))
+                    break
+        to = i.operands[0] if i.operands else ""
+        if i.name not in ("st", "red"):
+            for name in _NAME.findall(to):
+                products.pop(name, None)
+                for key in [k for k, p in products.items() if name in p.operands[1:]]:
+                    del products[key]
+        if i.name == "mul" and is_plain and "sat" not in i.modifiers and used[to] == 2:
+            products[to] = i
+    return fused, dropped
+
+
+def _fma(w: Writer, i: Instruction, product: Instruction, n: int) -> str:
+    """Write a sum with the product that is its operand `n`."""
+    kind = i.modifiers[-1]
+    scope, w.scope = w.scope, product.scope
+    terms = [w.use(text, kind) for text in product.operands[1:3]]
+    w.scope = scope
+    other = w.use(i.operands[3 - n], kind)
+    ftz = "ftz" in i.modifiers
+    if kind in HALVES:
+        one = kind.removesuffix("x2")
+        negative = "0x80008000u" if kind.endswith("x2") else "0x8000"
+        if i.name == "sub" and n == 1:
+            other = f"({other} ^ {negative})"
+        elif i.name == "sub":
+            terms[0] = f"({terms[0]} ^ {negative})"
+
+        def apply(t: list[str]) -> str:
+            found = f"{one}_fma({', '.join(f'flush_half({x})' if ftz else x for x in t)})"
+            found = f"flush_half({found})" if ftz else found
+            return f"{one}_sat({found})" if "sat" in i.modifiers else found
+
+        if kind.endswith("x2"):
+            return w.put(i.operands[0], kind, ptx_arithmetic._lanes(kind, [*terms, other], apply))
+        return w.put(i.operands[0], kind, apply([f"u16({x})" for x in (*terms, other)]))
+    if i.name == "sub" and n == 1:
+        other = f"negate({other})"
+    elif i.name == "sub":
+        terms[0] = f"negate({terms[0]})"
+    if ftz:
+        terms, other = [w.flush(x) for x in terms], w.flush(other)
+    found = f"fma({terms[0]}, {terms[1]}, {other})"
+    if ftz:
+        found = w.flush(found)
+    return w.put(i.operands[0], kind, f"sat({found})" if "sat" in i.modifiers else found)
+
+
+def translate(text: str, limits: Mapping[str, tuple[int, ...]]) -> str:
+    """Return C++ for PTX; `limits` are those of `_nvrtc.Limits`, by the kernels' names.
+
+    Raises
+    ------
+    Unsupported
+        For what the host cannot run, by name.
+    """
+    return _Translator(parse(text), limits).text()

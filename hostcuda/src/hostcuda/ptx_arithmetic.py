@@ -1,0 +1,413 @@
+"""Translate PTX's arithmetic to the functions of ``arithmetic.h``.
+
+Source: PTX ISA, "Integer Arithmetic" to "Data Movement and Conversion Instructions".
+"""
+
+from __future__ import annotations
+
+from .ptx_parser import Instruction, size_of
+from .ptx_writer import FLOATS, HALVES, INTEGERS, Modifiers, Writer, instruction
+
+ROUNDINGS = "rn", "rz", "rm", "rp"
+PACKED = {"f16x2": "f16", "bf16x2": "bf16", "s16x2": "s16", "u16x2": "u16"}
+WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+
+
+def _lanes(kind: str, terms: list[str], apply: object) -> str:
+    """Apply a function to both halves of packed operands."""
+    c = {"s16": "s16", "u16": "u16"}.get(PACKED[kind], "u16")
+    low = apply([f"{c}({t})" for t in terms])  # type: ignore[operator]
+    high = apply([f"{c}({t} >> 16)" for t in terms])  # type: ignore[operator]
+    return f"pair(u16({low}), u16({high}))"
+
+
+def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: int) -> str:
+    """Return a rounded operation on floats; `op` is a name of hc_rounded_op."""
+    rounding = m.choose(*ROUNDINGS) or "rn"
+    ftz, sat = m.take("ftz"), m.take("sat")
+    terms = [w.use(text, kind) for text in i.operands[1 : 1 + arity]]
+    if op == "sub" and rounding != "rn":
+        op, terms = "add", [terms[0], f"negate({terms[1]})"]
+    if ftz:
+        terms = [w.flush(term) for term in terms]
+    if rounding == "rn":
+        a, b = terms[0], terms[1] if arity > 1 else ""
+        found = {
+            "add": f"{a} + {b}",
+            "sub": f"{a} - {b}",
+            "mul": f"{a} * {b}",
+            "div": f"{a} / {b}",
+            "rcp": f"{kind}(1) / {a}",
+            "sqrt": f"root({a})",
+            "fma": f"fma({', '.join(terms)})",
+        }[op]
+    else:
+        terms += ["0"] * (3 - len(terms))
+        found = f"hc_rounded_{kind}(hc_{op}, hc_{rounding}, {', '.join(terms)})"
+    if ftz:
+        found = w.flush(found)
+    return f"sat({found})" if sat else found
+
+
+def _half(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: int) -> str:
+    """Return an operation on half precision, in one or both halves of a word."""
+    one = PACKED.get(kind, kind)
+    m.choose("rn")
+    ftz, sat, is_relu = m.take("ftz"), m.take("sat"), m.take("relu")
+    suffix = "_nan" if m.take("NaN") else ""
+
+    def apply(terms: list[str]) -> str:
+        if ftz:
+            terms = [f"flush_half({term})" for term in terms]
+        found = f"{one}_{op}{suffix}({', '.join(terms)})"
+        if ftz:
+            found = f"flush_half({found})"
+        if is_relu:
+            found = f"{'relu' if one == 'f16' else 'relu_bf16'}({found})"
+        return f"{one}_sat({found})" if sat else found
+
+    terms = [w.use(text, kind) for text in i.operands[1 : 1 + arity]]
+    return _lanes(kind, terms, apply) if kind in PACKED else apply(terms)
+
+
+@instruction("add", "sub")
+def _add(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind in FLOATS:
+        return w.put(i.operands[0], kind, _float(w, i, m, kind, i.name, 2))
+    if kind in HALVES:
+        return w.put(i.operands[0], kind, _half(w, i, m, kind, i.name, 2))
+    a, b = (w.use(text, kind) for text in i.operands[1:3])
+    sign = "+" if i.name == "add" else "-"
+    if kind in PACKED:
+        return w.put(i.operands[0], kind, _lanes(kind, [a, b], lambda t: f"{t[0]} {sign} {t[1]}"))
+    if m.take("sat"):
+        return w.put(i.operands[0], kind, f"sat_s32(s64({a}) {sign} s64({b}))")
+    if m.take("cc"):
+        bare = w.use(i.operands[1], "u" + kind[1:]), w.use(i.operands[2], "u" + kind[1:])
+        word = "add_carry" if i.name == "add" else "sub_carry"
+        return w.put(i.operands[0], kind, f"{word}({bare[0]}, {bare[1]}, 0, carry)")
+    return w.put(i.operands[0], kind, f"{a} {sign} {b}")
+
+
+@instruction("addc", "subc")
+def _addc(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = "u" + m.type()[1:]
+    out = "carry" if m.take("cc") else "no_carry"
+    a, b = (w.use(text, kind) for text in i.operands[1:3])
+    word = "add_carry" if i.name == "addc" else "sub_carry"
+    return w.put(i.operands[0], kind, f"{word}({a}, {b}, carry, {out})")
+
+
+@instruction("mul")
+def _mul(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind in FLOATS:
+        return w.put(i.operands[0], kind, _float(w, i, m, kind, "mul", 2))
+    if kind in HALVES:
+        return w.put(i.operands[0], kind, _half(w, i, m, kind, "mul", 2))
+    part = m.choose("lo", "hi", "wide") or "lo"
+    a, b = (w.use(text, kind) for text in i.operands[1:3])
+    if part == "wide":
+        wide = WIDER[kind]
+        return w.put(i.operands[0], wide, f"{wide}({a}) * {wide}({b})")
+    return w.put(i.operands[0], kind, _product(kind, part, a, b))
+
+
+def _product(kind: str, part: str, a: str, b: str) -> str:
+    if part == "hi":
+        return f"mul_hi({a}, {b})"
+    wide = {"u16": "u32", "s16": "u32"}.get(kind, "u" + kind[1:])
+    return f"{kind}({wide}({a}) * {wide}({b}))"
+
+
+@instruction("mad", "madc")
+def _mad(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind in FLOATS:
+        return w.put(i.operands[0], kind, _float(w, i, m, kind, "fma", 3))
+    part = m.choose("lo", "hi", "wide") or "lo"
+    if part == "wide":
+        wide = WIDER[kind]
+        a, b, c = w.use(i.operands[1], kind), w.use(i.operands[2], kind), w.use(i.operands[3], wide)
+        return w.put(i.operands[0], wide, f"{wide}({a}) * {wide}({b}) + {c}")
+    a, b, c = (w.use(text, kind) for text in i.operands[1:4])
+    product = _product(kind, part, a, b)
+    if m.take("sat"):
+        return w.put(i.operands[0], kind, f"sat_s32(s64({product}) + s64({c}))")
+    cc = m.take("cc")
+    if cc or i.name == "madc":
+        bare = "u" + kind[1:]
+        given, out = "carry" if i.name == "madc" else "0", "carry" if cc else "no_carry"
+        return w.put(
+            i.operands[0], bare, f"add_carry({bare}({product}), {bare}({c}), {given}, {out})"
+        )
+    return w.put(i.operands[0], kind, f"{product} + {c}")
+
+
+@instruction("fma")
+def _fma(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    make = _half if kind in HALVES else _float
+    return w.put(i.operands[0], kind, make(w, i, m, kind, "fma", 3))
+
+
+@instruction("mul24", "mad24")
+def _mul24(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, part = m.type(), m.choose("lo", "hi") or "lo"
+    terms = [w.use(text, kind) for text in i.operands[1:]]
+    found = f"mul24_{part}({terms[0]}, {terms[1]})"
+    if i.name == "mad24":
+        found += f" + {terms[2]}"
+        if m.take("sat"):
+            found = f"sat_s32(s64(mul24_{part}({terms[0]}, {terms[1]})) + s64({terms[2]}))"
+    return w.put(i.operands[0], kind, found)
+
+
+@instruction("div")
+def _div(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind in INTEGERS:
+        a, b = (w.use(text, kind) for text in i.operands[1:3])
+        return w.put(i.operands[0], kind, f"div<{kind}>({a}, {b})")
+    if m.choose("approx", "full"):
+        ftz = m.take("ftz")
+        a, b = (w.use(text, kind) for text in i.operands[1:3])
+        if ftz:
+            a, b = w.flush(a), w.flush(b)
+        found = f"div_approx({a}, {b})"
+        return w.put(i.operands[0], kind, w.flush(found) if ftz else found)
+    return w.put(i.operands[0], kind, _float(w, i, m, kind, "div", 2))
+
+
+@instruction("rem")
+def _rem(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, b = (w.use(text, kind) for text in i.operands[1:3])
+    return w.put(i.operands[0], kind, f"rem<{kind}>({a}, {b})")
+
+
+@instruction("rcp", "sqrt")
+def _rcp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if m.take("approx") and kind == "f64":
+        m.take("ftz")
+        return w.put(i.operands[0], kind, f"high_word(1 / {w.use(i.operands[1], kind)})")
+    return w.put(i.operands[0], kind, _float(w, i, m, kind, i.name, 1))
+
+
+APPROXIMATE = {
+    "rsqrt": "rsqrt_approx",
+    "ex2": "__builtin_exp2f",
+    "lg2": "__builtin_log2f",
+    "sin": "__builtin_sinf",
+    "cos": "__builtin_cosf",
+    "tanh": "__builtin_tanhf",
+}
+
+
+@instruction(*APPROXIMATE)
+def _approximate(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    m.take("approx")
+    if kind in HALVES:
+        return w.put(i.operands[0], kind, _half(w, i, m, kind, i.name, 1))
+    ftz = m.take("ftz")
+    a = w.use(i.operands[1], kind)
+    found = f"{APPROXIMATE[i.name]}({w.flush(a) if ftz and kind == 'f32' else a})"
+    if kind == "f64" and ftz:
+        found = f"high_word({found})"
+    return w.put(i.operands[0], kind, w.flush(found) if ftz and kind == "f32" else found)
+
+
+@instruction("min", "max")
+def _min(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind in HALVES:
+        return w.put(i.operands[0], kind, _half(w, i, m, kind, i.name, 2))
+    terms = [w.use(text, kind) for text in i.operands[1:]]
+    if kind in FLOATS:
+        if m.take("ftz"):
+            terms = [w.flush(term, always=True) for term in terms]
+        name = f"f{i.name}" + ("_nan" if m.take("NaN") else "")
+        found = f"{name}({terms[0]}, {terms[1]})"
+        for term in terms[2:]:
+            found = f"{name}({found}, {term})"
+        return w.put(i.operands[0], kind, found)
+    sign = "<" if i.name == "min" else ">"
+
+    def pick(t: list[str]) -> str:
+        return f"({t[0]} {sign} {t[1]} ? {t[0]} : {t[1]})"
+
+    is_relu = m.take("relu")
+    found = _lanes(kind, terms, pick) if kind in PACKED else pick(terms)
+    if is_relu and kind not in PACKED:
+        found = f"({found} > 0 ? {found} : 0)"
+    elif is_relu:
+        m.unknown("relu")
+    return w.put(i.operands[0], kind, found)
+
+
+@instruction("abs", "neg")
+def _abs(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind in HALVES:
+        return w.put(i.operands[0], kind, _half(w, i, m, kind, i.name, 1))
+    a = w.use(i.operands[1], kind)
+    if kind in FLOATS:
+        name = "absolute" if i.name == "abs" else "negate"
+        if m.take("ftz"):
+            a = w.flush(a, always=True)
+        return w.put(i.operands[0], kind, f"{name}({a})")
+    return w.put(i.operands[0], kind, f"0 - {a}" if i.name == "neg" else f"({a} < 0 ? 0 - {a} : {a})")
+
+
+@instruction("copysign")
+def _copysign(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, b = (w.use(text, kind) for text in i.operands[1:3])
+    return w.put(i.operands[0], kind, f"copy_sign({a}, {b})")
+
+
+@instruction("testp")
+def _testp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    what = m.choose("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+    return w.put(i.operands[0], "pred", f"testp(hc_{what}, {w.use(i.operands[1], kind)})")
+
+
+@instruction("sad")
+def _sad(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    terms = ", ".join(w.use(text, kind) for text in i.operands[1:4])
+    return w.put(i.operands[0], kind, f"sad<{kind}>({terms})")
+
+
+@instruction("and", "or", "xor")
+def _and(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, b = (w.use(text, kind) for text in i.operands[1:3])
+    sign = {"and": "&", "or": "|", "xor": "^"}[i.name]
+    return w.put(i.operands[0], kind, f"{a} {sign} {b}")
+
+
+@instruction("not", "cnot")
+def _not(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    sign = "!" if kind == "pred" or i.name == "cnot" else "~"
+    return w.put(i.operands[0], kind, f"{sign}{w.use(i.operands[1], kind)}")
+
+
+@instruction("shl", "shr")
+def _shift(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, by = w.use(i.operands[1], kind), w.use(i.operands[2], "u32")
+    return w.put(i.operands[0], kind, f"{i.name}<{w.c(kind)}>({a}, {by})")
+
+
+@instruction("shf")
+def _shf(w: Writer, i: Instruction, m: Modifiers) -> str:
+    m.type()
+    way, how = m.choose("l", "r"), m.choose("wrap", "clamp")
+    a, b, by = (w.use(text, "u32") for text in i.operands[1:4])
+    by = f"({by} & 31)" if how == "wrap" else f"least({by}, 32)"
+    return w.put(i.operands[0], "u32", f"shf_{way}({a}, {b}, {by})")
+
+
+@instruction("lop3")
+def _lop3(w: Writer, i: Instruction, m: Modifiers) -> str:
+    m.type()
+    a, b, c = (w.use(text, "u32") for text in i.operands[1:4])
+    table = int(i.operands[4].rstrip("U"), 0)
+    terms = [
+        f"({'' if n & 4 else '~'}{a} & {'' if n & 2 else '~'}{b} & {'' if n & 1 else '~'}{c})"
+        for n in range(8)
+        if table >> n & 1
+    ]
+    return w.put(i.operands[0], "u32", " | ".join(terms) or "0")
+
+
+@instruction("bfe")
+def _bfe(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, start, length = w.use(i.operands[1], kind), *(w.use(x, "u32") for x in i.operands[2:4])
+    return w.put(i.operands[0], kind, f"bfe<{kind}>({a}, {start}, {length})")
+
+
+@instruction("bfi")
+def _bfi(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = "u" + m.type()[1:]
+    terms = [w.use(x, kind) for x in i.operands[1:3]] + [w.use(x, "u32") for x in i.operands[3:5]]
+    return w.put(i.operands[0], kind, f"bfi<{kind}>({', '.join(terms)})")
+
+
+@instruction("popc", "clz", "brev", "bfind")
+def _bits(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    kind = kind if i.name == "bfind" else "u" + kind[1:]
+    name = "bfind_shift" if i.name == "bfind" and m.take("shiftamt") else i.name
+    result = kind if i.name == "brev" else "u32"
+    return w.put(i.operands[0], result, f"{name}({w.use(i.operands[1], kind)})")
+
+
+@instruction("fns")
+def _fns(w: Writer, i: Instruction, m: Modifiers) -> str:
+    m.type()
+    a, b, c = (w.use(x, k) for x, k in zip(i.operands[1:4], ("u32", "u32", "s32"), strict=True))
+    return w.put(i.operands[0], "u32", f"fns({a}, {b}, {c})")
+
+
+@instruction("prmt")
+def _prmt(w: Writer, i: Instruction, m: Modifiers) -> str:
+    m.type()
+    mode = m.choose("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
+    terms = ", ".join(w.use(text, "u32") for text in i.operands[1:4])
+    return w.put(i.operands[0], "u32", f"prmt_mode(prmt_{mode}, {terms})" if mode else f"prmt({terms})")
+
+
+@instruction("dp4a", "dp2a")
+def _dp4a(w: Writer, i: Instruction, m: Modifiers) -> str:
+    b_kind, a_kind = m.type(), m.type()
+    half = m.choose("lo", "hi")
+    result = "s32" if "s32" in (a_kind, b_kind) else "u32"
+    a_bits = 8 if i.name == "dp4a" else 16
+    a, b, c = w.use(i.operands[1], "u32"), w.use(i.operands[2], "u32"), w.use(i.operands[3], result)
+    kinds = f"{a_kind[0]}{a_bits}, {b_kind[0]}8"
+    high = f", {int(half == 'hi')}" if half else ""
+    return w.put(i.operands[0], result, f"{i.name}<{kinds}>({a}, {b}, {c}{high})")
+
+
+@instruction("mov")
+def _mov(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    to, source = i.operands
+    if to.startswith("{"):
+        parts = w.parts(to)
+        bits = size_of(kind) * 8 // len(parts)
+        word = w.use(source, f"u{size_of(kind) * 8}")
+        puts = [w.put(p, f"u{bits}", f"word >> {n * bits}") for n, p in enumerate(parts)]
+        return f"{{ const {w.c(kind)} word = {word}; {' '.join(puts)} }}"
+    if source.startswith("{"):
+        parts = w.parts(source)
+        bits = size_of(kind) * 8 // len(parts)
+        whole = f"u{size_of(kind) * 8}"
+        terms = [f"{whole}({w.use(p, f'u{bits}')}) << {n * bits}" for n, p in enumerate(parts)]
+        return w.put(to, whole, " | ".join(terms))
+    return w.put(to, kind, w.use(source, kind))
+
+
+@instruction("selp")
+def _selp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, b, p = w.use(i.operands[1], kind), w.use(i.operands[2], kind), w.use(i.operands[3], "pred")
+    return w.put(i.operands[0], kind, f"{p} ? {a} : {b}")
+
+
+@instruction("slct")
+def _slct(w: Writer, i: Instruction, m: Modifiers) -> str:
+    by, kind = m.type(), m.type()
+    c = w.use(i.operands[3], by)
+    if m.take("ftz"):
+        c = w.flush(c)
+    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
+    return w.put(i.operands[0], kind, f"{c} >= 0 ? {a} : {b}")

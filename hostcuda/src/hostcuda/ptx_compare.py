@@ -1,0 +1,239 @@
+"""Translate PTX's comparisons and conversions.
+
+Source: PTX ISA, "Comparison and Selection Instructions" and ``cvt``.
+"""
+
+from __future__ import annotations
+
+from .ptx_arithmetic import PACKED, ROUNDINGS
+from .ptx_parser import Instruction, size_of
+from .ptx_writer import FLOATS, HALVES, INTEGERS, Modifiers, Writer, instruction
+
+SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+COMPARISONS = (*SIGNS, *UNSIGNED, *(f"{name}u" for name in SIGNS), "num", "nan")
+
+
+def _compare(name: str, kind: str, a: str, b: str) -> str:
+    """Return a comparison; those of floats are false where a NaN is, but for the unordered ones."""
+    name = UNSIGNED.get(name, name)
+    if kind not in FLOATS:
+        return f"{a} {SIGNS[name]} {b}"
+    nan = f"(is_nan({a}) || is_nan({b}))"
+    if name in ("num", "nan"):
+        return f"!{nan}" if name == "num" else nan
+    if name == "ne":
+        return f"({a} < {b} || {a} > {b})"
+    if name == "neu":
+        return f"{a} != {b}"
+    if name == "equ":
+        return f"!({a} < {b} || {a} > {b})"
+    if name.endswith("u"):  # not the opposite
+        opposite = {"lt": ">=", "le": ">", "gt": "<=", "ge": "<"}[name[:-1]]
+        return f"!({a} {opposite} {b})"
+    return f"{a} {SIGNS[name]} {b}"
+
+
+def _compared(w: Writer, m: Modifiers, kind: str, name: str, a: str, b: str) -> list[str]:
+    """Return the comparison, or both of a packed type."""
+    ftz = m.take("ftz")
+    if kind in HALVES:
+        one = PACKED.get(kind, kind)
+        widen = "from_half" if one == "f16" else "from_bf16"
+
+        def value(text: str) -> str:
+            return f"{widen}(flush_half({text}))" if ftz else f"{widen}({text})"
+
+        if kind in PACKED:
+            return [
+                _compare(name, "f32", value(f"u16({a}{s})"), value(f"u16({b}{s})"))
+                for s in ("", " >> 16")
+            ]
+        return [_compare(name, "f32", value(a), value(b))]
+    if ftz:
+        a, b = w.flush(a), w.flush(b)
+    return [_compare(name, kind, a, b)]
+
+
+@instruction("setp")
+def _setp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if kind[0] == "b" and kind in INTEGERS:
+        kind = "u" + kind[1:]
+    name = m.choose(*COMPARISONS)
+    if not name:
+        m.unknown(i.opcode)
+    joined = m.choose("and", "or", "xor")
+    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
+    found = _compared(w, m, kind, name, a, b)
+    to = w.pair(i.operands[0])
+    if len(found) == 1 and len(to) > 1:
+        found.append("!holds0")
+    other = w.use(i.operands[3], "pred") if joined else ""
+    sign = {"and": "&", "or": "|", "xor": "^"}.get(joined, "")
+    if len(to) == 1:
+        return w.put(to[0], "pred", f"({found[0]}) {sign} {other}" if joined else found[0])
+    values = [f"(holds{n}) {sign} {other}" if joined else f"holds{n}" for n in range(2)]
+    holds = "".join(f"const bool holds{n} = {text}; " for n, text in enumerate(found))
+    lines = [f"const bool value{n} = {value};" for n, value in enumerate(values)]
+    lines += [w.put(p, "pred", f"value{n}") for n, p in enumerate(to)]
+    return f"{{ {holds}{' '.join(lines)} }}"
+
+
+@instruction("set")
+def _set(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, result = m.type(), m.type()
+    if kind[0] == "b" and kind in INTEGERS:
+        kind = "u" + kind[1:]
+    name = m.choose(*COMPARISONS)
+    if not name:
+        m.unknown(i.opcode)
+    joined = m.choose("and", "or", "xor")
+    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
+    found = _compared(w, m, kind, name, a, b)
+    if joined:
+        sign = {"and": "&", "or": "|", "xor": "^"}[joined]
+        found = [f"(({text}) {sign} {w.use(i.operands[3], 'pred')})" for text in found]
+    one = {"f32": "1.0f", "f16": "0x3c00", "bf16": "0x3f80", "f16x2": "0x3c00", "bf16x2": "0x3f80"}
+    value = one.get(result, "-1")
+    if len(found) == 2:
+        value = one.get(result, "0xffff")
+        return w.put(
+            i.operands[0], result, f"pair({found[0]} ? {value} : 0, {found[1]} ? {value} : 0)"
+        )
+    return w.put(i.operands[0], result, f"({found[0]}) ? {value} : 0")
+
+
+INTEGRAL = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
+
+
+@instruction("cvt")
+def _cvt(w: Writer, i: Instruction, m: Modifiers) -> str:
+    if m.take("pack"):
+        return _pack(w, i, m)
+    source, to = m.type(), m.type()
+    how = m.choose(*ROUNDINGS, *INTEGRAL, "rna")
+    ftz, sat = m.take("ftz"), m.take("sat")
+    finite, is_relu = m.take("satfinite"), m.take("relu")
+    if to in ("e4m3x2", "e5m2x2", "f16x2", "bf16x2"):
+        return _narrow_pair(w, i, m, to, source, how, finite, is_relu)
+    if to == "tf32":
+        if how != "rna":
+            m.unknown(f"{i.opcode}")
+        a = w.use(i.operands[1], "u32")
+        rounded = f"(({a} & 0x7f800000) == 0x7f800000 ? {a} : ({a} + 0x1000)) & 0xffffe000"
+        return w.put(i.operands[0], "u32", rounded)
+    if finite:
+        m.unknown("satfinite")
+    a = w.use(i.operands[1], source)
+    if source in HALVES:
+        return _from_half(w, i, to, source, how, a, sat, is_relu)
+    if ftz and source == "f32":
+        a = w.flush(a, always=True)
+    if source in FLOATS:
+        found = _from_float(to, source, how, a, is_relu)
+    else:
+        found = _from_integer(to, source, how, a, sat)
+    if sat and to in FLOATS:
+        found = f"sat({found})"
+    elif sat and to in HALVES:
+        found = f"{to}_sat({found})"
+    if ftz and to == "f32":
+        found = w.flush(found, always=True)
+    return w.put(i.operands[0], to, found)
+
+
+def _from_float(to: str, source: str, how: str, a: str, is_relu: bool) -> str:
+    if to in INTEGERS:
+        return f"to_integer<{to}>(hc_{INTEGRAL.get(how, 'rz')}, {a})"
+    if to in HALVES:
+        found = f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how or 'rn'}, {a})"
+        return f"{'relu' if to == 'f16' else 'relu_bf16'}({found})" if is_relu else found
+    if how in INTEGRAL:
+        return f"integral(hc_{INTEGRAL[how]}, {a})"
+    if to == "f32" and source == "f64":
+        return f"f32({a})" if how in ("", "rn") else f"hc_narrow(hc_{how}, {a})"
+    return f"{to}({a})"
+
+
+def _from_half(
+    w: Writer, i: Instruction, to: str, source: str, how: str, a: str, sat: bool, is_relu: bool
+) -> str:
+    wide = f"{'from_half' if source == 'f16' else 'from_bf16'}({a})"
+    if to in INTEGERS:
+        return w.put(i.operands[0], to, f"to_integer<{to}>(hc_{INTEGRAL.get(how, 'rz')}, {wide})")
+    if how in INTEGRAL:
+        wide = f"integral(hc_{INTEGRAL[how]}, {wide})"
+    if sat:
+        wide = f"sat({wide})"
+    if to in HALVES:
+        found = f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how if how in ROUNDINGS else 'rn'}, {wide})"
+        if is_relu:
+            found = f"{'relu' if to == 'f16' else 'relu_bf16'}({found})"
+        return w.put(i.operands[0], to, found)
+    return w.put(i.operands[0], to, f"{to}({wide})")
+
+
+def _from_integer(to: str, source: str, how: str, a: str, sat: bool) -> str:
+    if to in INTEGERS:
+        return f"clamp<{to}>({a})" if sat else f"{to}({a})"
+    if to in HALVES:
+        # A double holds 53 bits, and what is larger than half precision is infinite.
+        return f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how or 'rn'}, f64({a}))"
+    if how in ("", "rn"):
+        return f"{to}({a})"
+    wide = "s64" if source[0] == "s" else "u64"
+    return f"hc_{'float' if to == 'f32' else 'double'}_{wide}(hc_{how}, {wide}({a}))"
+
+
+def _narrow_pair(
+    w: Writer,
+    i: Instruction,
+    m: Modifiers,
+    to: str,
+    source: str,
+    how: str,
+    finite: bool,
+    is_relu: bool,
+) -> str:
+    """Convert two numbers; the first is the upper half."""
+    if source in ("e4m3x2", "e5m2x2"):
+        word = w.use(i.operands[1], "u16")
+        name = f"from_{source[:4]}"
+        found = f"pair({name}(u8({word})), {name}(u8({word} >> 8)))"
+        if is_relu:
+            m.unknown("relu")
+        return w.put(i.operands[0], "u32", found)
+    if source == "f32":
+        high, low = w.use(i.operands[1], "f32"), w.use(i.operands[2], "f32")
+    elif source in PACKED:
+        word = w.use(i.operands[1], "u32")
+        widen = "from_half" if source == "f16x2" else "from_bf16"
+        high, low = f"{widen}(u16({word} >> 16))", f"{widen}(u16({word}))"
+    else:
+        m.unknown(source)
+    if to in ("e4m3x2", "e5m2x2"):
+        if is_relu:
+            high, low = f"fmax(0.0f, {high})", f"fmax(0.0f, {low})"
+        name = f"to_{to[:4]}"
+        return w.put(i.operands[0], "u16", f"u16({name}({high}) << 8 | {name}({low}))")
+    if finite:
+        m.unknown("satfinite")
+    one = PACKED[to]
+    halves = [f"{'to_half' if one == 'f16' else 'to_bf16'}(hc_{how}, {x})" for x in (low, high)]
+    if is_relu:
+        halves = [f"{'relu' if one == 'f16' else 'relu_bf16'}({h})" for h in halves]
+    return w.put(i.operands[0], "u32", f"pair({', '.join(halves)})")
+
+
+def _pack(w: Writer, i: Instruction, m: Modifiers) -> str:
+    """Convert two integers with saturation, and put them below what the third operand holds."""
+    kinds = [m.type() for _ in range(len([x for x in m.left if x[0] in "usb"]))]
+    m.take("sat")
+    source, to = kinds[-2:]
+    bits = size_of(to) * 8
+    a, b = (f"u32(u{bits}(clamp<{to}>({w.use(x, source)})))" for x in i.operands[1:3])
+    found = f"{a} << {bits} | {b}"
+    if len(i.operands) > 3:
+        found = f"{w.use(i.operands[3], 'u32')} << {2 * bits} | {found}"
+    return w.put(i.operands[0], "u32", found)

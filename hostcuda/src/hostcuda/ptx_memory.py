@@ -1,0 +1,302 @@
+"""Translate PTX's loads, stores and atomics, textures and surfaces.
+
+Source: PTX ISA, "Data Movement and Conversion Instructions", "Texture Instructions", "Surface
+Instructions" and "Parallel Synchronization and Communication Instructions".
+"""
+
+from __future__ import annotations
+
+import re
+
+from .ptx_parser import Instruction, size_of
+from .ptx_writer import FLOATS, HALVES, Modifiers, Writer, instruction
+
+SPACES = {
+    "global": "generic",
+    "const": "generic",
+    "param": "param",
+    "local": "local",
+    "shared": "shared",
+}
+WAITING = "volatile", "acquire", "relaxed", "acq_rel", "mmio"
+_HINTS = {"weak", "release", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "cluster", "gpu"}
+_HINTS |= {"sys", "sc", "unified", "noftz"}
+
+
+def _space(m: Modifiers) -> str:
+    for name in list(m.left):
+        space, _, part = name.partition("::")
+        if space in SPACES and part in ("", "cta", "func", "entry"):
+            m.left.remove(name)
+            return SPACES[space]
+    return "generic"
+
+
+def _hints(m: Modifiers) -> bool:
+    """Take what says nothing of the result; tell whether the access is volatile."""
+    is_volatile = any(name in WAITING for name in m.left)
+    m.left = [
+        name
+        for name in m.left
+        if name not in _HINTS and name not in WAITING and not re.match(r"L[12]::", name)
+    ]
+    return is_volatile
+
+
+def pointer(w: Writer, i: Instruction, text: str, size: int, space: str, kind: str) -> str:
+    """Return the host's address of an access that was checked."""
+    variable, code, offset = w.address(text)
+    if variable is not None:
+        inside = 0 <= offset <= variable.bytes - size and variable.align % size == 0 == offset % size
+        if variable.space == "shared":
+            w.uses.add("shared")
+            start = w.shared_offset(variable)
+            if inside:
+                return f"(shared + {start + offset})"
+            code, space = f"{start + offset}ull", "shared"
+        elif variable.space == "param" or inside:
+            return f"((char *){w.start(variable)} + {offset})"
+        else:
+            code = f"u64({w.start(variable)} + {offset})"
+    elif offset:
+        code = f"({code} + u64({offset}ll))"
+    if space == "param":
+        space = "generic"
+    site = w.common.site(i, size, space, kind)
+    if space == "shared":
+        w.uses.add("shared")
+        return f"at_shared<{size}>(t, {site}, shared, shared_bytes, {code})"
+    if space == "local":
+        w.uses.add("local")
+        return f"at_local<{size}>(t, {site}, local, {w.local_bytes}, {code})"
+    return f"at<{size}>(t, {site}, {code})"
+
+
+@instruction("ld", "ldu")
+def _ld(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, space, is_volatile = m.type(), _space(m), _hints(m)
+    m.choose("v2", "v4", "v8")
+    c, names = w.c(kind), w.parts(i.operands[0])
+    at = pointer(w, i, i.operands[1], size_of(kind) * len(names), space, "reads")
+    word = "load_volatile" if is_volatile else "load"
+    if len(names) == 1:
+        return w.put(names[0], kind, f"{word}<{c}>({at})")
+    loads = [f"const {c} x{n} = {word}<{c}>(p + {n * size_of(kind)});" for n in range(len(names))]
+    puts = [w.put(name, kind, f"x{n}") for n, name in enumerate(names)]
+    return f"{{ const char *p = {at}; {' '.join(loads)} {' '.join(puts)} }}"
+
+
+@instruction("st")
+def _st(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, space = m.type(), _space(m)
+    in_step = space == "shared" and "volatile" in m.left
+    is_volatile = _hints(m)
+    m.choose("v2", "v4", "v8")
+    c, values = w.c(kind), w.parts(i.operands[1])
+    at = pointer(w, i, i.operands[0], size_of(kind) * len(values), space, "writes")
+    word = "store_volatile" if is_volatile else "store"
+    changes = " ++hc_changes;" if w.common.counts_changes and space in ("generic", "shared") else ""
+    if len(values) == 1:
+        code = f"{word}<{c}>({at}, {w.use(values[0], kind)});{changes}"
+    else:
+        stores = [
+            f"{word}<{c}>(p + {n * size_of(kind)}, {w.use(value, kind)});"
+            for n, value in enumerate(values)
+        ]
+        code = f"{{ char *p = {at}; {' '.join(stores)}{changes} }}"
+    if in_step:
+        # Code older than Volta counts on a warp's threads writing shared memory in step.
+        return f"{meeting(w, i)} {code} {meeting(w, i)}"
+    return code
+
+
+def meeting(w: Writer, i: Instruction) -> str:
+    """Return a call that waits for the lanes of the warp that can run."""
+    w.common.places += 1
+    return f"hc_meet(t, {w.common.places}, {i.line});"
+
+
+@instruction("prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "cachepolicy")
+def _prefetch(w: Writer, i: Instruction, m: Modifiers) -> str:
+    if i.name not in ("prefetch", "prefetchu", "applypriority"):
+        m.unknown(i.opcode)
+    m.left = []
+    return ";"
+
+
+def _combined(w: Writer, m: Modifiers, op: str, kind: str, terms: list[str]) -> str:
+    """Return the new value of an atomic, from `old`."""
+    c = w.c(kind)
+    a = terms[0]
+    if op == "add" and kind in HALVES:
+        if kind.endswith("x2"):
+            one = kind[:-2]
+            return (
+                f"pair({one}_add(u16(old), u16({a})), {one}_add(u16(old >> 16), u16(({a}) >> 16)))"
+            )
+        return f"{kind}_add(old, {a})"
+    if op in ("min", "max") and kind in FLOATS:
+        return f"f{op}(old, {a})"
+    if op in ("min", "max") and kind in HALVES and not kind.endswith("x2"):
+        return f"{kind}_{op}(old, {a})"
+    found = {
+        "add": f"{c}(old + {a})",
+        "and": f"{c}(old & {a})",
+        "or": f"{c}(old | {a})",
+        "xor": f"{c}(old ^ {a})",
+        "min": f"({a} < old ? {a} : old)",
+        "max": f"(old < {a} ? {a} : old)",
+        "exch": a,
+        "inc": f"(old >= {a} ? 0 : old + 1)",
+        "dec": f"(!old || old > {a} ? {a} : old - 1)",
+        "cas": f"(old == {a} ? {terms[-1]} : old)",
+    }
+    if op not in found or (kind in HALVES and op not in ("exch", "cas")):
+        m.unknown(op)
+    return found[op]
+
+
+OPERATIONS = "add", "and", "or", "xor", "min", "max", "exch", "inc", "dec", "cas"
+
+
+@instruction("atom", "red")
+def _atom(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, space = m.type(), _space(m)
+    op = m.choose(*OPERATIONS)
+    _hints(m)
+    if kind[0] == "b" and kind[1:].isdigit():
+        kind = "u" + kind[1:]
+    operands = i.operands if i.name == "atom" else ["_", *i.operands]
+    c, size = w.c(kind), size_of(kind)
+    count = {"v2": 2, "v4": 4, "v8": 8}.get(m.choose("v2", "v4", "v8"), 1)
+    if count > 1:
+        m.unknown(f"v{count}")
+    at = pointer(w, i, operands[1], size, space, "updates")
+    terms = [w.use(text, kind) for text in operands[2:]]
+    names = [f"const {c} x{n} = {term};" for n, term in enumerate(terms)]
+    made = _combined(w, m, op, kind, [f"x{n}" for n in range(len(terms))])
+    changes = ""
+    if w.common.counts_changes:
+        changes = " hc_changes += __builtin_memcmp(&old, &made, sizeof made) != 0;"
+    put = "" if operands[0] == "_" else w.put(operands[0], kind, "old")
+    return (
+        f"{{ {' '.join(names)} char *p = {at}; const {c} old = load<{c}>(p), made = {made};"
+        f"{changes} store<{c}>(p, made); {put} }}"
+    )
+
+
+@instruction("cvta")
+def _cvta(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, backwards = m.type(), m.take("to")
+    space = _space(m)
+    a = w.use(i.operands[1], "u64")
+    if space == "shared":
+        w.uses.add("shared")
+        a = f"{a} {'-' if backwards else '+'} u64(shared)"
+    return w.put(i.operands[0], kind, a)
+
+
+@instruction("isspacep")
+def _isspacep(w: Writer, i: Instruction, m: Modifiers) -> str:
+    name = m.choose("global", "const", "local", "shared", "shared::cta", "param", "param::entry")
+    a = w.use(i.operands[1], "u64")
+    w.uses.add("shared")
+    is_shared = f"{a} - u64(shared) < shared_bytes"
+    is_local = f"{a} - u64(t->local_start) < u64(t->local_end - t->local_start)"
+    found = {"shared": is_shared, "shared::cta": is_shared, "local": is_local}.get(name)
+    if name == "global":
+        found = f"!({is_shared}) && !({is_local})"
+    return w.put(i.operands[0], "pred", found or "false")
+
+
+@instruction("cp")
+def _cp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    if not m.take("async") or any("bulk" in name or "mbarrier" in name for name in m.left):
+        m.unknown(i.opcode)
+    if m.choose("commit_group", "wait_group", "wait_all"):
+        return ";"  # the copy is done at once
+    m.left = [
+        name
+        for name in m.left
+        if name not in ("ca", "cg", "shared", "shared::cta", "global") and "L2::" not in name
+    ]
+    size = int(i.operands[2], 0)
+    to = pointer(w, i, i.operands[0], size, "shared", "writes")
+    source = pointer(w, i, i.operands[1], size, "generic", "reads")
+    if len(i.operands) == 3 or not re.match(r"-?\d|%r\d", i.operands[3]):
+        return f"{{ char *to = {to}; __builtin_memmove(to, {source}, {size}); }}"
+    kept = w.use(i.operands[3], "u32")  # the rest is zero
+    return (
+        f"{{ char *to = {to}; const u32 n = least({kept}, {size}); __builtin_memset(to, 0, {size}); "
+        f"if (n) __builtin_memcpy(to, {source}, n); }}"
+    )
+
+
+@instruction("tex")
+def _tex(w: Writer, i: Instruction, m: Modifiers) -> str:
+    by, kind = m.type(), m.type()
+    shape = m.choose("1d", "2d", "3d", "a1d", "a2d")
+    m.take("v4")
+    text = re.match(r"\[\s*([^,\]]+),\s*(\{.*\}|[^\]]+)\]$", i.operands[1], re.S)
+    if not shape or not text or len(i.operands) > 2:
+        m.unknown(shape or i.opcode)
+    texture = w.find(text[1].strip())
+    if texture is not None and texture.space != "reg":
+        m.unknown(f"the texture reference {text[1]}")
+    handle, at = w.use(text[1].strip(), "u64"), w.parts(text[2].strip())
+    names = w.parts(i.operands[0])
+    puts = " ".join(w.put(name, "u32", f"words[{n}]") for n, name in enumerate(names))
+    if kind not in ("f32", "u32", "s32"):
+        m.unknown(kind)
+    if shape == "1d" and by == "s32":
+        call = f"hc_texel(t, {handle}, {w.use(at[0], 's32')}, words, {i.line});"
+        return f"{{ u32 words[4]; {call} {puts} }}"
+    layer = "0"
+    if shape[0] == "a":
+        layer = w.use(at.pop(0), "s32")
+    dimensions = int(shape[-2])
+    coordinates = ", ".join(f"f32({w.use(x, by)})" for x in at[:dimensions])
+    return (
+        f"{{ u32 words[4]; const f32 at[] = {{{coordinates}}}; "
+        f"hc_texture(t, {handle}, {dimensions}, at, {layer}, words, {i.line}); {puts} }}"
+    )
+
+
+@instruction("suld", "sust")
+def _surface(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    if not m.take("b"):
+        m.unknown(i.opcode)
+    _hints(m)
+    shape = m.choose("1d", "2d", "3d", "a1d", "a2d")
+    mode = m.choose("trap", "clamp", "zero")
+    m.choose("v2", "v4")
+    is_load = i.name == "suld"
+    where, vector = i.operands[1 - (not is_load)], w.parts(i.operands[0 if is_load else 1])
+    text = re.match(r"\[\s*([^,\]]+),\s*(\{.*\}|[^\]]+)\]$", where, re.S)
+    if not shape or not text:
+        m.unknown(shape or i.opcode)
+    at = [w.use(x, "s32") for x in w.parts(text[2].strip())]
+    x, y, z = {
+        "1d": lambda: (at[0], "0", "0"),
+        "2d": lambda: (at[0], at[1], "0"),
+        "3d": lambda: (at[0], at[1], at[2]),
+        "a1d": lambda: (at[1], "0", at[0]),
+        "a2d": lambda: (at[1], at[2], at[0]),
+    }[shape]()
+    c, size = w.c(kind), size_of(kind)
+    call = (
+        f"char *p = hc_surface(t, {w.use(text[1].strip(), 'u64')}, {x}, {y}, {z}, "
+        f"{size * len(vector)}, {['zero', 'clamp', 'trap'].index(mode or 'trap')}, {i.line});"
+    )
+    if is_load:
+        body = " ".join(
+            w.put(name, kind, f"p ? load<{c}>(p + {n * size}) : {c}(0)")
+            for n, name in enumerate(vector)
+        )
+    else:
+        stores = (
+            f"store<{c}>(p + {n * size}, {w.use(value, kind)});" for n, value in enumerate(vector)
+        )
+        body = f"if (p) {{ {' '.join(stores)} }}"
+    return f"{{ {call} {body} }}"

@@ -1,0 +1,369 @@
+"""Read PTX, the text that NVRTC makes of CUDA C.
+
+Source: PTX ISA, "Syntax" and "State Spaces, Types, and Variables".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+class Unsupported(Exception):  # noqa: N818 (it says what it is)
+    """The host cannot run this; the message says what, in which kernel, and where."""
+
+
+BYTES = {"pred": 1, "f16x2": 4, "bf16x2": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
+SPACES = "reg", "param", "local", "shared", "global", "const", "tex"
+_IGNORED = {"visible", "weak", "common", "func", "entry", "noreturn", "extern", "attribute"}
+
+
+def size_of(kind: str) -> int:
+    """Return the bytes of a type such as u32."""
+    if kind in BYTES:
+        return BYTES[kind]
+    digits = re.search(r"\d+", kind)
+    return int(digits[0]) // 8 if digits else 0
+
+
+@dataclass
+class Variable:
+    """A variable, register or parameter."""
+
+    name: str
+    space: str
+    kind: str
+    count: int | None = None  # of elements; None: it is no array
+    align: int = 0
+    values: list[str] = field(default_factory=list)
+    lanes: int = 1  # of a vector
+    is_extern: bool = False
+    code: str = ""  # its name in C
+
+    @property
+    def bytes(self) -> int:
+        """Return its size."""
+        return size_of(self.kind) * self.lanes * (1 if self.count is None else self.count)
+
+
+class Scope(dict[str, Variable]):
+    """The names between two braces."""
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        super().__init__()
+        self.outer = outer
+
+    def find(self, name: str) -> Variable | None:
+        """Look a name up, in the outer scopes too."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope:
+                return scope[name]
+            scope = scope.outer
+        return None
+
+
+@dataclass
+class Instruction:
+    """One instruction, or a label (then `name` is empty)."""
+
+    guard: str  # "%p1", "!%p1", or ""
+    name: str
+    modifiers: list[str]
+    operands: list[str]
+    line: int  # of the source
+    file: int
+    scope: Scope
+    label: str = ""
+
+    @property
+    def opcode(self) -> str:
+        """Return it with its modifiers."""
+        return ".".join([self.name, *self.modifiers])
+
+
+@dataclass
+class Function:
+    """A kernel, or a function that kernels call."""
+
+    name: str
+    is_entry: bool
+    results: list[Variable]
+    parameters: list[Variable]
+    body: list[Instruction] | None = None  # None: only declared
+    variables: list[Variable] = field(default_factory=list)  # of all scopes
+    shared: list[Variable] = field(default_factory=list)
+    prototypes: dict[str, tuple[int, int]] = field(default_factory=dict)  # results, parameters
+    targets: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Module:
+    """What a PTX text declares."""
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+    target: str = ""
+
+
+def split(text: str) -> list[str]:
+    """Split at the commas that are in no brackets."""
+    if "[" not in text and "{" not in text and "(" not in text:
+        return [part.strip() for part in text.split(",")] if text.strip() else []
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        if letter in "[{(":
+            depth += 1
+        elif letter in "]})":
+            depth -= 1
+        elif letter == "," and not depth:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+_SPACE = re.compile(r"\s+")
+_LINE = re.compile(r"\.(loc|file|version|target|address_size)\b([^\n]*)\n?")
+_LABEL = re.compile(r"([\w$%]+)\s*:(?!:)\s*")
+_LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+\d+")
+_INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
+_INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*", re.A)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_END = re.compile(r"[;{]")
+_HEADER = re.compile(r"[^;{]*")
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = _COMMENT.sub("", text.rstrip("\0"))
+        self.at = 0
+        self.module = Module()
+        self.line = self.file = 0
+        self.count = 0
+
+    def skip(self) -> bool:
+        """Skip white space; answer whether there is more."""
+        found = _SPACE.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return self.at < len(self.text)
+
+    def statement(self) -> str:
+        """Read up to the next semicolon."""
+        end = self.text.find(";", self.at)
+        if end < 0:
+            raise Unsupported(f"hostcuda: PTX that ends in a statement: {self.text[self.at :][:60]!r}")
+        found = self.text[self.at : end]
+        self.at = end + 1
+        return found.strip()
+
+    def directive(self) -> bool:
+        """Read a directive that ends with its line."""
+        found = _LINE.match(self.text, self.at)
+        if not found:
+            return False
+        self.at = found.end()
+        kind, rest = found[1], found[2]
+        if kind == "loc":
+            own = _LOC.match(rest)
+            places = [(int(own[1]), int(own[2]))] if own else []
+            places += [(int(f), int(line)) for f, line in _INLINED.findall(rest)]
+            # A line of the kernel's own source, if what is inlined there is from a header.
+            for file, line in places:
+                if line and file == 1:
+                    self.file, self.line = file, line
+                    break
+            else:
+                if places and places[0][1]:
+                    self.file, self.line = places[0]
+        elif kind == "file":
+            number, name = re.match(r'\s*(\d+)\s+"([^"]*)"', rest).groups()  # type: ignore[union-attr]
+            self.module.files[int(number)] = name
+        elif kind == "target":
+            self.module.target = rest.strip()
+        return True
+
+    def braces(self) -> None:
+        """Skip what is in braces."""
+        depth = 0
+        while True:
+            letter = self.text[self.at]
+            depth += (letter == "{") - (letter == "}")
+            self.at += 1
+            if not depth:
+                return
+
+    def parse(self) -> Module:
+        while self.skip():
+            if self.directive():
+                continue
+            if self.text.startswith(".section", self.at):
+                self.at = self.text.index("{", self.at)
+                self.braces()
+                continue
+            head = _HEADER.match(self.text, self.at)[0]  # type: ignore[index]
+            words = re.split(r"[\s(]+", head, maxsplit=6)
+            if ".entry" in words or ".func" in words:
+                self.function(head)
+            elif head.startswith(".alias"):
+                alias, target = split(self.statement()[6:])
+                self.module.aliases[alias] = target
+            elif head.startswith(".pragma"):
+                self.statement()
+            elif head.startswith("."):
+                for variable in self.declare(self.statement()):
+                    known = self.module.variables.get(variable.name)
+                    if not known or known.is_extern:
+                        self.module.variables[variable.name] = variable
+            else:
+                raise Unsupported(f"hostcuda: PTX that is not known: {head.strip()[:60]!r}")
+        return self.module
+
+    def declare(self, text: str) -> Iterator[Variable]:
+        """Read a declaration of variables."""
+        text, _, values = text.partition("=")
+        space = kind = ""
+        align, lanes, is_extern = 0, 1, False
+        while found := re.match(r"\s*\.([\w:]+)(?:\s*\([^)]*\))?", text):
+            word = found[1]
+            text = text[found.end() :]
+            if word in SPACES:
+                space = word
+            elif word == "align":
+                number = re.match(r"\s*(\d+)", text)
+                assert number
+                align, text = int(number[1]), text[number.end() :]
+            elif word in ("v2", "v4"):
+                lanes = int(word[1])
+            elif word == "extern":
+                is_extern = True
+            elif word == "ptr":  # of a parameter: where it points
+                text = re.sub(r"^\s*(\.(?!align)\w+)?\s*(\.align\s+\d+)?", "", text)
+            elif word not in _IGNORED:
+                kind = word
+        for name in split(text):
+            found = re.match(r"([\w$%]+)\s*(?:<(\d+)>)?\s*((?:\[[^\]]*\]\s*)*)$", name)
+            if not found:
+                raise Unsupported(f"hostcuda: PTX that is not known: {text.strip()[:60]!r}")
+            count = None
+            for extent in re.findall(r"\[([^\]]*)\]", found[3]):
+                count = (1 if count is None else count) * int(extent or "0", 0)
+            align_here = align or size_of(kind) * lanes
+            variable = Variable(found[1], space, kind, count, align_here, [], lanes, is_extern)
+            if values:
+                variable.values = split(values.strip().replace("{", "").replace("}", ""))
+            if found[2]:  # a family of registers
+                for number in range(int(found[2])):
+                    yield Variable(f"{found[1]}{number}", space, kind, None, align_here)
+            else:
+                yield variable
+
+    def function(self, head: str) -> None:
+        """Read a kernel or a function."""
+        self.at += len(head)
+        is_entry = ".entry" in head
+        found = re.search(r"\.(?:entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?", head, re.S)
+        if not found:
+            raise Unsupported(f"hostcuda: PTX that is not known: {head.strip()[:60]!r}")
+        lists = [
+            [v for part in split((text or "()").strip()[1:-1]) for v in self.declare(part)]
+            for text in (found[1], found[3])
+        ]
+        function = Function(found[2], is_entry, *lists)
+        self.line = self.file = 0
+        if self.text[self.at] == "{":
+            function.body = []
+            self.body(function)
+        else:
+            self.at += 1
+        known = self.module.functions.get(function.name)
+        if not known or known.body is None:
+            self.module.functions[function.name] = function
+
+    def body(self, function: Function) -> None:
+        """Read a function's statements."""
+        scope: Scope | None = None
+        body = function.body
+        assert body is not None
+        while self.skip():
+            letter = self.text[self.at]
+            if letter == "{":
+                self.at += 1
+                scope = Scope(scope)
+                if scope.outer is None:
+                    scope.update({v.name: v for v in (*function.results, *function.parameters)})
+            elif letter == "}":
+                self.at += 1
+                assert scope is not None
+                scope = scope.outer
+                if scope is None:
+                    return
+            elif letter == ";":
+                self.at += 1
+            else:
+                assert scope is not None
+                self.item(function, scope, body)
+
+    def item(self, function: Function, scope: Scope, body: list[Instruction]) -> None:
+        """Read a label, a declaration or an instruction."""
+        if self.directive():
+            return
+        label = _LABEL.match(self.text, self.at)
+        if label:
+            self.at = label.end()
+            if self.text.startswith(".callprototype", self.at):
+                lists = re.match(
+                    r"\.callprototype\s*(\([^)]*\))?\s*[\w$]+\s*(\(.*?\))?", self.statement(), re.S
+                )
+                assert lists
+                sizes = [len(split((text or "()").strip()[1:-1])) for text in lists.groups()]
+                function.prototypes[label[1]] = (sizes[0], sizes[1])
+            elif self.text.startswith(".branchtargets", self.at):
+                function.targets[label[1]] = split(self.statement()[14:])
+            elif self.text.startswith(".calltargets", self.at):
+                self.statement()
+            else:
+                self.count += 1
+                code = f"l{self.count}"
+                function.labels[label[1]] = code
+                body.append(Instruction("", "", [], [], self.line, self.file, scope, label[1]))
+            return
+        text = self.statement()
+        if text.startswith("."):
+            if text.startswith((".pragma", ".branchtargets")):
+                return
+            for variable in self.declare(text):
+                self.count += 1
+                variable.code = f"v{self.count}"
+                scope[variable.name] = variable
+                (function.shared if variable.space == "shared" else function.variables).append(variable)
+            return
+        found = _INSTRUCTION.match(text)
+        if not found:
+            raise Unsupported(
+                f"hostcuda: PTX that is not known: {text[:60]!r} "
+                f"({function.name}, line {self.line})"
+            )
+        guard = found[1] + found[2] if found[2] else ""
+        modifiers = found[4].split(".")[1:] if found[4] else []
+        body.append(
+            Instruction(
+                guard, found[3], modifiers, split(text[found.end() :]), self.line, self.file, scope
+            )
+        )
+
+
+def parse(text: str) -> Module:
+    """Parse PTX.
+
+    Raises
+    ------
+    Unsupported
+        For what is not known.
+    """
+    return _Parser(text).parse()
