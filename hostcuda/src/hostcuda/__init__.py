@@ -34,6 +34,7 @@ __all__ = [
     "launches",
     "live_blocks",
     "pending",
+    "revive",
 ]
 
 MEMORY = 1 << 30  # bytes of each device
@@ -282,6 +283,11 @@ def calls() -> int:
 def host_waits() -> int:
     """Answer how often the host had to wait for queued work."""
     return int(_driver.hostcuda_host_waits())
+
+
+def revive() -> None:
+    """Let contexts whose kernel failed be used again, so that the next test can run."""
+    _driver.hostcuda_revive()
 
 
 def pending(stream: int | None = None) -> int:

@@ -40,6 +40,14 @@ CUresult load(const void *image, CUmodule *out) {
   } else if (!record_only) {
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
+  if (auto *translated = module.library
+                             ? (const hc_module *)dlsym(module.library, "hostcuda_module")
+                             : nullptr)
+    for (u32 i = 0; i < translated->variable_count; ++i) {
+      uintptr_t start = uintptr_t(translated->variables[i].start);
+      module.variables.insert(start);
+      blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, nullptr, 0, 0};
+    }
   *out = new_handle<CUmodule>();
   modules[*out] = module;
   return CUDA_SUCCESS;

@@ -108,7 +108,11 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    return (yield from _watch(item, "call"))
+    try:
+        return (yield from _watch(item, "call"))
+    finally:
+        if hostcuda.installed():
+            hostcuda.revive()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -314,7 +314,7 @@ class _Translator:
         tables = (
             f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"
             f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};\n"
-            f"static const hc_entry {code}_entry = {{{code}, &module, {shared}, {end}, {waits}, "
+            f"static const hc_entry {code}_entry = {{{code}, &hostcuda_module, {shared}, {end}, {waits}, "
             f"{str(self.flushes).lower()}}};"
         )
         row = (
@@ -338,7 +338,13 @@ class _Translator:
         files = {n: "" if n == 1 else name.rpartition("/")[2] for n, name in self.module.files.items()}
         listed = ", ".join(f'"{files.get(n, "")}"' for n in range(max(files, default=0) + 1))
         yield f"static const char *const files[] = {{{listed}}};"
-        yield f"static const hc_module module = {{sites, {count}, files}};"
+        own = [v for v in self.module.variables.values() if v.space in ("global", "const")]
+        rows = "".join(f"{{{v.code}, {v.bytes}}}, " for v in own)
+        yield f"static const hc_variable variables[] = {{{rows}{{}}}};"
+        yield (
+            'extern "C" { extern __attribute__((visibility("default"))) const hc_module '
+            f"hostcuda_module = {{sites, {count}, files, variables, {len(own)}}}; }}"
+        )
         yield from (tables for tables, _ in entries)
         rows = "".join(f"{row}, " for _, row in entries)
         yield f'extern "C" {{ __attribute__((visibility("default"))) hostcuda_kernel hostcuda_kernels[] = {{{rows}{{}}}}; }}'

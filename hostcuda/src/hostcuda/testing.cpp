@@ -105,3 +105,8 @@ EXPORT void hostcuda_finish() {
   for (auto &item : contexts) settle_context(&item.second);
   host_waits = before;
 }
+
+EXPORT void hostcuda_revive() {
+  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  for (auto &item : contexts) item.second.dead = CUDA_SUCCESS;
+}

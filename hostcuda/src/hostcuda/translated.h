@@ -44,10 +44,18 @@ struct hc_thread {
   u32 number;  // in the block
 };
 
+struct hc_variable {
+  void *start;
+  u64 bytes;
+};
+
+// A module exports one as `hostcuda_module`.
 struct hc_module {
   hc_site *sites;
   u32 site_count;
   const char *const *files;  // by their numbers in the PTX
+  const hc_variable *variables;
+  u32 variable_count;
 };
 
 struct hc_entry {

@@ -1,0 +1,191 @@
+"""Floating point: contraction, subnormal numbers, NaN, directed rounding, conversions."""
+
+import numpy as np
+import pytest
+
+
+def value(gpu, expression, *inputs, kind="f4", options=()):
+    """Return one number of a kernel; inputs keep NVRTC from computing it."""
+    return gpu.run(f"o[0] = {expression};", *inputs, out=(1, kind), block=1, options=options)[0]
+
+
+F = np.float32
+EPS = F(1 + 2**-12)
+
+
+def test_a_product_and_a_sum_are_fused(gpu):
+    assert value(gpu, "a * a + b", EPS, -F(EPS * EPS)) == F(2.0**-24)
+    assert value(gpu, "a * a - b", EPS, F(EPS * EPS)) == F(2.0**-24)
+    assert value(gpu, "b - a * a", EPS, F(EPS * EPS)) == F(-(2.0**-24))
+
+
+def test_no_fusing_if_asked(gpu):
+    assert value(gpu, "a * a + b", EPS, -F(EPS * EPS), options=("-fmad=false",)) == 0
+    assert value(gpu, "__fmul_rn(a, a) + b", EPS, -F(EPS * EPS)) == 0
+
+
+def test_subnormal_numbers(gpu):
+    a = F(1e-20)
+    assert value(gpu, "a * a", a) == a * a != 0
+    assert value(gpu, "a * a", a, options=("-ftz=true",)) == 0
+    assert value(gpu, "a + a", F(1e-39), options=("-ftz=true",)) == 0
+    assert value(gpu, "a * b", F(1e-39), F(1e10), options=("-ftz=true",)) == 0
+    assert value(gpu, "(double)(a * a) + 1e-300 * b", a, np.float64(1e-10), kind="f8",
+                 options=("-ftz=true",)) == 1e-310
+    assert value(gpu, "fmaxf(a, b)", F(1e-39), F(-1), options=("-ftz=true",)) == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("max(a, 0.f)", 0),
+        ("fmaxf(a, -2.f)", -2),
+        ("fminf(3.f, a)", 3),
+        ("__saturatef(a)", 0),
+        ("(int)a", 0),
+        ("(unsigned char)a", 0),
+        ("(float)(long long)a", -(2.0**63)),
+        ("isnan(a) ? 5 : 6", 5),
+        ("a < 1 ? 1 : a >= 1 ? 2 : 3", 3),
+        ("a != a", 1),
+    ],
+)
+def test_nan(gpu, expression, expected):
+    assert value(gpu, expression, F("nan")) == expected
+
+
+def test_min_of_double_and_nan(gpu):
+    assert value(gpu, "min(a, 1.0)", np.float64("nan"), kind="f8") == 1
+
+
+def test_signs_of_zeros(gpu):
+    assert np.signbit(value(gpu, "fminf(a, b)", F(0), F(-0.0)))
+    assert not np.signbit(value(gpu, "fmaxf(a, b)", F(-0.0), F(0)))
+
+
+@pytest.mark.parametrize(("suffix", "steps"), [("rn", 0), ("ru", 1), ("rd", 0), ("rz", 0)])
+def test_directed_rounding_of_floats(gpu, suffix, steps):
+    one, tiny = F(1), F(1e-10)
+    nearest = F(1) if not steps else np.nextafter(F(1), F(2))
+    assert value(gpu, f"__fadd_{suffix}(a, b)", one, tiny) == nearest
+    third = np.float64(1) / 3
+    low = F(third) if np.float64(F(third)) < third else np.nextafter(F(third), F(0))
+    high = np.nextafter(low, F(1))
+    expected = {"rn": F(third), "ru": high, "rd": low, "rz": low}[suffix]
+    assert value(gpu, f"__fdiv_{suffix}(a, b)", F(1), F(3)) == expected
+    assert value(gpu, f"__fdiv_{suffix}(a, b)", F(-1), F(3)) == -{"rn": F(third), "ru": low, "rd": high, "rz": low}[suffix]
+    assert value(gpu, f"__frcp_{suffix}(a)", F(3)) == expected
+    root = np.sqrt(np.float64(2))
+    near = F(root)
+    below = near if np.float64(near) < root else np.nextafter(near, F(0))
+    assert value(gpu, f"__fsqrt_{suffix}(a)", F(2)) == {
+        "rn": near, "ru": np.nextafter(below, F(9)), "rd": below, "rz": below}[suffix]
+
+
+def test_directed_rounding_of_doubles(gpu):
+    third = 1 / 3  # it is below
+    assert value(gpu, "__ddiv_ru(a, b)", 1.0, 3.0, kind="f8") == np.nextafter(third, 1)
+    assert value(gpu, "__ddiv_rd(a, b)", 1.0, 3.0, kind="f8") == third
+    assert value(gpu, "__dadd_ru(a, b)", 1.0, 1e-30, kind="f8") == np.nextafter(1, 2)
+    assert value(gpu, "__dsub_rd(a, b)", 1.0, 1e-30, kind="f8") == np.nextafter(1, 0)
+    assert value(gpu, "__dmul_rz(a, b)", 1 + 2.0**-30, 1 + 2.0**-30, kind="f8") == 1 + 2.0**-29
+    assert value(gpu, "__fma_ru(a, b, 1e-40)", 1.0, 1.0, kind="f8") == np.nextafter(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("expression", "x", "expected"),
+    [
+        ("(int)a", 3e9, 2**31 - 1),
+        ("(int)a", -3e9, -(2**31)),
+        ("(unsigned)a", -5.0, 0),
+        ("(unsigned)a", 5e9, 2**32 - 1),
+        ("__float2int_rn(a)", 2.5, 2),
+        ("__float2int_rn(a)", 3.5, 4),
+        ("__float2int_ru(a)", 2.1, 3),
+        ("__float2int_rd(a)", -2.1, -3),
+        ("__float2int_rz(a)", -2.9, -2),
+        ("rintf(a)", 0.5, 0),
+        ("roundf(a)", 0.5, 1),
+        ("floorf(a)", -0.5, -1),
+        ("truncf(a)", -1.5, -1),
+        ("__double2float_ru(1.0 + a)", 2.0**-40, np.nextafter(F(1), F(2))),
+        ("__double2float_rd(1.0 - a)", 2.0**-40, np.nextafter(F(1), F(0))),
+        ("__int2float_rz(16777217 + (int)a)", 0.0, 16777216),
+        ("__int2float_ru(16777217 + (int)a)", 0.0, 16777218),
+        ("__ull2float_rn(0xffffffffffffffffull - (unsigned long long)a)", 0.0, 2.0**64),
+        ("__ll2float_rd(9223372036854775807ll - (long long)a)", 0.0, 2.0**63 - 2.0**39),
+        ("__float_as_int(a)", 1.0, 0x3F800000),
+        ("copysignf(a, -0.f)", 3.0, -3),
+        ("fabsf(a)", -3.0, 3),
+        ("__saturatef(a)", 1.5, 1),
+        ("__saturatef(a)", -1.5, 0),
+        ("fmodf(a, 3.f)", 7.5, 1.5),
+        ("ldexpf(a, 4)", 1.5, 24),
+        ("logbf(a)", 9.0, 3),
+        ("scalbnf(a, -3)", 8.0, 1),
+        ("nextafterf(a, 2.f)", 1.0, np.nextafter(F(1), F(2))),
+    ],
+)
+def test_conversions(gpu, expression, x, expected):
+    assert value(gpu, expression, F(x), kind="f8") == float(expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "x", "expected", "error"),
+    [
+        ("erfinv(a)", 1e-20, 8.862269254527581e-21, 1e-15),
+        ("normcdfinv(a)", 1e-300, -37.0471, 1e-5),
+        ("sinpi(a)", 1.0, 0, 0),
+        ("norm3d(a, a, a)", 1e200, 1.7320508075688772e200, 1e-15),
+        ("tgamma(a)", 5.0, 24, 1e-14),
+        ("lgamma(a)", 10.0, 12.801827480081469, 1e-14),
+        ("cyl_bessel_i0(a)", 1.0, 1.2660658777520084, 1e-14),
+        ("j0(a)", 2.0, 0.22389077914123567, 1e-14),
+        ("exp(a)", 700.0, np.exp(700.0), 1e-14),
+        ("log1p(a)", 1e-20, 1e-20, 1e-15),
+        ("expm1(a)", 1e-20, 1e-20, 1e-15),
+        ("sin(a)", 1e22, -0.8522008497671888, 1e-14),
+        ("cbrt(a)", 27.0, 3, 1e-15),
+        ("rsqrt(a)", 4.0, 0.5, 1e-15),
+        ("atan2(a, -a)", 1.0, 2.356194490192345, 1e-15),
+        ("pow(a, 0.5)", 2.0, np.sqrt(2), 1e-15),
+        ("erfc(a)", 10.0, 2.088487583762545e-45, 1e-13),
+        ("hypot(a, a)", 3e200, 4.242640687119285e200, 1e-15),
+    ],
+)
+def test_functions_of_doubles(gpu, expression, x, expected, error):
+    assert value(gpu, expression, x, kind="f8") == pytest.approx(expected, rel=error, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "function", "error"),
+    [
+        ("sinf(a[i])", np.sin, 2e-7),
+        ("cosf(a[i])", np.cos, 2e-7),
+        ("tanf(a[i])", np.tan, 5e-7),
+        ("expf(a[i])", np.exp, 3e-7),
+        ("logf(a[i] + 11)", lambda x: np.log(x + 11), 3e-7),
+        ("atanf(a[i])", np.arctan, 3e-7),
+        ("tanhf(a[i])", np.tanh, 3e-7),
+        ("__sinf(a[i] / 4)", lambda x: np.sin(x / 4), 5e-6),
+        ("__expf(a[i])", np.exp, 2e-6),
+        ("__logf(a[i] + 11)", lambda x: np.log(x + 11), 2e-6),
+        ("__fdividef(a[i], 3)", lambda x: x / 3, 5e-7),
+        ("__powf(a[i] + 11, 1.5f)", lambda x: (x + 11) ** 1.5, 3e-6),
+        ("rsqrtf(a[i] + 11)", lambda x: (x + 11) ** -0.5, 3e-7),
+        ("powf(a[i] + 11, 2.5f)", lambda x: (x + 11) ** 2.5, 3e-6),
+        ("sqrtf(a[i] + 11)", lambda x: np.sqrt(x + 11), 1e-7),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("-use_fast_math",)], ids=["exact", "fast"])
+def test_functions_of_floats(gpu, expression, function, error, options):
+    x = np.linspace(-10, 10, 64, dtype="f4")
+    out = gpu.run(f"o[i] = {expression};", x, out=(64, "f4"), block=64, options=options)
+    error = max(error, 1e-5) if options else error
+    assert np.allclose(out, function(x.astype("f8")), rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("kind", ["", "b"])
+def test_division_of_floats_by_zero(gpu, kind):
+    assert value(gpu, "a / b", F(1), F(0)) == np.inf
+    assert np.isnan(value(gpu, "a / b", F(0), F(0)))
