@@ -168,6 +168,16 @@ template <class A, class B, class C> static inline C dp2a(u32 a, u32 b, C c, int
 }
 template <class T> static inline T sad(T a, T b, T c) { return T((a < b ? b - a : a - b) + c); }
 
+// Of each byte or half; put together, or added to `c`.
+template <class T> static inline u32 absolute_differences(u32 a, u32 b, u32 c, bool add) {
+  u32 sum = add ? c : 0;
+  for (u32 at = 0; at < 32; at += 8 * sizeof(T)) {
+    s32 x = T(a >> at), y = T(b >> at);
+    u32 difference = u32(x < y ? y - x : x - y);
+    sum += add ? difference : (difference & (sizeof(T) == 1 ? 0xff : 0xffff)) << at;
+  }
+  return sum;
+}
 template <class T> static inline T add_carry(T a, T b, u32 in, u32 &out) {
   unsigned __int128 sum = (unsigned __int128)a + b + in;
   out = u32(sum >> 8 * sizeof(T)) & 1;

@@ -50,6 +50,7 @@ const unsigned char GUARD_BYTE = 0xA5;  // around a block
 const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zeroed
 const unsigned char FREED_BYTE = 0xA7;  // a freed block: small as a float, so that += 1 shows
 const size_t QUARANTINE = 64 << 20;     // freed bytes kept, with guards, so that writes after free show
+const int MULTIPROCESSORS = 2;          // of a device
 const uint64_t LATEST = ~0ull;
 
 inline std::recursive_mutex big_lock;  // for everything: this is a test double, not a fast driver

@@ -62,6 +62,11 @@ const ErrorText errors[] = {
     E(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
     E(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "too many resources requested for launch"),
     E(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
+    E(CUDA_ERROR_LAUNCH_TIMEOUT, "the launch timed out and was terminated"),
+    E(CUDA_ERROR_ASSERT, "device-side assert triggered"),
+    E(CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction was encountered"),
+    E(CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address"),
+    E(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "too many blocks in cooperative launch"),
     E(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     E(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
     E(CUDA_ERROR_UNKNOWN, "unknown error"),
@@ -142,7 +147,8 @@ API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice devi
       {A(MAX_REGISTERS_PER_BLOCK), 65536},
       {A(MAX_REGISTERS_PER_MULTIPROCESSOR), 65536},
       {A(MAX_THREADS_PER_MULTIPROCESSOR), 2048},
-      {A(MULTIPROCESSOR_COUNT), 2},  // few: libraries size their grids by it
+      {A(COOPERATIVE_LAUNCH), 1},
+      {A(MULTIPROCESSOR_COUNT), MULTIPROCESSORS},  // few: libraries size their grids by it
       {A(CLOCK_RATE), 1000000},
       {A(MEMORY_CLOCK_RATE), 1000000},
       {A(GLOBAL_MEMORY_BUS_WIDTH), 64},

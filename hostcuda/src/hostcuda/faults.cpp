@@ -44,7 +44,7 @@ bool is_reachable(const Block &b) {
 std::string whereabouts(u64 address, u64 bytes) {
   if (Block *b = find_freed(address))
     return text("%llu bytes into a block of %zu bytes that was freed", address - b->start, b->size);
-  const u64 near = 1 << 20;
+  const u64 near = 64 << 10;
   auto above = blocks.upper_bound(address);
   std::string found = "where there is no memory of the device";
   u64 least = near;

@@ -104,6 +104,14 @@ void add_touched(const Bytes &arguments, Work *work) {
   }
 }
 
+// How many blocks of a kernel a multiprocessor can hold.
+int occupancy(const Function &f, unsigned threads, size_t shared) {
+  hostcuda_limits limits = f.kernel ? f.kernel->limits : hostcuda_limits{32, 0, 0, 0, 1024};
+  unsigned warps = (threads + 31) / 32, used = (std::max(limits.registers, 1) + 7) / 8 * 8 * 32 * warps;
+  size_t bytes = limits.shared + shared + 1024, all = HOSTCUDA_SHARED_BYTES + 1024;
+  return int(std::min({32u, 64 / warps, 65536 / used, unsigned(all / bytes)}));
+}
+
 // Check a launch, and make it ready to run.
 CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned *block,
                  unsigned shared, CUstream handle, void **params, void **extra, Work *work,
@@ -118,6 +126,9 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   CHECK(!f->kernel || block[0] * block[1] * block[2] <= f->kernel->limits.threads,
         CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
   CHECK(shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
+  uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
+  int resident = MULTIPROCESSORS * occupancy(*f, block[0] * block[1] * block[2], shared);
+  CHECK(!cooperative || blocks <= uint64_t(resident), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   auto packed = std::make_shared<Bytes>();
   TRY(pack(*f, params, extra, packed.get()));
   launch_log.push_back({f->name,
@@ -266,6 +277,14 @@ CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction
     default:
       *value = 0;
   }
+})
+
+CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor,
+     (int *blocks, CUfunction handle, int threads, size_t shared), {
+  Function *f = lookup(functions, handle);
+  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  CHECK(threads > 0 && threads <= 1024, CUDA_ERROR_INVALID_VALUE);
+  *blocks = occupancy(*f, unsigned(threads), shared);
 })
 
 CALL(cuFuncSetAttribute, (CUfunction handle, CUfunction_attribute attribute, int value), {

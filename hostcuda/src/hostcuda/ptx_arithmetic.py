@@ -357,6 +357,17 @@ def _fns(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(i.operands[0], "u32", f"fns({a}, {b}, {c})")
 
 
+@instruction("bmsk", "szext")
+def _bmsk(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind, how = m.type(), m.choose("clamp", "wrap")
+    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], "u32")
+    b = f"({b} & 31)" if how == "wrap" else f"least({b}, 32)"
+    if i.name == "bmsk":
+        a = f"({a} & 31)" if how == "wrap" else f"least({a}, 32)"
+        return w.put(i.operands[0], kind, f"shl<u32>(shl<u32>(1, {b}) - 1, {a})")
+    return w.put(i.operands[0], kind, f"bfe<{kind}>({a}, 0, {b})")
+
+
 @instruction("prmt")
 def _prmt(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.type()
@@ -411,3 +422,14 @@ def _slct(w: Writer, i: Instruction, m: Modifiers) -> str:
         c = w.flush(c)
     a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
     return w.put(i.operands[0], kind, f"{c} >= 0 ? {a} : {b}")
+
+
+@instruction("vabsdiff4", "vabsdiff2")
+def _vabsdiff(w: Writer, i: Instruction, m: Modifiers) -> str:
+    b_kind, a_kind, _ = m.type(), m.type(), m.type()
+    if m.take("sat") or a_kind != b_kind or "." in i.operands[1] + i.operands[2]:
+        m.unknown(i.opcode)
+    bits = 32 // int(i.name[-1])
+    a, b, c = (w.use(text, "u32") for text in i.operands[1:4])
+    add = str(m.take("add")).lower()
+    return w.put(i.operands[0], "u32", f"absolute_differences<{a_kind[0]}{bits}>({a}, {b}, {c}, {add})")

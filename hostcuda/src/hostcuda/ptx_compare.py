@@ -228,9 +228,9 @@ def _narrow_pair(
 
 def _pack(w: Writer, i: Instruction, m: Modifiers) -> str:
     """Convert two integers with saturation, and put them below what the third operand holds."""
-    kinds = [m.type() for _ in range(len([x for x in m.left if x[0] in "usb"]))]
-    m.take("sat")
-    source, to = kinds[-2:]
+    kinds = [x for x in m.left if x in INTEGERS]
+    m.left = [x for x in m.left if x not in kinds and x != "sat"]
+    to, source = kinds[:2]
     bits = size_of(to) * 8
     a, b = (f"u32(u{bits}(clamp<{to}>({w.use(x, source)})))" for x in i.operands[1:3])
     found = f"{a} << {bits} | {b}"

@@ -24,7 +24,7 @@ _SPECIAL = {
     "%warpid": "t->number / 32",
     "%nwarpid": "(t->block->ntid[0] * t->block->ntid[1] * t->block->ntid[2] + 31) / 32",
     "%smid": "0u",
-    "%nsmid": "132u",
+    "%nsmid": "2u",
     "%gridid": "t->block->grid_id",
     "%lanemask_eq": "1u << t->number % 32",
     "%lanemask_lt": "(1u << t->number % 32) - 1",

@@ -25,7 +25,7 @@ class Device:
 
         import hostcuda
 
-        if "__global__" not in source:  # the body of a kernel
+        if "__global__ void k(" not in source:  # the body of a kernel
             names = ", ".join(
                 [
                     f"{_C[np.dtype(out[1])]} *o",

@@ -1,0 +1,227 @@
+"""Failures are CUDA's: their numbers, and a message that names kernel, thread, line and memory."""
+
+import numpy as np
+import pytest
+
+
+def fails(gpu, capfd, error, message, body, *inputs, **options):
+    """Run a kernel that must fail, and compare what is printed."""
+    import pycuda.driver as cuda
+
+    with pytest.raises(cuda.Error, match=error):
+        gpu.run(body, *inputs, **options)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("hostcuda: ")]
+    assert lines, "nothing was printed"
+    assert message in lines[0].removeprefix("hostcuda: kernel k, "), lines[0]
+
+
+ILLEGAL = "illegal memory access"
+MISALIGNED = "misaligned address"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("\n\no[i + 2] = 1;", "thread (30,0,0): writes 4 bytes at 0x"),
+        ("\n\no[i + 2] = 1;", "0 bytes behind the end of a block of 128 bytes (line 4)"),
+        ("\no[0] = o[(int)i - 3];", "thread (0,0,0): reads 4 bytes at 0x"),
+        ("\no[0] = o[(int)i - 3];", "12 bytes before a block of 128 bytes (line 3)"),
+        ("atomicAdd(&o[i * 8], 1);", "thread (4,0,0): updates 4 bytes at 0x"),
+        ("int *p = 0; if (a) p = o; if (l == 3) *p = 1;", "thread (3,0,0): writes 4 bytes at 0x0, near a null pointer"),
+    ],
+)
+def test_outside_of_a_block(gpu, capfd, body, message):
+    fails(gpu, capfd, ILLEGAL, message, body, np.int32(0))
+
+
+def test_the_block_is_named(gpu, capfd):
+    fails(gpu, capfd, ILLEGAL, "block (2,0,0), thread (0,0,0)", "o[i] = 1;", out=(64, "i4"), grid=3)
+
+
+def test_a_freed_block(gpu, capfd):
+    import pycuda.driver as cuda
+
+    memory = cuda.mem_alloc(100)
+    address = np.uint64(int(memory))
+    memory.free()
+    fails(
+        gpu, capfd, ILLEGAL, "40 bytes into a block of 100 bytes that was freed",
+        "o[0] = ((int *)a)[10];", address,
+    )
+
+
+def test_memory_of_the_host(gpu, capfd):
+    host = np.zeros(1 << 22, "i4")  # far from the blocks
+    fails(
+        gpu, capfd, ILLEGAL, "where there is no memory of the device", "o[0] = ((int *)a)[0];",
+        np.uint64(host.ctypes.data),
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        ("*(int *)((char *)o + a) = 1;", 4),
+        ("*(float4 *)((char *)o + 8 + a - 1) = make_float4(1, 2, 3, 4);", 16),
+        ("o[0] = *(short *)((char *)o + a);", 2),
+        ("__shared__ char s[64]; s[l] = 1; __syncthreads(); o[0] = *(int *)(s + a + l);", 4),
+        ("atomicAdd((int *)((char *)o + a + 1), 1);", 4),
+    ],
+)
+def test_misaligned(gpu, capfd, body, size):
+    fails(gpu, capfd, MISALIGNED, f"which is no multiple of {size}", body, np.int32(1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "__shared__ int s[32]; s[l + a] = 1; __syncthreads(); o[l] = s[l];",
+        "extern __shared__ int d[]; d[l + a] = 1; __syncthreads(); o[l] = d[l];",
+    ],
+)
+def test_outside_of_shared_memory(gpu, capfd, body):
+    fails(gpu, capfd, ILLEGAL, "of shared memory", body, np.int32(32), shared=100)
+
+
+def test_outside_of_local_memory(gpu, capfd):
+    body = "int x[8]; for (int j = 0; j < 8; ++j) x[j] = j; x[l + a] = 5; o[l] = x[(l + 1) % 8];"
+    fails(gpu, capfd, ILLEGAL, "local memory", body, np.int32(6))
+
+
+def test_an_assertion(gpu, capfd):
+    import pycuda.driver as cuda
+
+    with pytest.raises(cuda.Error, match="device-side assert|assert|cuMemcpy"):
+        gpu.run("\nassert(l < 5); o[l] = 1;")
+    err = capfd.readouterr().err
+    assert "kernel.cu:3: void k(int *): block: [0,0,0], thread: [5,0,0] Assertion `l < 5` failed." in err
+    assert "hostcuda: kernel k, block (0,0,0), thread (5,0,0): an assertion failed: l < 5" in err
+
+
+def test_a_trap(gpu, capfd):
+    fails(gpu, capfd, "launch failed|unspecified", "thread (7,0,0): stops with a trap", "if (l == 7) __trap();")
+
+
+def test_a_division_by_zero_goes_on(gpu):
+    out = gpu.run("o[l] = 100 / a + 100 % a; o[l] = 5;", np.int32(0))
+    assert (out == 5).all()
+
+
+def test_endless_recursion(gpu, capfd):
+    fails(
+        gpu, capfd, ILLEGAL, "deeper than its stack allows",
+        "__device__ __noinline__ int f(int n) { volatile int x[10]; x[n % 10] = n; return f(n + 1) + x[3]; }\n"
+        "====\no[l] = f(l);",
+    )
+
+
+def test_a_call_of_no_function(gpu, capfd):
+    fails(
+        gpu, capfd, ILLEGAL, "calls what is no function, 0x1234",
+        "typedef int (*F)(int);\n====\no[l] = ((F)a)(1);", np.uint64(0x1234),
+    )
+
+
+def test_free_of_what_was_not_allocated(gpu, capfd):
+    fails(gpu, capfd, ILLEGAL, "which malloc did not give", "free(o); o[0] = 1;")
+
+
+def test_exit_of_a_thread(gpu):
+    out = gpu.run(
+        '__device__ __noinline__ void leave(int n) { if (n % 2) asm volatile("exit;"); }\n====\n'
+        "o[l] = 1; leave(l); o[l] = 2;"
+    )
+    assert (out == np.where(np.arange(32) % 2, 1, 2)).all()
+
+
+def test_an_error_stays(gpu, capfd):
+    import pycuda.driver as cuda
+
+    fails(gpu, capfd, ILLEGAL, "", "o[1000000] = 1;")
+    with pytest.raises(cuda.Error, match=ILLEGAL):
+        cuda.mem_alloc(16)
+
+
+# ---- waiting -------------------------------------------------------------------------------------
+
+
+def test_threads_wait_for_threads(gpu):
+    out = gpu.run(
+        "__shared__ volatile int flag; if (!i) flag = 0; __syncthreads();"
+        "if (i == 0) { while (!flag); o[0] = flag; } if (i == 32) flag = 7;",
+        block=64,
+    )
+    assert out[0] == 7
+
+
+def test_lanes_wait_for_lanes(gpu):
+    out = gpu.run(
+        "__shared__ int lock; if (!i) lock = 0; __syncthreads(); bool done = false;"
+        "while (!done) { if (atomicCAS(&lock, 0, 1) == 0) { o[0] += 1; __threadfence_block();"
+        "atomicExch(&lock, 0); done = true; } }",
+        block=64,
+    )
+    assert out[0] == 64
+
+
+def test_blocks_wait_for_blocks(gpu):
+    out = gpu.run(
+        "volatile int *p = o; if (blockIdx.x == 0) { while (!p[1]); p[0] = p[1] + 1; }"
+        "if (blockIdx.x == 2) p[1] = 5;",
+        grid=3,
+        block=1,
+    )
+    assert out[:2].tolist() == [6, 5]
+
+
+def test_a_barrier_of_all_blocks(gpu):
+    out = gpu.run(
+        "__device__ unsigned arrived;\n====\natomicAdd(&o[0], 1); __syncthreads();"
+        "if (!threadIdx.x) { atomicAdd(&arrived, 1); while (atomicAdd(&arrived, 0) < gridDim.x); }"
+        "__syncthreads(); if (i == 0) o[1] = o[0];",
+        grid=20,
+        block=64,
+    )
+    assert out[1] == 20 * 64
+
+
+def test_cooperative_launch():
+    import cupy as cp
+
+    from hostcuda import _build
+
+    source = """
+    #include <cooperative_groups.h>
+    extern "C" __global__ void k(int *o) {
+      auto grid = cooperative_groups::this_grid();
+      o[grid.thread_rank()] = grid.thread_rank(); grid.sync();
+      int n = o[grid.size() - 1 - grid.thread_rank()]; grid.sync(); o[grid.thread_rank()] = n;
+    }"""
+    k = cp.RawKernel(
+        source, "k", options=(f"-I{_build.cuda_include()}",), enable_cooperative_groups=True
+    )
+    out = cp.zeros(256, "i4")
+    k((4,), (64,), (out,))
+    assert (out.get() == np.arange(255, -1, -1)).all()
+
+
+def test_a_missing_lane_is_named(gpu, capfd):
+    fails(
+        gpu, capfd, "timed out|timeout", "waits at a warp function with mask 0xffffffff for lane 31 (line 3)",
+        "\nif (l < 31) o[l] = __shfl_sync(~0u, l, 0);\nelse while (!((volatile int *)o)[40 - a]) __syncthreads();",
+        np.int32(32), block=32,
+    )
+
+
+def test_barriers_that_miss_each_other(gpu, capfd):
+    fails(
+        gpu, capfd, "timed out|timeout", "waits at barrier 1 (line 3); thread (16,0,0) waits at barrier 2 (line 4)",
+        '\nif (l < 16) asm volatile("bar.sync 1, 64;");\nelse asm volatile("bar.sync 2, 64;");',
+    )
+
+
+def test_a_mask_without_the_lane(gpu, capfd):
+    fails(
+        gpu, capfd, "launch failed|unspecified", "mask 0x1, which does not name its lane 1",
+        "o[l] = __ballot_sync(1, 1);",
+    )
