@@ -151,7 +151,7 @@ def _host_macros() -> str:
 
     def make(target: Path) -> None:
         known = _run([CXX, "-dM", "-E", "-x", "c++", "-"], include)
-        limits = r"#define ((?:[A-Z]+_)?(?:MIN|MAX|EPSILON|DIG)|M_\w+|CHAR_BIT|INFINITY|NAN) "
+        limits = r"#define ((?:[A-Z]+_)?(?:MIN|MAX|EPSILON|DIG)|M_\w+|CHAR_BIT) "
         names = re.findall(limits, known)
         text = "".join(f'"@{name}" {name}\n' for name in names)
         values = re.findall(
@@ -167,7 +167,7 @@ def _host_macros() -> str:
 PTX = os.environ.get("HOSTCUDA_PTX") == "1"  # run what NVRTC makes, in place of the source
 PTX_FLAGS = """-std=c++17 -O2 -w -fPIC -shared -ffp-contract=off -fwrapv -fno-strict-aliasing
 -fno-finite-loops -fno-math-errno -fvisibility=hidden -fno-exceptions -fno-rtti
--fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic""".split()
+-fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic -nostdlib -pipe""".split()
 
 
 @functools.cache
@@ -293,7 +293,7 @@ def _compile_ptx(
         except ptx.Unsupported as error:
             raise CompileError(str(error)) from None
         flags = [*PTX_FLAGS, *_processor_flags()]
-        _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm"], text)
+        _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm", "-lc"], text)
 
     def note(target: Path) -> None:
         target.write_text(json.dumps(checked()[:2]))

@@ -31,7 +31,39 @@ typedef unsigned long uintptr_t; typedef long intptr_t;
 # <sys/types.h> has these, which CUDA's headers include for nvcc.
 SHORT_TYPES = """typedef unsigned int uint; typedef unsigned short ushort;
 typedef unsigned long ulong;
+#define NAN __builtin_bit_cast(float, 0x7fffffff)
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define HUGE_VALF INFINITY
+#define HUGE_VAL __builtin_bit_cast(double, 0x7ff0000000000000ll)
 """
+# nvcc's <cmath> takes numbers of all kinds; NVRTC has the functions of float and double alone.
+OVERLOADS = """#ifdef __cplusplus
+template <class T> struct hostcuda_integer {};
+template <class T> struct hostcuda_number {};
+#define HOSTCUDA_KIND(T) template <> struct hostcuda_integer<T> { typedef double is; }; \\
+  template <> struct hostcuda_number<T> { typedef double is; };
+HOSTCUDA_KIND(char) HOSTCUDA_KIND(signed char) HOSTCUDA_KIND(unsigned char) HOSTCUDA_KIND(short)
+HOSTCUDA_KIND(unsigned short) HOSTCUDA_KIND(int) HOSTCUDA_KIND(unsigned) HOSTCUDA_KIND(long)
+HOSTCUDA_KIND(unsigned long) HOSTCUDA_KIND(long long) HOSTCUDA_KIND(unsigned long long)
+template <> struct hostcuda_number<float> { typedef double is; };
+template <> struct hostcuda_number<double> { typedef double is; };
+#define HOSTCUDA_ONE(f) template <class T> __device__ inline \\
+  typename hostcuda_integer<T>::is f(T x) { return ::f((double)x); }
+HOSTCUDA_ONE(sqrt) HOSTCUDA_ONE(exp) HOSTCUDA_ONE(log) HOSTCUDA_ONE(log2) HOSTCUDA_ONE(log10)
+HOSTCUDA_ONE(sin) HOSTCUDA_ONE(cos) HOSTCUDA_ONE(tan) HOSTCUDA_ONE(floor) HOSTCUDA_ONE(ceil)
+HOSTCUDA_ONE(atan) HOSTCUDA_ONE(tanh) HOSTCUDA_ONE(fabs) HOSTCUDA_ONE(round) HOSTCUDA_ONE(cbrt)
+#define HOSTCUDA_TWO(f) template <class A, class B> __device__ inline \\
+  typename hostcuda_number<A>::is f(A a, B b) { \\
+    return ::f((double)a, (typename hostcuda_number<B>::is)b); }
+HOSTCUDA_TWO(pow) HOSTCUDA_TWO(fmod) HOSTCUDA_TWO(atan2) HOSTCUDA_TWO(hypot) HOSTCUDA_TWO(fmax)
+HOSTCUDA_TWO(fmin)
+#endif
+"""
+STD_NAMES = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2
+expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma log
+log10 log1p log2 logb lrint lround modf nan nextafter pow remainder rint round signbit sin sinh sqrt
+tan tanh tgamma trunc"""
+STD = f"#pragma once\nnamespace std {{ {' '.join(f'using ::{name};' for name in STD_NAMES.split())} }}\n"
 
 
 class Refused(Exception):  # noqa: N818 (it says what it is)
@@ -162,7 +194,8 @@ def check_for_nvcc(source: str, options: Iterable[str], macros: str) -> Checked:
     """
     given = [ARCHITECTURE, "-w", "--pre-include=hostcuda.h", *options]
     headers = {name: TYPES if "int" in name else "" for name in HOST_HEADERS.split()}
-    headers["hostcuda.h"] = SHORT_TYPES + macros
+    headers["cmath"] = STD
+    headers["hostcuda.h"] = SHORT_TYPES + macros + OVERLOADS
     try:
         return check(source, given, headers=headers)
     except Refused as error:
