@@ -183,10 +183,9 @@ template <class T> static inline T add_carry(T a, T b, u32 in, u32 &out) {
   out = u32(sum >> 8 * sizeof(T)) & 1;
   return T(sum);
 }
-// The flag is the borrow's complement, as addc would use it.
-template <class T> static inline T sub_carry(T a, T b, u32 borrow, u32 &out) {
-  out = (unsigned __int128)a < (unsigned __int128)b + borrow;
-  return T(a - b - borrow);
+// The flag is the carry of a + ~b, the borrow's complement: addc after sub.cc sees it (a GPU's way).
+template <class T> static inline T sub_carry(T a, T b, u32 in, u32 &out) {
+  return add_carry(a, T(~b), in, out);
 }
 
 // ---- floats --------------------------------------------------------------------------------------
@@ -208,6 +207,10 @@ static inline f64 absolute(f64 x) { return bits<f64>(bits<u64>(x) & ~(1ull << 63
 template <class T> static inline T copy_sign(T from, T to) {
   return sign(from) == sign(to) ? to : negate(to);
 }
+// What arithmetic makes of NaN on a GPU; a processor keeps bits of the operand.
+static inline f32 canonical(f32 x) { return is_nan(x) ? nan_of(x) : x; }
+// The larger or smaller of the sizes, with both signs.
+static inline f32 with_signs(f32 size, f32 a, f32 b) { return sign(a) != sign(b) ? negate(size) : size; }
 template <class T> static inline T fmin(T a, T b) {
   if (HC_RARE(is_nan(a) || is_nan(b))) return is_nan(a) ? is_nan(b) ? nan_of(a) : b : a;
   return a < b ? a : b < a ? b : sign(a) ? a : b;
@@ -230,6 +233,18 @@ static inline f64 root(f64 x) { return __builtin_sqrt(x); }
 static inline f32 rsqrt_approx(f32 x) { return f32(1 / __builtin_sqrt(f64(x))); }
 static inline f64 rsqrt_approx(f64 x) { return 1 / __builtin_sqrt(x); }
 static inline f64 high_word(f64 x) { return bits<f64>(bits<u64>(x) & 0xffffffff00000000ull); }
+// Of the high words alone, by way of a float (equal to an H200 for all 2^20 fractions).
+static inline f64 rcp_approx(f64 x) {
+  u64 raw = bits<u64>(high_word(x));
+  s32 exponent = s32(raw >> 52 & 2047);
+  u64 sign = raw & 1ull << 63;
+  if (!exponent) return bits<f64>(sign | 0x7ff0000000000000ull);
+  if (exponent == 2047) return is_nan(x) ? nan_of(x) : bits<f64>(sign);
+  f32 fraction = f32(bits<f64>((raw & ((1ull << 52) - 1)) | 1023ull << 52));
+  u64 found = bits<u64>(high_word(f64(1 / fraction)));
+  exponent = s32(found >> 52) + 1023 - exponent;
+  return bits<f64>(exponent <= 0 ? sign : sign | u64(exponent) << 52 | (found & ((1ull << 52) - 1)));
+}
 static inline f32 div_approx(f32 a, f32 b) {  // a quotient by a huge number is 0
   f32 size = absolute(b);
   if (HC_RARE(size > 0x1p126f && size < __builtin_inff())) return a == a ? a * 0.0f : a;

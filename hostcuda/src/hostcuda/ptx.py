@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import ptx_arithmetic, ptx_compare, ptx_control, ptx_memory
+from .ptx_analysis import arithmetic_floats, contractions, counted, fused_sum, infer
 from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction, Module, Unsupported, Variable, parse, size_of
-from .ptx_writer import FLOATS, HALVES, HANDLERS, Modifiers, Shared, Writer
+from .ptx_writer import FLOATS, HANDLERS, Modifiers, Shared, Writer
 
 __all__ = ["FILES", "Unsupported", "translate"]
 
@@ -23,8 +24,6 @@ FILES = [*sorted(FOLDER.glob("ptx*.py")), FOLDER / "arithmetic.h", FOLDER / "tra
 _ = ptx_arithmetic, ptx_compare, ptx_control  # they register instructions
 
 _NAME = re.compile(r"[\w$%]+")
-_TERMINATORS = {"bra", "brx", "ret", "exit", "trap", "call", "bar", "barrier"}
-_FUSED = (*FLOATS, *HALVES)
 _ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2"}
 _ARITHMETIC |= {"sin", "cos", "tanh", "min", "max", "setp", "set", "cvt"}
 _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "activemask", "nanosleep"}
@@ -94,7 +93,7 @@ class _Translator:
     def _loops(self, function: Function) -> dict[int, list[str]]:
         """Return the branches back whose loop may wait for other threads."""
         body = function.body or []
-        used = _counted(body)
+        used = counted(body)
         at = {i.label: n for n, i in enumerate(body) if i.label}
         found: dict[int, list[str]] = {}
         for n, i in enumerate(body):
@@ -111,7 +110,7 @@ class _Translator:
         if target in self.module.functions and target not in self.bodies:
             return False  # printf and the like
         bodies = [self.bodies[name].body or [] for name in names]
-        return any(self._may_wait(j, _counted(body)) for body in bodies for j in body)
+        return any(self._may_wait(j, counted(body)) for body in bodies for j in body)
 
     def waits(self, name: str) -> bool:
         """Tell whether a thread of a kernel may have to be set aside."""
@@ -198,8 +197,9 @@ class _Translator:
         for v in self.module.variables.values():
             if v.space == "shared" and v.is_extern:
                 w.offsets[id(v)] = dynamic
-        _infer(function, body)
-        fused, dropped = _contractions(body)
+        infer(function, body)
+        w.computed = arithmetic_floats(body)
+        fused, dropped = contractions(body)
         lines = []
         for i in body:
             if i.label:
@@ -208,7 +208,7 @@ class _Translator:
             if id(i) in dropped:
                 continue
             w.scope = i.scope
-            code = _fma(w, i, *fused[id(i)]) if id(i) in fused else _translated(w, i)
+            code = fused_sum(w, i, *fused[id(i)]) if id(i) in fused else _translated(w, i)
             if i.guard:
                 code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
             lines.append(f"  {code}")
@@ -363,13 +363,6 @@ def _aligned(at: int, by: int) -> int:
     return -(-at // max(by, 1)) * max(by, 1)
 
 
-def _counted(body: Iterable[Instruction]) -> Counter[str]:
-    """Count how often each name occurs."""
-    return Counter(
-        name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)
-    )
-
-
 def _translated(w: Writer, i: Instruction) -> str:
     handler = HANDLERS.get(i.name)
     if handler is None:
@@ -378,95 +371,6 @@ def _translated(w: Writer, i: Instruction) -> str:
     code = handler(w, i, modifiers)
     modifiers.done()
     return code
-
-
-def _infer(function: Function, body: list[Instruction]) -> None:
-    """Let registers declared as bits be floats, where most of their uses are."""
-    votes: Counter[str] = Counter()
-    for i in body:
-        if not i.modifiers or i.name in ("cvt", "mov", "ld", "st", "selp"):
-            continue
-        kind = i.modifiers[-1]
-        if kind[0] not in "fusb" or not kind[1:].isdigit():
-            continue
-        for text in i.operands:
-            if text[0] == "%":
-                votes[text] += 1 if kind in FLOATS else -1
-    for v in function.variables:
-        if v.space == "reg" and v.kind in ("b32", "b64") and votes[v.name] > 0:
-            v.kind = "f" + v.kind[1:]
-
-
-def _contractions(
-    body: list[Instruction],
-) -> tuple[dict[int, tuple[Instruction, int]], set[int]]:
-    """Find products that ptxas fuses with a sum.
-
-    A product with one use, in a sum of the same block without a rounding mode. The first operand
-    comes first. (ptxas does more; this is what its code for sm_90 shows.)
-    """
-    used = _counted(body)
-    fused: dict[int, tuple[Instruction, int]] = {}
-    dropped: set[int] = set()
-    products: dict[str, Instruction] = {}
-    for i in body:
-        if i.label or i.name in _TERMINATORS:
-            products.clear()
-            continue
-        kind = i.modifiers[-1] if i.modifiers else ""
-        is_plain = not i.guard and kind in _FUSED and not {"rn", "rz", "rm", "rp"} & {*i.modifiers}
-        if i.name in ("add", "sub") and is_plain:
-            for n in (1, 2):
-                product = products.get(i.operands[n])
-                if product and [x for x in i.modifiers if x != "sat"] == product.modifiers:
-                    fused[id(i)] = product, n
-                    dropped.add(id(product))
-                    break
-        to = i.operands[0] if i.operands else ""
-        if i.name not in ("st", "red"):
-            for name in _NAME.findall(to):
-                products.pop(name, None)
-                for key in [k for k, p in products.items() if name in p.operands[1:]]:
-                    del products[key]
-        if i.name == "mul" and is_plain and "sat" not in i.modifiers and used[to] == 2:
-            products[to] = i
-    return fused, dropped
-
-
-def _fma(w: Writer, i: Instruction, product: Instruction, n: int) -> str:
-    """Write a sum with the product that is its operand `n`."""
-    kind = i.modifiers[-1]
-    scope, w.scope = w.scope, product.scope
-    terms = [w.use(text, kind) for text in product.operands[1:3]]
-    w.scope = scope
-    other = w.use(i.operands[3 - n], kind)
-    ftz = "ftz" in i.modifiers
-    if kind in HALVES:
-        one = kind.removesuffix("x2")
-        negative = "0x80008000u" if kind.endswith("x2") else "0x8000"
-        if i.name == "sub" and n == 1:
-            other = f"({other} ^ {negative})"
-        elif i.name == "sub":
-            terms[0] = f"({terms[0]} ^ {negative})"
-
-        def apply(t: list[str]) -> str:
-            found = f"{one}_fma({', '.join(f'flush_half({x})' if ftz else x for x in t)})"
-            found = f"flush_half({found})" if ftz else found
-            return f"{one}_sat({found})" if "sat" in i.modifiers else found
-
-        if kind.endswith("x2"):
-            return w.put(i.operands[0], kind, ptx_arithmetic._lanes(kind, [*terms, other], apply))
-        return w.put(i.operands[0], kind, apply([f"u16({x})" for x in (*terms, other)]))
-    if i.name == "sub" and n == 1:
-        other = f"negate({other})"
-    elif i.name == "sub":
-        terms[0] = f"negate({terms[0]})"
-    if ftz:
-        terms, other = [w.flush(x) for x in terms], w.flush(other)
-    found = f"fma({terms[0]}, {terms[1]}, {other})"
-    if ftz:
-        found = w.flush(found)
-    return w.put(i.operands[0], kind, f"sat({found})" if "sat" in i.modifiers else found)
 
 
 def translate(text: str, limits: Mapping[str, tuple[int, ...]]) -> str:

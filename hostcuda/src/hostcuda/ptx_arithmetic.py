@@ -13,7 +13,7 @@ PACKED = {"f16x2": "f16", "bf16x2": "bf16", "s16x2": "s16", "u16x2": "u16"}
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
-def _lanes(kind: str, terms: list[str], apply: object) -> str:
+def lanes(kind: str, terms: list[str], apply: object) -> str:
     """Apply a function to both halves of packed operands."""
     c = {"s16": "s16", "u16": "u16"}.get(PACKED[kind], "u16")
     low = apply([f"{c}({t})" for t in terms])  # type: ignore[operator]
@@ -67,7 +67,7 @@ def _half(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: in
         return f"{one}_sat({found})" if sat else found
 
     terms = [w.use(text, kind) for text in i.operands[1 : 1 + arity]]
-    return _lanes(kind, terms, apply) if kind in PACKED else apply(terms)
+    return lanes(kind, terms, apply) if kind in PACKED else apply(terms)
 
 
 @instruction("add", "sub")
@@ -80,13 +80,14 @@ def _add(w: Writer, i: Instruction, m: Modifiers) -> str:
     a, b = (w.use(text, kind) for text in i.operands[1:3])
     sign = "+" if i.name == "add" else "-"
     if kind in PACKED:
-        return w.put(i.operands[0], kind, _lanes(kind, [a, b], lambda t: f"{t[0]} {sign} {t[1]}"))
+        return w.put(i.operands[0], kind, lanes(kind, [a, b], lambda t: f"{t[0]} {sign} {t[1]}"))
     if m.take("sat"):
         return w.put(i.operands[0], kind, f"sat_s32(s64({a}) {sign} s64({b}))")
     if m.take("cc"):
         bare = w.use(i.operands[1], "u" + kind[1:]), w.use(i.operands[2], "u" + kind[1:])
         word = "add_carry" if i.name == "add" else "sub_carry"
-        return w.put(i.operands[0], kind, f"{word}({bare[0]}, {bare[1]}, 0, carry)")
+        start = int(i.name == "sub")
+        return w.put(i.operands[0], kind, f"{word}({bare[0]}, {bare[1]}, {start}, carry)")
     return w.put(i.operands[0], kind, f"{a} {sign} {b}")
 
 
@@ -192,7 +193,7 @@ def _rcp(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()
     if m.take("approx") and kind == "f64":
         m.take("ftz")
-        return w.put(i.operands[0], kind, f"high_word(1 / {w.use(i.operands[1], kind)})")
+        return w.put(i.operands[0], kind, f"rcp_approx({w.use(i.operands[1], kind)})")
     return w.put(i.operands[0], kind, _float(w, i, m, kind, i.name, 1))
 
 
@@ -230,6 +231,9 @@ def _min(w: Writer, i: Instruction, m: Modifiers) -> str:
         if m.take("ftz"):
             terms = [w.flush(term, always=True) for term in terms]
         name = f"f{i.name}" + ("_nan" if m.take("NaN") else "")
+        if m.take("xorsign") and m.take("abs"):
+            size = f"{name}(absolute({terms[0]}), absolute({terms[1]}))"
+            return w.put(i.operands[0], kind, f"with_signs({size}, {terms[0]}, {terms[1]})")
         found = f"{name}({terms[0]}, {terms[1]})"
         for term in terms[2:]:
             found = f"{name}({found}, {term})"
@@ -240,7 +244,7 @@ def _min(w: Writer, i: Instruction, m: Modifiers) -> str:
         return f"({t[0]} {sign} {t[1]} ? {t[0]} : {t[1]})"
 
     is_relu = m.take("relu")
-    found = _lanes(kind, terms, pick) if kind in PACKED else pick(terms)
+    found = lanes(kind, terms, pick) if kind in PACKED else pick(terms)
     if is_relu and kind not in PACKED:
         found = f"({found} > 0 ? {found} : 0)"
     elif is_relu:
@@ -433,3 +437,24 @@ def _vabsdiff(w: Writer, i: Instruction, m: Modifiers) -> str:
     a, b, c = (w.use(text, "u32") for text in i.operands[1:4])
     add = str(m.take("add")).lower()
     return w.put(i.operands[0], "u32", f"absolute_differences<{a_kind[0]}{bits}>({a}, {b}, {c}, {add})")
+
+
+@instruction("vadd", "vsub", "vabsdiff", "vmin", "vmax")
+def _video(w: Writer, i: Instruction, m: Modifiers) -> str:
+    b_kind, a_kind, kind = m.type(), m.type(), m.type()
+    terms = []
+    for text, k in zip(i.operands[1:3], (a_kind, b_kind), strict=True):
+        name, _, part = text.partition(".")
+        bits = {"b": 8, "h": 16, "": 32}[part[:1]]
+        terms.append(f"s64({k[0]}{bits}({w.use(name, 'u32')} >> {int(part[1:] or 0) * bits}))")
+    if len(i.operands) > 3:
+        m.unknown(i.opcode)
+    a, b = terms
+    found = {
+        "vadd": f"{a} + {b}",
+        "vsub": f"{a} - {b}",
+        "vabsdiff": f"({a} < {b} ? {b} - {a} : {a} - {b})",
+        "vmin": f"({a} < {b} ? {a} : {b})",
+        "vmax": f"({a} < {b} ? {b} : {a})",
+    }[i.name]
+    return w.put(i.operands[0], kind, f"clamp<{kind}>({found})" if m.take("sat") else found)

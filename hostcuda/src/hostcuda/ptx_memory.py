@@ -97,10 +97,10 @@ def _st(w: Writer, i: Instruction, m: Modifiers) -> str:
     word = "store_volatile" if is_volatile else "store"
     changes = " ++hc_changes;" if w.common.counts_changes and space in ("generic", "shared") else ""
     if len(values) == 1:
-        code = f"{word}<{c}>({at}, {w.use(values[0], kind)});{changes}"
+        code = f"{word}<{c}>({at}, {w.use(values[0], kind, stored=True)});{changes}"
     else:
         stores = [
-            f"{word}<{c}>(p + {n * size_of(kind)}, {w.use(value, kind)});"
+            f"{word}<{c}>(p + {n * size_of(kind)}, {w.use(value, kind, stored=True)});"
             for n, value in enumerate(values)
         ]
         code = f"{{ char *p = {at}; {' '.join(stores)}{changes} }}"

@@ -142,6 +142,7 @@ class Writer:
         self.local_bytes = 0
         self.uses: set[str] = set()  # of what the function's beginning prepares
         self.spinning: dict[int, list[str]] = {}  # branches back, by their id(), and their labels
+        self.computed: set[str] = set()  # floats whose NaN is that of a GPU's arithmetic
         self.scope = Scope()
 
     def refuse(self, i: Instruction, what: str) -> NoReturn:
@@ -162,8 +163,8 @@ class Writer:
         """Find a variable of the function or the module."""
         return self.scope.find(name) or self.common.module.variables.get(name)
 
-    def use(self, text: str, kind: str) -> str:
-        """Return an operand as C of a type."""
+    def use(self, text: str, kind: str, stored: bool = False) -> str:
+        """Return an operand as C of a type; `stored`: its bits are seen."""
         want = self.c(kind)
         if text in _SPECIAL:
             return f"{want}({_SPECIAL[text]})"
@@ -175,7 +176,10 @@ class Writer:
             return self._gather(text, kind)
         variable = self.scope.find(text)
         if variable is not None and variable.space == "reg":
-            return _convert(variable.code, self.c(variable.kind), want)
+            code = variable.code
+            if variable.kind == "f32" and text in self.computed and (want != "f32" or stored):
+                code = f"canonical({code})"
+            return _convert(code, self.c(variable.kind), want)
         return f"{want}({self.symbol(text)})"
 
     def _gather(self, text: str, kind: str) -> str:
