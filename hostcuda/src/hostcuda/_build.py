@@ -165,9 +165,10 @@ def _host_macros() -> str:
 
 
 PTX = os.environ.get("HOSTCUDA_PTX") == "1"  # run what NVRTC makes, in place of the source
-PTX_FLAGS = """-std=c++17 -O2 -w -fPIC -shared -ffp-contract=off -fwrapv -fno-strict-aliasing
+_PTX_FLAGS = """-std=c++17 -O2 -w -fPIC -shared -ffp-contract=off -fwrapv -fno-strict-aliasing
 -fno-finite-loops -fno-math-errno -fvisibility=hidden -fno-exceptions -fno-rtti
--fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic -nostdlib -pipe""".split()
+-fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic -nostdlib -pipe"""
+PTX_FLAGS = _PTX_FLAGS.split()
 
 
 @functools.cache

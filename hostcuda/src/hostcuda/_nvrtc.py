@@ -59,11 +59,12 @@ HOSTCUDA_TWO(pow) HOSTCUDA_TWO(fmod) HOSTCUDA_TWO(atan2) HOSTCUDA_TWO(hypot) HOS
 HOSTCUDA_TWO(fmin)
 #endif
 """
-STD_NAMES = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2
-expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma log
-log10 log1p log2 logb lrint lround modf nan nextafter pow remainder rint round signbit sin sinh sqrt
-tan tanh tgamma trunc"""
-STD = f"#pragma once\nnamespace std {{ {' '.join(f'using ::{name};' for name in STD_NAMES.split())} }}\n"
+STD_NAMES = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp
+exp2 expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma
+log log10 log1p log2 logb lrint lround modf nan nextafter pow remainder rint round signbit sin sinh
+sqrt tan tanh tgamma trunc"""
+_USED = " ".join(f"using ::{name};" for name in STD_NAMES.split())
+STD = f"#pragma once\nnamespace std {{ {_USED} }}\n"
 
 
 class Refused(Exception):  # noqa: N818 (it says what it is)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from . import ptx_arithmetic, ptx_compare, ptx_control, ptx_memory
+from . import ptx_arithmetic, ptx_compare, ptx_control
 from .ptx_analysis import arithmetic_floats, contractions, counted, fused_sum, infer
 from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction, Module, Unsupported, Variable, parse, size_of
@@ -54,7 +54,9 @@ class _Translator:
                 return False
             if kinds and "ftz" in i.modifiers:
                 found = True
-            elif kinds and not (i.name == "cvt" and not any(k in ("f16", "bf16") for k in i.modifiers)):
+            elif kinds and not (
+                i.name == "cvt" and not any(k in ("f16", "bf16") for k in i.modifiers)
+            ):
                 return False
         return found
 
@@ -100,7 +102,9 @@ class _Translator:
             if i.name != "bra" or at.get(i.operands[0], n) >= n:
                 continue
             loop = body[at[i.operands[0]] : n]
-            if any(self._may_wait(j, used) or (j.name == "call" and self._call_waits(j)) for j in loop):
+            if any(
+                self._may_wait(j, used) or (j.name == "call" and self._call_waits(j)) for j in loop
+            ):
                 found[id(i)] = [i.operands[0]]
         return found
 
@@ -148,12 +152,13 @@ class _Translator:
 
     def values(self) -> list[str]:
         """Define the module's variables, with what they hold at first."""
-        return [
-            f"{Writer.c(v.kind)} {v.code}[{max((1 if v.count is None else v.count) * v.lanes, 1)}] = "
-            f"{{{', '.join(self._value(v, text) for text in v.values)}}};"
-            for v in self.module.variables.values()
-            if v.space in ("global", "const")
-        ]
+        found = []
+        for v in self.module.variables.values():
+            if v.space in ("global", "const"):
+                count = max((1 if v.count is None else v.count) * v.lanes, 1)
+                values = ", ".join(self._value(v, text) for text in v.values)
+                found.append(f"{Writer.c(v.kind)} {v.code}[{count}] = {{{values}}};")
+        return found
 
     def _value(self, variable: Variable, text: str) -> str:
         kind = Writer.c(variable.kind)
@@ -161,7 +166,10 @@ class _Translator:
             wide = text[1] in "dD"
             return f"bits<{'f64' if wide else 'f32'}>({'u64' if wide else 'u32'}(0x{text[2:]}))"
         if re.match(r"-?\d", text):
-            return f"{kind}({text if kind in FLOATS else int(text.rstrip('U'), 0) & (1 << 8 * size_of(variable.kind)) - 1}{'' if kind in FLOATS else 'ull'})"
+            if kind in FLOATS:
+                return f"{kind}({text})"
+            mask = (1 << 8 * size_of(variable.kind)) - 1
+            return f"{kind}({int(text.rstrip('U'), 0) & mask}ull)"
         found = re.match(r"(?:generic\()?\s*([\w$]+)\s*\)?\s*(?:\+\s*(-?\d+))?$", text)
         name = self.module.aliases.get(found[1], found[1]) if found else ""
         if not found or name not in self.common.codes:
@@ -185,7 +193,9 @@ class _Translator:
         w = Writer(self.common, function, self.flushes)
         w.spinning = self.spinning[function.name]
         body = function.body or []
-        used = {name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)}
+        used = {
+            name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)
+        }
         w.offsets.update(shared)
         end = 0
         for v in function.variables:
@@ -232,7 +242,9 @@ class _Translator:
             declared.append("  char *const shared = t->block->shared;")
             declared.append("  const u64 shared_bytes = t->block->shared_bytes;")
         if w.local_bytes:
-            declared.append(f"  char *const local = t->local; t->local += {_aligned(w.local_bytes, 128)};")
+            declared.append(
+                f"  char *const local = t->local; t->local += {_aligned(w.local_bytes, 128)};"
+            )
         elif "local" in w.uses:
             declared.append("  char *const local = t->local;")
         if w.local_bytes or self.calls[function.name]:
@@ -267,7 +279,9 @@ class _Translator:
         common = self.shared()
         functions, dynamic_from = [], {}
         offsets: dict[int, int] = {}
-        for f in self.bodies.values():  # functions that kernels call have shared memory of their own
+        for (
+            f
+        ) in self.bodies.values():  # functions that kernels call have shared memory of their own
             if not f.is_entry:
                 for v in f.shared:
                     common = _aligned(common, v.align)
@@ -314,11 +328,13 @@ class _Translator:
         tables = (
             f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"
             f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};\n"
-            f"static const hc_entry {code}_entry = {{{code}, &hostcuda_module, {shared}, {end}, {waits}, "
+            f"static const hc_entry {code}_entry = "
+            f"{{{code}, &hostcuda_module, {shared}, {end}, {waits}, "
             f"{str(self.flushes).lower()}}};"
         )
         row = (
-            f'{{"{f.name}", (void (*)()){code}, nullptr, {len(sizes)}, {code}_sizes, {code}_offsets, {end}, '
+            f'{{"{f.name}", (void (*)()){code}, nullptr, {len(sizes)}, '
+            f"{code}_sizes, {code}_offsets, {end}, "
             f"{{{limits}}}, nullptr, &{code}_entry}}"
         )
         return tables, row
@@ -331,12 +347,15 @@ class _Translator:
         yield f"static hc_site sites[{count + 1}] = {{{', '.join(self.common.sites)}}};"
         yield from declarations
         names = [self.common.codes[n] for n, f in self.bodies.items() if not f.is_entry]
-        yield f"static const u64 functions[] = {{{', '.join([*(f'u64(&{n})' for n in names), '0'])}}};"
+        addresses = "".join(f"u64(&{n}), " for n in names)
+        yield f"static const u64 functions[] = {{{addresses}0}};"
         yield f"static const u32 function_count = {len(names)};"
         yield from self.values()
         yield from functions
-        files = {n: "" if n == 1 else name.rpartition("/")[2] for n, name in self.module.files.items()}
-        listed = ", ".join(f'"{files.get(n, "")}"' for n in range(max(files, default=0) + 1))
+        files = {n: name.rpartition("/")[2] for n, name in self.module.files.items() if n != 1}
+        listed = ", ".join(
+            f'"{files.get(n, "")}"' for n in range(max(self.module.files, default=0) + 1)
+        )
         yield f"static const char *const files[] = {{{listed}}};"
         own = [v for v in self.module.variables.values() if v.space in ("global", "const")]
         rows = "".join(f"{{{v.code}, {v.bytes}}}, " for v in own)
@@ -347,16 +366,23 @@ class _Translator:
         )
         yield from (tables for tables, _ in entries)
         rows = "".join(f"{row}, " for _, row in entries)
-        yield f'extern "C" {{ __attribute__((visibility("default"))) hostcuda_kernel hostcuda_kernels[] = {{{rows}{{}}}}; }}'
+        yield (
+            'extern "C" { __attribute__((visibility("default"))) '
+            f"hostcuda_kernel hostcuda_kernels[] = {{{rows}{{}}}}; }}"
+        )
         # The names that a cubin's sections have: programs look for kernels and variables there.
-        sections = "".join(rf".nv.constant0.{name}\0" for name, f in self.bodies.items() if f.is_entry)
+        kernels = [name for name, f in self.bodies.items() if f.is_entry]
+        sections = "".join(rf".nv.constant0.{name}\0" for name in kernels)
         yield f'__attribute__((used)) static const char hostcuda_sections[] = "{sections}";'
         hidden = re.compile(r"\$|__unnamed_|__cudart|_ZTV|_ZN\d+__nv_|_ZN?4?cuda|_ZN.*(3std|cuda)")
         if any(
             v.space in ("global", "const") and not hidden.match(v.name)
             for v in self.module.variables.values()
         ):
-            yield '__asm__(".pushsection .nv.global,\\"a\\"\\nvariables:\\n.type variables,@object\\n.popsection");'
+            section = (
+                r".pushsection .nv.global,\"a\"\nvariables:\n.type variables,@object\n.popsection"
+            )
+            yield f'__asm__("{section}");'
 
 
 def _aligned(at: int, by: int) -> int:

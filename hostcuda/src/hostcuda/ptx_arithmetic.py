@@ -5,7 +5,7 @@ Source: PTX ISA, "Integer Arithmetic" to "Data Movement and Conversion Instructi
 
 from __future__ import annotations
 
-from .ptx_parser import Instruction, size_of
+from .ptx_parser import Instruction
 from .ptx_writer import FLOATS, HALVES, INTEGERS, Modifiers, Writer, instruction
 
 ROUNDINGS = "rn", "rz", "rm", "rp"
@@ -263,7 +263,9 @@ def _abs(w: Writer, i: Instruction, m: Modifiers) -> str:
         if m.take("ftz"):
             a = w.flush(a, always=True)
         return w.put(i.operands[0], kind, f"{name}({a})")
-    return w.put(i.operands[0], kind, f"0 - {a}" if i.name == "neg" else f"({a} < 0 ? 0 - {a} : {a})")
+    return w.put(
+        i.operands[0], kind, f"0 - {a}" if i.name == "neg" else f"({a} < 0 ? 0 - {a} : {a})"
+    )
 
 
 @instruction("copysign")
@@ -377,7 +379,9 @@ def _prmt(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.type()
     mode = m.choose("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
     terms = ", ".join(w.use(text, "u32") for text in i.operands[1:4])
-    return w.put(i.operands[0], "u32", f"prmt_mode(prmt_{mode}, {terms})" if mode else f"prmt({terms})")
+    return w.put(
+        i.operands[0], "u32", f"prmt_mode(prmt_{mode}, {terms})" if mode else f"prmt({terms})"
+    )
 
 
 @instruction("dp4a", "dp2a")
@@ -392,42 +396,6 @@ def _dp4a(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(i.operands[0], result, f"{i.name}<{kinds}>({a}, {b}, {c}{high})")
 
 
-@instruction("mov")
-def _mov(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    to, source = i.operands
-    if to.startswith("{"):
-        parts = w.parts(to)
-        bits = size_of(kind) * 8 // len(parts)
-        word = w.use(source, f"u{size_of(kind) * 8}")
-        puts = [w.put(p, f"u{bits}", f"word >> {n * bits}") for n, p in enumerate(parts)]
-        return f"{{ const {w.c(kind)} word = {word}; {' '.join(puts)} }}"
-    if source.startswith("{"):
-        parts = w.parts(source)
-        bits = size_of(kind) * 8 // len(parts)
-        whole = f"u{size_of(kind) * 8}"
-        terms = [f"{whole}({w.use(p, f'u{bits}')}) << {n * bits}" for n, p in enumerate(parts)]
-        return w.put(to, whole, " | ".join(terms))
-    return w.put(to, kind, w.use(source, kind))
-
-
-@instruction("selp")
-def _selp(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, b, p = w.use(i.operands[1], kind), w.use(i.operands[2], kind), w.use(i.operands[3], "pred")
-    return w.put(i.operands[0], kind, f"{p} ? {a} : {b}")
-
-
-@instruction("slct")
-def _slct(w: Writer, i: Instruction, m: Modifiers) -> str:
-    by, kind = m.type(), m.type()
-    c = w.use(i.operands[3], by)
-    if m.take("ftz"):
-        c = w.flush(c)
-    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
-    return w.put(i.operands[0], kind, f"{c} >= 0 ? {a} : {b}")
-
-
 @instruction("vabsdiff4", "vabsdiff2")
 def _vabsdiff(w: Writer, i: Instruction, m: Modifiers) -> str:
     b_kind, a_kind, _ = m.type(), m.type(), m.type()
@@ -436,7 +404,9 @@ def _vabsdiff(w: Writer, i: Instruction, m: Modifiers) -> str:
     bits = 32 // int(i.name[-1])
     a, b, c = (w.use(text, "u32") for text in i.operands[1:4])
     add = str(m.take("add")).lower()
-    return w.put(i.operands[0], "u32", f"absolute_differences<{a_kind[0]}{bits}>({a}, {b}, {c}, {add})")
+    return w.put(
+        i.operands[0], "u32", f"absolute_differences<{a_kind[0]}{bits}>({a}, {b}, {c}, {add})"
+    )
 
 
 @instruction("vadd", "vsub", "vabsdiff", "vmin", "vmax")

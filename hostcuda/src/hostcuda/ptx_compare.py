@@ -1,4 +1,4 @@
-"""Translate PTX's comparisons and conversions.
+"""Translate PTX's comparisons, selections, moves and conversions.
 
 Source: PTX ISA, "Comparison and Selection Instructions" and ``cvt``.
 """
@@ -104,6 +104,42 @@ def _set(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(i.operands[0], result, f"({found[0]}) ? {value} : 0")
 
 
+@instruction("mov")
+def _mov(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    to, source = i.operands
+    if to.startswith("{"):
+        parts = w.parts(to)
+        bits = size_of(kind) * 8 // len(parts)
+        word = w.use(source, f"u{size_of(kind) * 8}")
+        puts = [w.put(p, f"u{bits}", f"word >> {n * bits}") for n, p in enumerate(parts)]
+        return f"{{ const {w.c(kind)} word = {word}; {' '.join(puts)} }}"
+    if source.startswith("{"):
+        parts = w.parts(source)
+        bits = size_of(kind) * 8 // len(parts)
+        whole = f"u{size_of(kind) * 8}"
+        terms = [f"{whole}({w.use(p, f'u{bits}')}) << {n * bits}" for n, p in enumerate(parts)]
+        return w.put(to, whole, " | ".join(terms))
+    return w.put(to, kind, w.use(source, kind))
+
+
+@instruction("selp")
+def _selp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    a, b, p = w.use(i.operands[1], kind), w.use(i.operands[2], kind), w.use(i.operands[3], "pred")
+    return w.put(i.operands[0], kind, f"{p} ? {a} : {b}")
+
+
+@instruction("slct")
+def _slct(w: Writer, i: Instruction, m: Modifiers) -> str:
+    by, kind = m.type(), m.type()
+    c = w.use(i.operands[3], by)
+    if m.take("ftz"):
+        c = w.flush(c)
+    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
+    return w.put(i.operands[0], kind, f"{c} >= 0 ? {a} : {b}")
+
+
 INTEGRAL = {"rni": "rn", "rzi": "rz", "rmi": "rm", "rpi": "rp"}
 
 
@@ -167,7 +203,8 @@ def _from_half(
     if sat:
         wide = f"sat({wide})"
     if to in HALVES:
-        found = f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how if how in ROUNDINGS else 'rn'}, {wide})"
+        how = how if how in ROUNDINGS else "rn"
+        found = f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how}, {wide})"
         if is_relu:
             found = f"{'relu' if to == 'f16' else 'relu_bf16'}({found})"
         return w.put(i.operands[0], to, found)

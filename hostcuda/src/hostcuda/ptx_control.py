@@ -53,14 +53,20 @@ def _ret(w: Writer, i: Instruction, m: Modifiers) -> str:
 def _call(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.take("uni")
     operands = list(i.operands)
-    results = w.parts(operands.pop(0).replace("(", "{").replace(")", "}")) if operands[0][0] == "(" else []
+    results = (
+        w.parts(operands.pop(0).replace("(", "{").replace(")", "}"))
+        if operands[0][0] == "("
+        else []
+    )
     target = operands.pop(0)
     given = w.parts(operands.pop(0).replace("(", "{").replace(")", "}")) if operands else []
     codes = []
     for name in (*results, *given):
         variable = w.find(name)
         if variable is None or variable.space != "param":
-            raise Unsupported(f"hostcuda: a call with {name} is not supported (in {w.function.name})")
+            raise Unsupported(
+                f"hostcuda: a call with {name} is not supported (in {w.function.name})"
+            )
         codes.append(variable.code)
     target = w.common.module.aliases.get(target, target)
     known = w.common.module.functions.get(target)
@@ -90,7 +96,11 @@ def _bar(w: Writer, i: Instruction, m: Modifiers) -> str:
         return f"hc_warp(t, hc_syncwarp, {w.use(i.operands[0], 'u32')}, 0, 0, 0, {i.line});"
     if m.take("cluster"):  # of one block
         m.choose("release", "relaxed", "acquire")
-        return ";" if m.choose("arrive", "wait") == "arrive" else f"hc_barrier(t, hc_bar_sync, 0, 0, 0, {i.line});"
+        return (
+            ";"
+            if m.choose("arrive", "wait") == "arrive"
+            else f"hc_barrier(t, hc_bar_sync, 0, 0, 0, {i.line});"
+        )
     what = m.choose("sync", "arrive", "red") or "sync"
     if what == "arrive":
         number, count = (w.use(x, "u32") for x in i.operands)
@@ -153,7 +163,9 @@ def _redux(w: Writer, i: Instruction, m: Modifiers) -> str:
     if kind not in ("u32", "s32", "b32"):
         m.unknown(kind)
     a, mask = w.use(i.operands[1], "u32"), w.use(i.operands[2], "u32")
-    return w.put(i.operands[0], kind, f"hc_warp(t, hc_redux_{op}_{kind}, {mask}, {a}, 0, 0, {i.line})")
+    return w.put(
+        i.operands[0], kind, f"hc_warp(t, hc_redux_{op}_{kind}, {mask}, {a}, 0, 0, {i.line})"
+    )
 
 
 @instruction("elect")
@@ -172,7 +184,7 @@ def _activemask(w: Writer, i: Instruction, m: Modifiers) -> str:
 @instruction("membar", "fence", "griddepcontrol", "pmevent", "setmaxnreg")
 def _membar(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.left = []  # threads run one at a time, and see each other's writes
-    return "__asm__ volatile(\"\" ::: \"memory\");"
+    return '__asm__ volatile("" ::: "memory");'
 
 
 @instruction("nanosleep")

@@ -19,7 +19,21 @@ SPACES = {
     "shared": "shared",
 }
 WAITING = "volatile", "acquire", "relaxed", "acq_rel", "mmio"
-_HINTS = {"weak", "release", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "cta", "cluster", "gpu"}
+_HINTS = {
+    "weak",
+    "release",
+    "nc",
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "wb",
+    "wt",
+    "cta",
+    "cluster",
+    "gpu",
+}
 _HINTS |= {"sys", "sc", "unified", "noftz"}
 
 
@@ -47,7 +61,9 @@ def pointer(w: Writer, i: Instruction, text: str, size: int, space: str, kind: s
     """Return the host's address of an access that was checked."""
     variable, code, offset = w.address(text)
     if variable is not None:
-        inside = 0 <= offset <= variable.bytes - size and variable.align % size == 0 == offset % size
+        inside = (
+            0 <= offset <= variable.bytes - size and variable.align % size == 0 == offset % size
+        )
         if variable.space == "shared":
             w.uses.add("shared")
             start = w.shared_offset(variable)
@@ -227,7 +243,8 @@ def _cp(w: Writer, i: Instruction, m: Modifiers) -> str:
         return f"{{ char *to = {to}; __builtin_memmove(to, {source}, {size}); }}"
     kept = w.use(i.operands[3], "u32")  # the rest is zero
     return (
-        f"{{ char *to = {to}; const u32 n = least({kept}, {size}); __builtin_memset(to, 0, {size}); "
+        f"{{ char *to = {to}; const u32 n = least({kept}, {size}); __builtin_memset(to, 0, "
+        f"{size}); "
         f"if (n) __builtin_memcpy(to, {source}, n); }}"
     )
 

@@ -157,7 +157,9 @@ class _Parser:
         """Read up to the next semicolon."""
         end = self.text.find(";", self.at)
         if end < 0:
-            raise Unsupported(f"hostcuda: PTX that ends in a statement: {self.text[self.at :][:60]!r}")
+            raise Unsupported(
+                f"hostcuda: PTX that ends in a statement: {self.text[self.at :][:60]!r}"
+            )
         found = self.text[self.at : end]
         self.at = end + 1
         return found.strip()
@@ -341,7 +343,9 @@ class _Parser:
                 self.count += 1
                 variable.code = f"v{self.count}"
                 scope[variable.name] = variable
-                (function.shared if variable.space == "shared" else function.variables).append(variable)
+                (function.shared if variable.space == "shared" else function.variables).append(
+                    variable
+                )
             return
         found = _INSTRUCTION.match(text)
         if not found:

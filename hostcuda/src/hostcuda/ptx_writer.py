@@ -197,7 +197,9 @@ class Writer:
         if text[:2] in ("0d", "0D"):
             bits = int(text[2:], 16)
             if kind == "f32":  # a literal of either width may stand for a float
-                (bits,) = struct.unpack("<I", struct.pack("<f", *struct.unpack("<d", struct.pack("<Q", bits))))
+                (bits,) = struct.unpack(
+                    "<I", struct.pack("<f", *struct.unpack("<d", struct.pack("<Q", bits)))
+                )
                 return f"bits<f32>({bits:#x}u)"
             return f"bits<f64>({bits:#x}ull)" if kind == "f64" else f"{want}({bits:#x}ull)"
         if _NUMBER.match(text):
@@ -264,7 +266,9 @@ class Writer:
         """Return a variable, or else a register's value, and an offset."""
         found = _ADDRESS.match(text)
         if not found:
-            raise Unsupported(f"hostcuda: PTX's address {text} is not known (in {self.function.name})")
+            raise Unsupported(
+                f"hostcuda: PTX's address {text} is not known (in {self.function.name})"
+            )
         name, offset = found[1], int(found[2] or "0", 0)
         if name[0].isdigit():
             return None, f"{int(name, 0)}ull", offset

@@ -31,7 +31,7 @@ class Device:
                     f"{_C[np.dtype(out[1])]} *o",
                     *(
                         f"{_C[x.dtype]} {'*' * x.ndim}{letter}"
-                        for x, letter in zip(map(np.asarray, inputs), "abcdef")
+                        for x, letter in zip(map(np.asarray, inputs), "abcdef", strict=False)
                     ),
                 ]
             )

@@ -27,7 +27,10 @@ MISALIGNED = "misaligned address"
         ("\no[0] = o[(int)i - 3];", "thread (0,0,0): reads 4 bytes at 0x"),
         ("\no[0] = o[(int)i - 3];", "12 bytes before a block of 128 bytes (line 3)"),
         ("atomicAdd(&o[i * 8], 1);", "thread (4,0,0): updates 4 bytes at 0x"),
-        ("int *p = 0; if (a) p = o; if (l == 3) *p = 1;", "thread (3,0,0): writes 4 bytes at 0x0, near a null pointer"),
+        (
+            "int *p = 0; if (a) p = o; if (l == 3) *p = 1;",
+            "thread (3,0,0): writes 4 bytes at 0x0, near a null pointer",
+        ),
     ],
 )
 def test_outside_of_a_block(gpu, capfd, body, message):
@@ -45,15 +48,23 @@ def test_a_freed_block(gpu, capfd):
     address = np.uint64(int(memory))
     memory.free()
     fails(
-        gpu, capfd, ILLEGAL, "40 bytes into a block of 100 bytes that was freed",
-        "o[0] = ((int *)a)[10];", address,
+        gpu,
+        capfd,
+        ILLEGAL,
+        "40 bytes into a block of 100 bytes that was freed",
+        "o[0] = ((int *)a)[10];",
+        address,
     )
 
 
 def test_memory_of_the_host(gpu, capfd):
     host = np.zeros(1 << 22, "i4")  # far from the blocks
     fails(
-        gpu, capfd, ILLEGAL, "where there is no memory of the device", "o[0] = ((int *)a)[0];",
+        gpu,
+        capfd,
+        ILLEGAL,
+        "where there is no memory of the device",
+        "o[0] = ((int *)a)[0];",
         np.uint64(host.ctypes.data),
     )
 
@@ -94,12 +105,21 @@ def test_an_assertion(gpu, capfd):
     with pytest.raises(cuda.Error, match="device-side assert|assert|cuMemcpy"):
         gpu.run("\nassert(l < 5); o[l] = 1;")
     err = capfd.readouterr().err
-    assert "kernel.cu:3: void k(int *): block: [0,0,0], thread: [5,0,0] Assertion `l < 5` failed." in err
+    assert (
+        "kernel.cu:3: void k(int *): block: [0,0,0], thread: [5,0,0] Assertion `l < 5` failed."
+        in err
+    )
     assert "hostcuda: kernel k, block (0,0,0), thread (5,0,0): an assertion failed: l < 5" in err
 
 
 def test_a_trap(gpu, capfd):
-    fails(gpu, capfd, "launch failed|unspecified", "thread (7,0,0): stops with a trap", "if (l == 7) __trap();")
+    fails(
+        gpu,
+        capfd,
+        "launch failed|unspecified",
+        "thread (7,0,0): stops with a trap",
+        "if (l == 7) __trap();",
+    )
 
 
 def test_a_division_by_zero_goes_on(gpu):
@@ -109,16 +129,24 @@ def test_a_division_by_zero_goes_on(gpu):
 
 def test_endless_recursion(gpu, capfd):
     fails(
-        gpu, capfd, ILLEGAL, "deeper than its stack allows",
-        "__device__ __noinline__ int f(int n) { volatile int x[10]; x[n % 10] = n; return f(n + 1) + x[3]; }\n"
+        gpu,
+        capfd,
+        ILLEGAL,
+        "deeper than its stack allows",
+        "__device__ __noinline__ int f(int n) { volatile int x[10]; x[n % 10] = n; return f(n + "
+        "1) + x[3]; }\n"
         "====\no[l] = f(l);",
     )
 
 
 def test_a_call_of_no_function(gpu, capfd):
     fails(
-        gpu, capfd, ILLEGAL, "calls what is no function, 0x1234",
-        "typedef int (*F)(int);\n====\no[l] = ((F)a)(1);", np.uint64(0x1234),
+        gpu,
+        capfd,
+        ILLEGAL,
+        "calls what is no function, 0x1234",
+        "typedef int (*F)(int);\n====\no[l] = ((F)a)(1);",
+        np.uint64(0x1234),
     )
 
 
@@ -207,21 +235,32 @@ def test_cooperative_launch():
 
 def test_a_missing_lane_is_named(gpu, capfd):
     fails(
-        gpu, capfd, "timed out|timeout", "waits at a warp function with mask 0xffffffff for lane 31 (line 3)",
-        "\nif (l < 31) o[l] = __shfl_sync(~0u, l, 0);\nelse while (!((volatile int *)o)[40 - a]) __syncthreads();",
-        np.int32(32), block=32,
+        gpu,
+        capfd,
+        "timed out|timeout",
+        "waits at a warp function with mask 0xffffffff for lane 31 (line 3)",
+        "\nif (l < 31) o[l] = __shfl_sync(~0u, l, 0);\nelse while (!((volatile int *)o)[40 - "
+        "a]) __syncthreads();",
+        np.int32(32),
+        block=32,
     )
 
 
 def test_barriers_that_miss_each_other(gpu, capfd):
     fails(
-        gpu, capfd, "timed out|timeout", "waits at barrier 1 (line 3); thread (16,0,0) waits at barrier 2 (line 4)",
+        gpu,
+        capfd,
+        "timed out|timeout",
+        "waits at barrier 1 (line 3); thread (16,0,0) waits at barrier 2 (line 4)",
         '\nif (l < 16) asm volatile("bar.sync 1, 64;");\nelse asm volatile("bar.sync 2, 64;");',
     )
 
 
 def test_a_mask_without_the_lane(gpu, capfd):
     fails(
-        gpu, capfd, "launch failed|unspecified", "mask 0x1, which does not name its lane 1",
+        gpu,
+        capfd,
+        "launch failed|unspecified",
+        "mask 0x1, which does not name its lane 1",
         "o[l] = __ballot_sync(1, 1);",
     )

@@ -14,7 +14,9 @@ def value(gpu):
 
     def run(body, *inputs, kind="f4", count=1, options=()):
         include = [f"-I{_build.cuda_include()}"]
-        out = gpu.run(HALF + body, *inputs, out=(count, kind), block=1, options=(*include, *options))
+        out = gpu.run(
+            HALF + body, *inputs, out=(count, kind), block=1, options=(*include, *options)
+        )
         return out[0] if count == 1 else out
 
     return run
@@ -35,7 +37,10 @@ F = np.float32
         ("hsqrt(__half(2.f * a))", H(np.sqrt(2))),
         ("__hmax(__half(a), __half(NAN_))", 1),
         ("__hmin_nan(__half(a), __half(NAN_))", np.nan),
-        ("__hfma(__half(a * 1.0009765625f), __half(a * 1.0009765625f), __half(-1.001953125f))", H(2.0**-20)),
+        (
+            "__hfma(__half(a * 1.0009765625f), __half(a * 1.0009765625f), __half(-1.001953125f))",
+            H(2.0**-20),
+        ),
         ("__hadd_sat(__half(a), __half(a))", 1),
         ("__hneg(__half(a))", -1),
         ("__habs(__half(-a))", 1),
@@ -57,7 +62,9 @@ def test_size_of_a_sum(value):
     assert value("__half x = a; o[0] = sizeof(x + x);", F(1)) == 2
 
 
-@pytest.mark.parametrize(("suffix", "expected"), [("rn", 2048), ("rz", 2048), ("rd", 2048), ("ru", 2050)])
+@pytest.mark.parametrize(
+    ("suffix", "expected"), [("rn", 2048), ("rz", 2048), ("rd", 2048), ("ru", 2050)]
+)
 def test_rounding_to_half(value, suffix, expected):
     assert value(f"o[0] = __half2float(__float2half_{suffix}(a));", F(2049)) == expected
     assert value(f"o[0] = __half2float(__int2half_{suffix}((int)a));", F(2049)) == expected
@@ -92,8 +99,10 @@ def test_atomics(value):
     body = """
     __shared__ __half h; __shared__ __half2 h2; __shared__ __nv_bfloat16 b;
     h = 1.f; h2 = __float2half2_rn(1.f); b = 1.f;
-    atomicAdd(&h, __half(a)); atomicAdd(&h2, __floats2half2_rn(a, 2 * a)); atomicAdd(&b, __nv_bfloat16(a));
-    o[0] = __half2float(h); o[1] = __low2float(h2); o[2] = __high2float(h2); o[3] = __bfloat162float(b);"""
+    atomicAdd(&h, __half(a)); atomicAdd(&h2, __floats2half2_rn(a, 2 * a));
+    atomicAdd(&b, __nv_bfloat16(a));
+    o[0] = __half2float(h); o[1] = __low2float(h2); o[2] = __high2float(h2);
+    o[3] = __bfloat162float(b);"""
     assert value(body, F(2), count=4).tolist() == [3, 3, 5, 3]
 
 
@@ -116,8 +125,16 @@ def test_bfloat16(value, expression, expected):
 
 @pytest.mark.parametrize(
     ("x", "e4m3", "e5m2"),
-    [(1.0, 1, 1), (3.3, 3.25, 3.5), (1000, 448, 1024), (1e9, 448, 57344), (2**-9, 2**-9, 2**-9),
-     (0.0009, 0, 0.0008544921875), (-17, -16, -16), (2**-7 * 1.1, 2**-7, 2**-7)],
+    [
+        (1.0, 1, 1),
+        (3.3, 3.25, 3.5),
+        (1000, 448, 1024),
+        (1e9, 448, 57344),
+        (2**-9, 2**-9, 2**-9),
+        (0.0009, 0, 0.0008544921875),
+        (-17, -16, -16),
+        (2**-7 * 1.1, 2**-7, 2**-7),
+    ],
 )
 def test_eight_bits(value, x, e4m3, e5m2):
     body = """

@@ -6,7 +6,8 @@ import pytest
 
 def test_recursion(gpu):
     out = gpu.run(
-        "__device__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }\n====\no[l] = fib(l % 16);"
+        "__device__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }\n====\no[l] "
+        "= fib(l % 16);"
     )
     fib = [0, 1]
     while len(fib) < 16:
@@ -17,7 +18,8 @@ def test_recursion(gpu):
 def test_function_pointers(gpu):
     out = gpu.run(
         "typedef int (*F)(int, int); __device__ int add(int a, int b) { return a + b; }\n"
-        "__device__ int mul(int a, int b) { return a * b; }\n__device__ F table[] = {add, mul};\n====\n"
+        "__device__ int mul(int a, int b) { return a * b; }\n__device__ F table[] = {add, "
+        "mul};\n====\n"
         "o[l] = table[(l + a) & 1](l, 3);",
         np.int32(0),
     )
@@ -29,7 +31,8 @@ def test_virtual_functions(gpu):
     out = gpu.run(
         "struct B { __device__ virtual double f(int x) const = 0; };\n"
         "struct C : B { __device__ double f(int x) const override { return x * 2; } };\n"
-        "struct D : B { double k; __device__ double f(int x) const override { return x + k; } };\n====\n"
+        "struct D : B { double k; __device__ double f(int x) const override { return x + k; } "
+        "};\n====\n"
         "C c; D d; d.k = .5; const B *b = (l + a) % 2 ? (B *)&c : (B *)&d; o[l] = b->f(l);",
         np.int32(0),
         out=(32, "f8"),
@@ -40,8 +43,10 @@ def test_virtual_functions(gpu):
 
 def test_large_results_of_functions(gpu):
     out = gpu.run(
-        "struct S { int a[9]; }; __device__ __noinline__ S f(S s, int k) { for (int j = 0; j < 9; ++j)"
-        "s.a[j] += k * j; return s; }\n====\nS s; for (int j = 0; j < 9; ++j) s.a[j] = l; s = f(s, a);"
+        "struct S { int a[9]; }; __device__ __noinline__ S f(S s, int k) { for (int j = 0; j < "
+        "9; ++j)"
+        "s.a[j] += k * j; return s; }\n====\nS s; for (int j = 0; j < 9; ++j) s.a[j] = l; s = "
+        "f(s, a);"
         "o[l] = s.a[l % 9];",
         np.int32(3),
     )
@@ -57,7 +62,8 @@ def test_switch(gpu):
 
 def test_printf(gpu, capfd):
     out = gpu.run(
-        'o[0] = printf("%d %5.2f %s %c %llx %%|%-4d|\\n", 7, 1.5f, "text", \'x\', 0xabcdef0123ull, 3);'
+        'o[0] = printf("%d %5.2f %s %c %llx %%|%-4d|\\n", 7, 1.5f, "text", \'x\', '
+        "0xabcdef0123ull, 3);"
         'o[1] = printf("a __global__ b\\n"); o[2] = printf("%d %d\\n", 1, 2);',
         block=1,
     )
@@ -81,8 +87,10 @@ def _flush():
 
 def test_malloc(gpu):
     out = gpu.run(
-        "int *p = (int *)malloc(4 * (l + 1)); for (unsigned j = 0; j <= l; ++j) p[j] = j; int s = 0;"
-        "for (unsigned j = 0; j <= l; ++j) s += p[j]; free(p); int *q = new int(s); o[l] = *q; delete q;"
+        "int *p = (int *)malloc(4 * (l + 1)); for (unsigned j = 0; j <= l; ++j) p[j] = j; int s "
+        "= 0;"
+        "for (unsigned j = 0; j <= l; ++j) s += p[j]; free(p); int *q = new int(s); o[l] = *q; "
+        "delete q;"
     )
     lane = np.arange(32)
     assert (out == lane * (lane + 1) // 2).all()
@@ -94,7 +102,8 @@ def test_malloc_of_too_much(gpu):
 
 def test_templates_and_lambdas(gpu):
     out = gpu.run(
-        "template <class T, int N> __device__ T sum(T x) { T s = 0; for (int j = 0; j < N; ++j) s += x; return s; }\n"
+        "template <class T, int N> __device__ T sum(T x) { T s = 0; for (int j = 0; j < N; ++j) "
+        "s += x; return s; }\n"
         "====\nauto twice = [&](int x) { return sum<int, 2>(x) + a; }; o[l] = twice(l);",
         np.int32(1),
     )
@@ -105,7 +114,8 @@ def test_registers_of_the_thread(gpu):
     source = """extern "C" __global__ void k(int *o) {
       int n = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
       int b = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-      unsigned lane, warp; asm("mov.u32 %0, %laneid;" : "=r"(lane)); asm("mov.u32 %0, %warpid;" : "=r"(warp));
+      unsigned lane, warp; asm("mov.u32 %0, %laneid;" : "=r"(lane));
+      asm("mov.u32 %0, %warpid;" : "=r"(warp));
       o[b * 60 + n] = (lane == n % 32) + (warp == n / 32) + (blockDim.z == 5) + (gridDim.y == 3);
     }"""
     out = gpu.run(source, out=(60 * 24, "i4"), grid=(2, 3, 4), block=(3, 4, 5))
@@ -114,7 +124,8 @@ def test_registers_of_the_thread(gpu):
 
 def test_masks_of_lanes(gpu):
     out = gpu.run(
-        'unsigned a, b; asm("mov.u32 %0, %lanemask_lt;" : "=r"(a)); asm("mov.u32 %0, %lanemask_ge;" : "=r"(b));'
+        'unsigned a, b; asm("mov.u32 %0, %lanemask_lt;" : "=r"(a)); asm("mov.u32 %0, '
+        '%lanemask_ge;" : "=r"(b));'
         "o[l] = __popc(a) + 100 * __popc(b) + 10000 * (a == (1u << l) - 1) + 10000 * (b == ~a);"
     )
     lane = np.arange(32)
@@ -123,8 +134,10 @@ def test_masks_of_lanes(gpu):
 
 def test_clocks_go_on(gpu):
     out = gpu.run(
-        "long long c = clock64(); unsigned long long t, u; asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(t));"
-        "__nanosleep(100); asm volatile(\"mov.u64 %0, %globaltimer;\" : \"=l\"(u)); o[0] = clock64() > c && u >= t;",
+        'long long c = clock64(); unsigned long long t, u; asm volatile("mov.u64 %0, '
+        '%globaltimer;" : "=l"(t));'
+        '__nanosleep(100); asm volatile("mov.u64 %0, %globaltimer;" : "=l"(u)); o[0] = '
+        "clock64() > c && u >= t;",
         block=1,
     )
     assert out[0] == 1
@@ -132,8 +145,10 @@ def test_clocks_go_on(gpu):
 
 def test_inline_loop(gpu):
     out = gpu.run(
-        'int s; asm("{ .reg .pred p; .reg .s32 n; mov.s32 n, %1; mov.s32 %0, 0;\\n$again: add.s32 %0, %0, n;"'
-        '"sub.s32 n, n, 1; setp.gt.s32 p, n, 0;\\n@p bra $again; }" : "=r"(s) : "r"(l + 1)); o[l] = s;',
+        'int s; asm("{ .reg .pred p; .reg .s32 n; mov.s32 n, %1; mov.s32 %0, 0;\\n$again: '
+        'add.s32 %0, %0, n;"'
+        '"sub.s32 n, n, 1; setp.gt.s32 p, n, 0;\\n@p bra $again; }" : "=r"(s) : "r"(l + 1)); '
+        "o[l] = s;",
         block=1,
     )
     assert out[0] == 1
@@ -142,7 +157,8 @@ def test_inline_loop(gpu):
 def test_complex_numbers(gpu):
     out = gpu.run(
         "#include <cuComplex.h>\n====\ncuDoubleComplex z = make_cuDoubleComplex(3, 4);"
-        "cuDoubleComplex q = cuCdiv(z, make_cuDoubleComplex(1, 1)); o[0] = cuCabs(z); o[1] = q.x; o[2] = q.y;",
+        "cuDoubleComplex q = cuCdiv(z, make_cuDoubleComplex(1, 1)); o[0] = cuCabs(z); o[1] = "
+        "q.x; o[2] = q.y;",
         out=(3, "f8"),
         block=1,
         options=_include(),
@@ -168,9 +184,14 @@ def test_attributes_of_functions(gpu):
 @pytest.mark.parametrize(
     ("source", "what"),
     [
-        ('__shared__ long long s; asm("mbarrier.init.shared.b64 [%0], 1;" :: "l"(__cvta_generic_to_shared(&s)));', "mbarrier"),
         (
-            'asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%0}, {%1}, {%0,%1};"'
+            '__shared__ long long s; asm("mbarrier.init.shared.b64 [%0], 1;" :: '
+            '"l"(__cvta_generic_to_shared(&s)));',
+            "mbarrier",
+        ),
+        (
+            'asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%0}, {%1}, '
+            '{%0,%1};"'
             ': "+d"(x), "+d"(y)); o[0] = x;',
             "mma",
         ),
@@ -179,5 +200,7 @@ def test_attributes_of_functions(gpu):
 def test_what_is_not_supported_is_named(gpu, source, what):
     import hostcuda
 
-    with pytest.raises(hostcuda.CompileError, match=rf"hostcuda: {what}\S* is not supported \(in k, line 2\)"):
+    with pytest.raises(
+        hostcuda.CompileError, match=rf"hostcuda: {what}\S* is not supported \(in k, line 2\)"
+    ):
         gpu.run(f"double x = a, y = a; {source}", np.float64(1), out=(1, "f8"), block=32)

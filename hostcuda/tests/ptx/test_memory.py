@@ -44,7 +44,8 @@ def test_local_arrays(gpu):
 
 def test_large_local_arrays(gpu):
     out = gpu.run(
-        "volatile int x[73000]; for (int j = 0; j < 73000; j += 999) x[j] = j + a; o[l] = x[999 * (l + 40)];",
+        "volatile int x[73000]; for (int j = 0; j < 73000; j += 999) x[j] = j + a; o[l] = x[999 "
+        "* (l + 40)];",
         np.int32(2),
     )
     assert (out == 999 * (np.arange(32) + 40) + 2).all()
@@ -65,7 +66,8 @@ def test_variables_start_as_written(gpu):
     address, size = gpu.module.get_global("table")
     back = np.zeros(4, "f4")
     cuda.memcpy_dtoh(back, address)
-    assert size == 16 and back.tolist() == [1, 2, 3, 4]
+    assert size == 16
+    assert back.tolist() == [1, 2, 3, 4]
     assert gpu.module.get_global("_ZN1n1wE")[1] == 8
 
 
@@ -74,7 +76,8 @@ def test_constants_are_set_from_the_host(gpu):
 
     import hostcuda
 
-    source = '__constant__ int c[4]; extern "C" __global__ void k(int *o) { o[threadIdx.x] = c[threadIdx.x]; }'
+    source = """__constant__ int c[4];
+    extern "C" __global__ void k(int *o) { o[threadIdx.x] = c[threadIdx.x]; }"""
     module = cuda.module_from_buffer(hostcuda.compile(source))
     cuda.memcpy_htod(module.get_global("c")[0], np.array([4, 3, 2, 1], "i4"))
     target = cuda.mem_alloc(16)
@@ -87,7 +90,8 @@ def test_constants_are_set_from_the_host(gpu):
 def test_parameters_by_value(gpu):
     source = """
     struct P { char c; int n[5]; double d; };
-    extern "C" __global__ void k(double *o, char c, P p, short s, const __grid_constant__ P q, int i) {
+    extern "C" __global__
+    void k(double *o, char c, P p, short s, const __grid_constant__ P q, int i) {
       o[threadIdx.x] = c + p.c + p.n[threadIdx.x % 5] + p.d + s + q.n[(threadIdx.x + i) % 5];
     }"""
     kind = np.dtype([("c", "i1"), ("n", "i4", 5), ("d", "f8")], align=True)
@@ -105,13 +109,16 @@ def test_vectors(gpu):
     a = np.arange(128, dtype="f4")
     out = gpu.run(
         "float4 v = ((float4 *)a)[i]; double2 d = make_double2(v.x + v.y, v.z + v.w);"
-        "uchar4 c = make_uchar4(l, 1, 2, 3); ((float4 *)o)[i] = make_float4(d.x, d.y, c.x + c.w, v.w);",
+        "uchar4 c = make_uchar4(l, 1, 2, 3); ((float4 *)o)[i] = make_float4(d.x, d.y, c.x + "
+        "c.w, v.w);",
         a,
         out=(128, "f4"),
     ).reshape(32, 4)
     v = a.reshape(32, 4)
-    assert (out[:, 0] == v[:, 0] + v[:, 1]).all() and (out[:, 1] == v[:, 2] + v[:, 3]).all()
-    assert (out[:, 2] == np.arange(32) + 3).all() and (out[:, 3] == v[:, 3]).all()
+    assert (out[:, 0] == v[:, 0] + v[:, 1]).all()
+    assert (out[:, 1] == v[:, 2] + v[:, 3]).all()
+    assert (out[:, 2] == np.arange(32) + 3).all()
+    assert (out[:, 3] == v[:, 3]).all()
 
 
 def test_small_integers_keep_their_sign(gpu):
@@ -142,14 +149,22 @@ def test_cub(gpu):
         "using Sum = cub::BlockReduce<int, 64>; using Scan = cub::BlockScan<int, 64>;"
         "using Sort = cub::BlockRadixSort<int, 64, 1>; __shared__ Sum::TempStorage a_;"
         "__shared__ Scan::TempStorage b_; __shared__ Sort::TempStorage c_;"
-        "int sum = Sum(a_).Sum(i), before; Scan(b_).ExclusiveSum(i, before); int key[1] = {int(i * 37 % 64)};"
+        "int sum = Sum(a_).Sum(i), before; Scan(b_).ExclusiveSum(i, before); int key[1] = "
+        "{int(i * 37 % 64)};"
         "Sort(c_).Sort(key); o[i] = before + (i ? 0 : 100000 * sum); o[64 + i] = key[0];",
         out=(128, "i4"),
         block=64,
-        options=[*_include(), f"-I{root}/cub", f"-I{root}/thrust", f"-I{root}/libcudacxx", "-std=c++17"],
+        options=[
+            *_include(),
+            f"-I{root}/cub",
+            f"-I{root}/thrust",
+            f"-I{root}/libcudacxx",
+            "-std=c++17",
+        ],
     )
     n = np.arange(64)
-    assert out[0] == 201600000 and (out[1:64] == (np.cumsum(n) - n)[1:]).all()
+    assert out[0] == 201600000
+    assert (out[1:64] == (np.cumsum(n) - n)[1:]).all()
     assert (out[64:] == n).all()
     assert cupy
 
@@ -170,11 +185,12 @@ def _include():
 @pytest.mark.parametrize("linear", [False, True])
 def test_textures(linear):
     import cupy as cp
-    from cupy.cuda import runtime as rt
-    from cupy.cuda import texture as tx
+    from cupy.cuda import runtime as rt, texture as tx
 
     image = cp.arange(12, dtype="f4").reshape(3, 4)
-    array = tx.CUDAarray(tx.ChannelFormatDescriptor(32, 0, 0, 0, rt.cudaChannelFormatKindFloat), 4, 3)
+    array = tx.CUDAarray(
+        tx.ChannelFormatDescriptor(32, 0, 0, 0, rt.cudaChannelFormatKindFloat), 4, 3
+    )
     array.copy_from(image)
     how = tx.TextureDescriptor(
         (rt.cudaAddressModeClamp,) * 2,

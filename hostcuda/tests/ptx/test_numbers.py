@@ -30,8 +30,17 @@ def test_subnormal_numbers(gpu):
     assert value(gpu, "a * a", a, options=("-ftz=true",)) == 0
     assert value(gpu, "a + a", F(1e-39), options=("-ftz=true",)) == 0
     assert value(gpu, "a * b", F(1e-39), F(1e10), options=("-ftz=true",)) == 0
-    assert value(gpu, "(double)(a * a) + 1e-300 * b", a, np.float64(1e-10), kind="f8",
-                 options=("-ftz=true",)) == 1e-310
+    assert (
+        value(
+            gpu,
+            "(double)(a * a) + 1e-300 * b",
+            a,
+            np.float64(1e-10),
+            kind="f8",
+            options=("-ftz=true",),
+        )
+        == 1e-310
+    )
     assert value(gpu, "fmaxf(a, b)", F(1e-39), F(-1), options=("-ftz=true",)) == 0
 
 
@@ -73,13 +82,18 @@ def test_directed_rounding_of_floats(gpu, suffix, steps):
     high = np.nextafter(low, F(1))
     expected = {"rn": F(third), "ru": high, "rd": low, "rz": low}[suffix]
     assert value(gpu, f"__fdiv_{suffix}(a, b)", F(1), F(3)) == expected
-    assert value(gpu, f"__fdiv_{suffix}(a, b)", F(-1), F(3)) == -{"rn": F(third), "ru": low, "rd": high, "rz": low}[suffix]
+    assert (
+        value(gpu, f"__fdiv_{suffix}(a, b)", F(-1), F(3))
+        == -{"rn": F(third), "ru": low, "rd": high, "rz": low}[suffix]
+    )
     assert value(gpu, f"__frcp_{suffix}(a)", F(3)) == expected
     root = np.sqrt(np.float64(2))
     near = F(root)
     below = near if np.float64(near) < root else np.nextafter(near, F(0))
-    assert value(gpu, f"__fsqrt_{suffix}(a)", F(2)) == {
-        "rn": near, "ru": np.nextafter(below, F(9)), "rd": below, "rz": below}[suffix]
+    assert (
+        value(gpu, f"__fsqrt_{suffix}(a)", F(2))
+        == {"rn": near, "ru": np.nextafter(below, F(9)), "rd": below, "rz": below}[suffix]
+    )
 
 
 def test_directed_rounding_of_doubles(gpu):

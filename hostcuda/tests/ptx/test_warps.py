@@ -8,7 +8,8 @@ LANES = np.arange(32)
 
 def test_shuffles_of_half_a_warp(gpu):
     out = gpu.run(
-        "int v = l + 1; if (l < 16) for (int d = 8; d; d >>= 1) v += __shfl_down_sync(0xffff, v, d);"
+        "int v = l + 1; if (l < 16) for (int d = 8; d; d >>= 1) v += __shfl_down_sync(0xffff, "
+        "v, d);"
         "o[l] = __shfl_sync(~0u, v, 0);"
     )
     assert (out == 136).all()
@@ -130,7 +131,8 @@ def test_block_functions(gpu):
 def test_code_older_than_volta(gpu):
     out = gpu.run(
         "__shared__ volatile int s[64]; s[i] = i; __syncthreads(); if (i < 32) {"
-        "s[i] += s[i + 32]; s[i] += s[i + 16]; s[i] += s[i + 8]; s[i] += s[i + 4]; s[i] += s[i + 2];"
+        "s[i] += s[i + 32]; s[i] += s[i + 16]; s[i] += s[i + 8]; s[i] += s[i + 4]; s[i] += s[i "
+        "+ 2];"
         "s[i] += s[i + 1]; } if (!i) o[0] = s[0];",
         block=64,
     )
@@ -139,8 +141,8 @@ def test_code_older_than_volta(gpu):
 
 def test_barriers_with_numbers(gpu):
     out = gpu.run(
-        "__shared__ int s[128]; if (i < 64) { s[i] = i; asm volatile(\"bar.arrive 1, 128;\"); }"
-        "else { asm volatile(\"bar.sync 1, 128;\"); o[i - 64] = s[127 - i]; }",
+        '__shared__ int s[128]; if (i < 64) { s[i] = i; asm volatile("bar.arrive 1, 128;"); }'
+        'else { asm volatile("bar.sync 1, 128;"); o[i - 64] = s[127 - i]; }',
         out=(64, "i4"),
         block=128,
     )
@@ -149,8 +151,9 @@ def test_barriers_with_numbers(gpu):
 
 def test_elect(gpu):
     out = gpu.run(
-        "if (l > 7 && l < 16) { unsigned w, p; asm volatile(\"{ .reg .pred q; elect.sync %0|q, 0xff00;"
-        " selp.u32 %1, 1, 0, q; }\" : \"=r\"(w), \"=r\"(p)); o[l] = 10 * w + p; }"
+        'if (l > 7 && l < 16) { unsigned w, p; asm volatile("{ .reg .pred q; elect.sync %0|q, '
+        "0xff00;"
+        ' selp.u32 %1, 1, 0, q; }" : "=r"(w), "=r"(p)); o[l] = 10 * w + p; }'
     )
     assert (out[8:16] == [81] + [80] * 7).all()
 
@@ -170,7 +173,8 @@ def test_cooperative_groups(gpu):
 def test_coalesced_threads(gpu):
     out = gpu.run(
         "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n====\n"
-        "if (l % 5 == 0) { auto g = cg::coalesced_threads(); o[l] = g.size() * 100 + g.thread_rank(); }",
+        "if (l % 5 == 0) { auto g = cg::coalesced_threads(); o[l] = g.size() * 100 + "
+        "g.thread_rank(); }",
         options=_include(),
     )
     assert (out == np.where(LANES % 5 == 0, 700 + LANES // 5, 0)).all()
