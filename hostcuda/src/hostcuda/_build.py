@@ -128,6 +128,8 @@ def _device_header() -> Path:
 
 def preprocess(source: str, options: Iterable[str] = ()) -> str:
     """Answer the source with headers and macros expanded; ``device.h`` may stay precompiled."""
+    if PTX:  # those who ask compare it with what they have compiled before
+        return _checked_with_lines(source, tuple(options)).ptx
     given = _host_options(options)
     # Behind device.h, which may use the names; but it has assert.h, which asks for NDEBUG.
     defined = [o for o in given if o[:2] in ("-D", "-U") and o.partition("=")[0] != "-DNDEBUG"]
@@ -265,6 +267,25 @@ def compile(
 _LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
 
 
+def _checked_with_lines(
+    source: str,
+    options: tuple[str, ...],
+    names: tuple[str, ...] = (),
+    headers: Mapping[str, str | bytes] | None = None,
+    of_nvcc: bool = True,
+) -> _nvrtc.Checked:
+    """Compile with NVRTC, which notes the lines of the source in the PTX."""
+    lines = [] if _LINES & {*options} else ["-lineinfo"]
+    try:
+        if of_nvcc:
+            standard = [o for o in options if o.startswith(("-std=", "--std="))]
+            given = [*_host_options(options), *standard, *lines]
+            return _nvrtc.check_for_nvcc(source, given, _host_macros())
+        return _nvrtc.check(source, [*options, *lines], names, headers)
+    except _nvrtc.Refused as error:
+        raise CompileError(str(error)) from None
+
+
 def _compile_ptx(
     source: str,
     options: tuple[str, ...],
@@ -273,18 +294,10 @@ def _compile_ptx(
     of_nvcc: bool,
 ) -> Compiled:
     """Translate the PTX that NVRTC makes."""
-    lines = [] if _LINES & {*options} else ["-lineinfo"]
 
     @functools.cache
     def checked() -> _nvrtc.Checked:
-        try:
-            if of_nvcc:
-                standard = [o for o in options if o.startswith(("-std=", "--std="))]
-                given = [*_host_options(options), *standard, *lines]
-                return _nvrtc.check_for_nvcc(source, given, _host_macros())
-            return _nvrtc.check(source, [*options, *lines], names, headers)
-        except _nvrtc.Refused as error:
-            raise CompileError(str(error)) from None
+        return _checked_with_lines(source, options, names, headers, of_nvcc)
 
     def make(target: Path) -> None:
         if not checked().ptx:

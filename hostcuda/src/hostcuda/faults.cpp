@@ -147,6 +147,21 @@ void hc_assertfail(hc_thread *t, u64 message, u64 file, u32 line, u64 function) 
   fail(t, CUDA_ERROR_ASSERT, text("an assertion failed: %s", (const char *)message), line);
 }
 
+namespace {
+
+// A string that a kernel means, up to where its memory ends.
+std::string string_at(hc_thread *t, u64 address) {
+  const Fiber &f = *(Fiber *)t;
+  Block *b = find_block((void *)address);
+  u64 end = b ? b->start + b->size : address >= u64(f.local_start) ? u64(f.local) : 0;
+  if (!address) return "(null)";
+  if (end <= address)
+    fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, text("prints a string at 0x%llx, where there is none", address), 0);
+  return {(const char *)address, strnlen((const char *)address, end - address)};
+}
+
+}  // namespace
+
 // ---- printf, malloc ------------------------------------------------------------------------------
 
 // The arguments lie one after the other, each at a multiple of its size.
@@ -159,7 +174,8 @@ u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
     arguments += sizeof value;
     return value;
   };
-  for (const char *p = (const char *)format; *p; ++p) {
+  std::string whole = string_at(t, format);
+  for (const char *p = whole.c_str(); *p; ++p) {
     if (*p != '%') {
       out += *p;
       continue;
@@ -187,10 +203,9 @@ u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
     if (strchr("eEfFgGaA", kind)) {
       snprintf(piece, sizeof piece, (spec + kind).c_str(), take(0.0));
     } else if (kind == 's') {
-      const char *string = (const char *)take(u64(0));
-      out += spec == "%" ? string ? string : "(null)" : "";
-      snprintf(piece, sizeof piece, (spec + 's').c_str(), string ? string : "(null)");
-      if (spec == "%") piece[0] = 0;
+      std::string string = string_at(t, take(u64(0)));
+      if (spec == "%") out += string;
+      snprintf(piece, sizeof piece, (spec + 's').c_str(), spec == "%" ? "" : string.c_str());
     } else if (kind == 'p') {
       snprintf(piece, sizeof piece, (spec + 'p').c_str(), (void *)take(u64(0)));
     } else if (wide) {

@@ -218,7 +218,7 @@ class _Translator:
             if id(i) in dropped:
                 continue
             w.scope = i.scope
-            code = fused_sum(w, i, *fused[id(i)]) if id(i) in fused else _translated(w, i)
+            code = fused_sum(w, i, fused[id(i)]) if id(i) in fused else _translated(w, i)
             if i.guard:
                 code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
             lines.append(f"  {code}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .ptx_arithmetic import lanes
 from .ptx_parser import Function, Instruction
@@ -21,6 +23,16 @@ def counted(body: Iterable[Instruction]) -> Counter[str]:
     """Count how often each name occurs."""
     return Counter(
         name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)
+    )
+
+
+def counted_definitions(body: Iterable[Instruction]) -> Counter[str]:
+    """Count how often each register gets a value."""
+    return Counter(
+        name
+        for i in body
+        if i.operands and i.name not in _STORES
+        for name in _NAME.findall(i.operands[0])
     )
 
 
@@ -53,56 +65,109 @@ def infer(function: Function, body: list[Instruction]) -> None:
             v.kind = "f" + v.kind[1:]
 
 
-def contractions(
-    body: list[Instruction],
-) -> tuple[dict[int, tuple[Instruction, int]], set[int]]:
-    """Find products that ptxas fuses with a sum.
+@dataclass
+class Product:
+    """A product that may be fused with sums."""
 
-    A product with one use, in a sum of the same block without a rounding mode. The first operand
-    comes first. (ptxas does more; this is what its code for sm_90 shows.)
+    made: Instruction
+    at: int
+    block: int
+    is_negated: bool = False
+    dropped: tuple[int, ...] = ()  # the id() of what is not computed then
+
+
+class Fused(NamedTuple):
+    """The product of a sum, and which operand it is."""
+
+    product: Product
+    operand: int
+
+
+def _is_plain(i: Instruction) -> bool:
+    kind = i.modifiers[-1] if i.modifiers else ""
+    return not i.guard and kind in _FUSED and not {"rn", "rz", "rm", "rp"} & {*i.modifiers}
+
+
+def contractions(body: list[Instruction]) -> tuple[dict[int, Fused], set[int]]:
+    """Find products that ptxas fuses with sums.
+
+    A product is fused if all its uses are sums without a rounding mode, perhaps of its negative;
+    where both operands of a sum are such products, it is the first.  An H200 rounds so (CUDA 13).
     """
-    used = counted(body)
-    fused: dict[int, tuple[Instruction, int]] = {}
-    dropped: set[int] = set()
-    products: dict[str, Instruction] = {}
-    for i in body:
-        if i.label or i.name in _TERMINATORS:
-            products.clear()
-            continue
-        kind = i.modifiers[-1] if i.modifiers else ""
-        is_plain = not i.guard and kind in _FUSED and not {"rn", "rz", "rm", "rp"} & {*i.modifiers}
-        if i.name in ("add", "sub") and is_plain:
-            for n in (1, 2):
-                product = products.get(i.operands[n])
-                if product and [x for x in i.modifiers if x != "sat"] == product.modifiers:
-                    fused[id(i)] = product, n
-                    dropped.add(id(product))
-                    break
+    used, defined = counted(body), counted_definitions(body)
+    products: dict[str, Product] = {}
+    changes: dict[str, list[int]] = {}
+    sums: list[tuple[int, int]] = []
+    block = 0
+    for at, i in enumerate(body):
+        block += bool(i.label) or i.name in _TERMINATORS
         to = i.operands[0] if i.operands else ""
-        if i.name not in ("st", "red"):
+        if i.name not in _STORES:
             for name in _NAME.findall(to):
-                products.pop(name, None)
-                for key in [k for k, p in products.items() if name in p.operands[1:]]:
-                    del products[key]
-        if i.name == "mul" and is_plain and "sat" not in i.modifiers and used[to] == 2:
-            products[to] = i
-    return fused, dropped
+                changes.setdefault(name, []).append(at)
+        if not _is_plain(i):
+            continue
+        if i.name == "mul" and "sat" not in i.modifiers and defined[to] == 1:
+            products[to] = Product(i, at, block, False, (id(i),))
+        elif i.name == "neg" and i.operands[1] in products and defined[to] == 1:
+            product = products[i.operands[1]]
+            if used[i.operands[1]] == 2 and i.modifiers == product.made.modifiers:
+                dropped = (*product.dropped, id(i))
+                products[to] = replace(product, is_negated=not product.is_negated, dropped=dropped)
+        elif i.name in ("add", "sub") and i.operands[1] != i.operands[2]:
+            sums.append((at, block))
+
+    def fits(name: str, at: int, block: int) -> bool:
+        product, i = products[name], body[at]
+        if [x for x in i.modifiers if x != "sat"] != product.made.modifiers:
+            return False
+        return all(
+            defined[x] < 2
+            or (block == product.block and not any(product.at < n < at for n in changes[x]))
+            for x in product.made.operands[1:3]
+        )
+
+    uses = Counter(
+        name
+        for at, block in sums
+        for name in body[at].operands[1:3]
+        if name in products and fits(name, at, block)
+    )
+    left = {name for name in products if uses[name] == used[name] - 1}
+    while True:
+        chosen = {
+            at: next((n for n in (1, 2) if body[at].operands[n] in left), 0) for at, _ in sums
+        }
+        lost = {
+            name
+            for at, n in chosen.items()
+            for name in body[at].operands[1:3]
+            if name in left and name != body[at].operands[n]
+        }
+        if not lost:
+            break
+        left -= lost
+    fused = {
+        id(body[at]): Fused(products[body[at].operands[n]], n) for at, n in chosen.items() if n
+    }
+    return fused, {one for name in left for one in products[name].dropped if uses[name]}
 
 
-def fused_sum(w: Writer, i: Instruction, product: Instruction, n: int) -> str:
-    """Write a sum with the product that is its operand `n`."""
-    kind = i.modifiers[-1]
+def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
+    """Write a sum and the product that is fused with it."""
+    kind, product, n = i.modifiers[-1], fused.product.made, fused.operand
     scope, w.scope = w.scope, product.scope
     terms = [w.use(text, kind) for text in product.operands[1:3]]
     w.scope = scope
     other = w.use(i.operands[3 - n], kind)
     ftz = "ftz" in i.modifiers
+    is_negative = fused.product.is_negated != (i.name == "sub" and n == 2)
     if kind in HALVES:
         one = kind.removesuffix("x2")
         negative = "0x80008000u" if kind.endswith("x2") else "0x8000"
         if i.name == "sub" and n == 1:
             other = f"({other} ^ {negative})"
-        elif i.name == "sub":
+        if is_negative:
             terms[0] = f"({terms[0]} ^ {negative})"
 
         def apply(t: list[str]) -> str:
@@ -115,7 +180,7 @@ def fused_sum(w: Writer, i: Instruction, product: Instruction, n: int) -> str:
         return w.put(i.operands[0], kind, apply([f"u16({x})" for x in (*terms, other)]))
     if i.name == "sub" and n == 1:
         other = f"negate({other})"
-    elif i.name == "sub":
+    if is_negative:
         terms[0] = f"negate({terms[0]})"
     if ftz:
         terms, other = [w.flush(x) for x in terms], w.flush(other)

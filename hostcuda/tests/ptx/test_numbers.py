@@ -19,6 +19,26 @@ def test_a_product_and_a_sum_are_fused(gpu):
     assert value(gpu, "b - a * a", EPS, F(EPS * EPS)) == F(-(2.0**-24))
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("p = a * a; o[0] = p + b; o[1] = b - p; o[2] = p + 1;", 2.0**-24),
+        ("p = a * a; float q = -p; o[0] = q - b;", -(2.0**-24)),
+        ("p = a * a; if (c > 1) o[0] = p + b; else o[1] = p - c;", 2.0**-24),
+        ("p = a * a; __syncthreads(); o[0] = p + b;", 2.0**-24),
+        ("p = a * a; o[0] = p + b; o[1] = p;", 0),
+        ("p = a * a; o[0] = p + b; o[1] = p * c;", 0),
+        ("p = a * a; o[0] = max(p + b, p);", EPS * EPS),
+        ("p = a * a; float q = c * c; o[1] = p + q; o[0] = p - q;", -float.fromhex("0x1.001cp-10")),
+    ],
+)
+def test_products_with_several_uses(gpu, body, expected):
+    """The numbers of an H200: a product is fused if all its uses are sums."""
+    c = F(1 + 3 * 2.0**-12)
+    out = gpu.run(f"float p; {body}", EPS, -F(EPS * EPS), c, out=(3, "f4"), block=1)
+    assert out[0] == F(expected)
+
+
 def test_no_fusing_if_asked(gpu):
     assert value(gpu, "a * a + b", EPS, -F(EPS * EPS), options=("-fmad=false",)) == 0
     assert value(gpu, "__fmul_rn(a, a) + b", EPS, -F(EPS * EPS)) == 0
