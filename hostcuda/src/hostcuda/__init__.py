@@ -27,6 +27,7 @@ __all__ = [
     "clear",
     "compile",
     "damaged",
+    "failures",
     "finish",
     "host_waits",
     "install",
@@ -144,6 +145,8 @@ def install(
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long
+    driver.hostcuda_untold.restype = ctypes.c_size_t
+    driver.hostcuda_untold.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
     driver.hostcuda_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
     driver.hostcuda_trace.argtypes = [ctypes.c_char_p]
@@ -231,6 +234,13 @@ def damaged() -> list[Damage]:
         Damage(r.start, r.size, r.device, bool(r.freed), (r.by or b"").decode())
         for r in _rows(_driver.hostcuda_damaged, _Row)
     ]
+
+
+def failures() -> list[str]:
+    """Answer why kernels failed, where no call has raised an error for it yet."""
+    rows = (ctypes.c_char_p * 16)()
+    count = _driver.hostcuda_untold(rows, len(rows))
+    return [(rows[i] or b"").decode() for i in range(min(count, len(rows)))]
 
 
 def print_damage() -> None:

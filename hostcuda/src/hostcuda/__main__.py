@@ -78,11 +78,11 @@ def main() -> int:
         raise
     finally:
         hostcuda.finish()
-        damage = hostcuda.damaged()
+        damage, failures = hostcuda.damaged(), hostcuda.failures()
     for one in damage:
         if not one.by:  # others have been printed
             print(f"hostcuda: {one}", file=sys.stderr)
-    if not damage or status:
+    if not (damage or failures) or status:
         return status
     sys.stdout.flush()
     return DAMAGED

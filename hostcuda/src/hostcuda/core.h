@@ -146,13 +146,36 @@ struct Event {
   std::set<size_t> last;
 };
 
+inline bool is_cleanup = false;  // of this call the answer is dropped, by libraries' destructors
+constexpr bool is_dropped(const char *name) {
+  for (const char *word : {"Free", "Destroy", "Unload", "Unregister"})
+    for (const char *at = name; *at; ++at) {
+      int n = 0;
+      while (word[n] && at[n] == word[n]) ++n;
+      if (!word[n]) return true;
+    }
+  return false;
+}
+
+// What every call answers after a kernel has failed.
+class Death {
+  CUresult status = CUDA_SUCCESS;
+
+ public:
+  std::string message;
+  bool told = false;  // some call has answered it
+  Death &operator=(CUresult failure) { return status = failure, told = false, *this; }
+  bool operator!() const { return status == CUDA_SUCCESS; }
+  operator CUresult() { return told |= status != CUDA_SUCCESS && !is_cleanup, status; }
+};
+
 struct Context {
   CUcontext handle;
   CUdevice device;
   unsigned flags = 0;
   int references = 0;  // primary contexts count retains; others are 1 until destroyed
   bool primary = false;
-  CUresult dead = CUDA_SUCCESS;  // what every call answers after a kernel has failed
+  Death dead;
   shared_ptr<Stream> legacy;
   std::vector<shared_ptr<Stream>> streams;  // the legacy one too
   std::vector<CUcontext> peers;             // contexts whose memory this one may reach
@@ -231,6 +254,7 @@ inline double wall_ms() {
 #define ENTER                                           \
   std::lock_guard<std::recursive_mutex> lock(big_lock); \
   ++calls;                                              \
+  is_cleanup = false;                                   \
   if (!is_started) return CUDA_ERROR_NOT_INITIALIZED;   \
   if (order == Order::random) go_on()
 #define ENTER_CONTEXT       \
@@ -243,11 +267,12 @@ inline double wall_ms() {
   if (CUresult status_ = (call)) return status_
 
 // Entry points: under the lock, and on the devices or in the context they need.
-#define CALL(name, params, ...) \
-  API name params {             \
-    ENTER;                      \
-    __VA_ARGS__                 \
-    return CUDA_SUCCESS;        \
+#define CALL(name, params, ...)     \
+  API name params {                 \
+    ENTER;                          \
+    is_cleanup = is_dropped(#name); \
+    __VA_ARGS__                     \
+    return CUDA_SUCCESS;            \
   }
 #define CALL_ON_DEVICE(name, params, ...)                   \
   CALL(name, params, {                                      \

@@ -22,6 +22,7 @@ const u32 FUEL = 200;            // rounds of a loop that may wait for others
 std::vector<Fiber *> all_fibers, idle;
 void *scheduler;  // its stack pointer
 CUresult failure;
+std::string failure_message;
 
 // ---- switching -----------------------------------------------------------------------------------
 
@@ -365,7 +366,8 @@ void suspend(Fiber &f, Wait wait, u32 line) {
     source = *name ? text(" (%s, line %u)", name, line) : text(" (line %u)", line);
   }
   fflush(stdout);
-  fprintf(stderr, "hostcuda: %s: %s%s\n", where.c_str(), message.c_str(), source.c_str());
+  failure_message = where + ": " + message + source;
+  fprintf(stderr, "hostcuda: %s\n", failure_message.c_str());
   failure = status;
   if (!active) throw failure;  // by the scheduler itself
   void *never;
@@ -373,7 +375,7 @@ void suspend(Fiber &f, Wait wait, u32 line) {
   abort();
 }
 
-CUresult run_translated(const Run &run) {
+CUresult run_translated(const Run &run, std::string *message) {
   now = &run;
   failure = CUDA_SUCCESS;
   active = nullptr;
@@ -394,6 +396,7 @@ CUresult run_translated(const Run &run) {
   if (failure) {  // some fibers are in the middle of a thread
     idle = all_fibers;
     for (Fiber *f : idle) renew(*f);
+    *message = failure_message;
   }
   now = nullptr;
   return failure;

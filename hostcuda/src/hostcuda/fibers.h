@@ -65,8 +65,8 @@ struct Run {  // of a kernel, on a device
   size_t parameter_bytes;
   bool cooperative;
 };
-// Run a kernel. A failure is printed, and is the context's from then on.
-CUresult run_translated(const Run &run);
+// Run a kernel. A failure is printed; it is the context's from then on, with its message.
+CUresult run_translated(const Run &run, std::string *message);
 
 inline const Run *now = nullptr;  // what runs
 

@@ -146,7 +146,7 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
     if (kernel->translated) {
       Run run = {kernel->translated, name, ctx, g, b, shared, packed->data(), packed->size(),
                  cooperative};
-      ctx->dead = run_translated(run);
+      ctx->dead = run_translated(run, &ctx->dead.message);
       return;
     }
     std::vector<void *> arguments(kernel->count);

@@ -82,23 +82,31 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 def _damage(before: int) -> str:
     hostcuda.finish()
-    return "\n".join(f"hostcuda: {one}" for one in hostcuda.damaged()[before:])
+    found = [*hostcuda.damaged()[before:], *hostcuda.failures()]
+    return "\n".join(f"hostcuda: {one}" for one in found)
 
 
 def _watch(item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
     """Let a phase of a test fail that damages memory; if it fails anyway, add what it damaged."""
     if not hostcuda.installed() or item.get_closest_marker("damages"):
-        return (yield)
+        result = yield
+        if hostcuda.installed():
+            hostcuda.finish()
+            hostcuda.revive()
+        return result
     before = len(hostcuda.damaged())
     try:
-        result = yield
-    except BaseException:
+        try:
+            result = yield
+        except BaseException:
+            if text := _damage(before):
+                item.add_report_section(phase, "hostcuda", text)
+            raise
         if text := _damage(before):
-            item.add_report_section(phase, "hostcuda", text)
-        raise
-    if text := _damage(before):
-        pytest.fail(text, pytrace=False)
-    return result
+            pytest.fail(text, pytrace=False)
+        return result
+    finally:
+        hostcuda.revive()
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -108,11 +116,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    try:
-        return (yield from _watch(item, "call"))
-    finally:
-        if hostcuda.installed():
-            hostcuda.revive()
+    return (yield from _watch(item, "call"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -129,6 +133,7 @@ def pytest_make_collect_report(
     report = yield
     if hostcuda.installed() and (text := _damage(before)):
         report.outcome, report.longrepr = "failed", text
+        hostcuda.revive()
     return report
 
 
