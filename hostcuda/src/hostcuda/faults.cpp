@@ -318,6 +318,10 @@ void hc_texture(hc_thread *t, u64 texture, u32 dimensions, const f32 *at, s32 la
   asking = t, asking_line = line;
   hostcuda_sample(texture, int(dimensions), at, layer, words);
 }
+void hc_gather(hc_thread *t, u64 texture, const f32 *at, u32 component, u32 *words, u32 line) {
+  asking = t, asking_line = line;
+  hostcuda_gather(texture, at, int(component), words);
+}
 void hc_texel(hc_thread *t, u64 texture, s32 i, u32 *words, u32 line) {
   asking = t, asking_line = line;
   hostcuda_fetch(texture, i, words);

@@ -44,6 +44,8 @@ void hostcuda_trap();  // end the kernel, and with it the context
 void hostcuda_fetch(unsigned long long texture, int i, unsigned *words);
 void hostcuda_sample(unsigned long long texture, int dimensions, const float *coordinates, int layer,
                      unsigned *words);
+void hostcuda_gather(unsigned long long texture, const float *coordinates, int component,
+                     unsigned *words);
 // Where a surface object has `size` bytes, `x` in bytes; null: nowhere.
 enum hostcuda_boundary { hostcuda_boundary_zero, hostcuda_boundary_clamp, hostcuda_boundary_trap };
 char *hostcuda_surface(unsigned long long surface, int x, int y, int z, int size, int mode);

@@ -249,6 +249,22 @@ def _cp(w: Writer, i: Instruction, m: Modifiers) -> str:
     )
 
 
+@instruction("tld4")
+def _tld4(w: Writer, i: Instruction, m: Modifiers) -> str:
+    by, _ = m.type(), m.type()
+    component = "rgba".index(m.choose("r", "g", "b", "a"))
+    text = re.match(r"\[\s*([^,\]]+),\s*(\{.*\})\]$", i.operands[1], re.S)
+    if not m.take("2d") or not m.take("v4") or not text or by != "f32" or len(i.operands) > 2:
+        m.unknown(i.opcode)
+    x, y = (w.use(part, "f32") for part in w.parts(text[2])[:2])
+    puts = (w.put(name, "u32", f"words[{n}]") for n, name in enumerate(w.parts(i.operands[0])))
+    return (
+        f"{{ u32 words[4]; const f32 at[] = {{{x}, {y}}}; "
+        f"hc_gather(t, {w.use(text[1].strip(), 'u64')}, at, {component}, words, {i.line}); "
+        f"{' '.join(puts)} }}"
+    )
+
+
 @instruction("tex")
 def _tex(w: Writer, i: Instruction, m: Modifiers) -> str:
     by, kind = m.type(), m.type()

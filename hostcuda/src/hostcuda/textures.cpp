@@ -183,6 +183,28 @@ void hostcuda_sample(unsigned long long handle, int dimensions, const float *coo
   if (!as_integer(t)) memcpy(words, sum, sizeof sum);
 }
 
+// One component of the four texels that a linear fetch would mix.
+void hostcuda_gather(unsigned long long handle, const float *coordinates, int component,
+                     unsigned *words) {
+  const Texture &t = object(handle, false);
+  const Image &image = t.image;
+  bool normalized = t.how.flags & CU_TRSF_NORMALIZED_COORDINATES;
+  long first[2];
+  for (int d = 0; d < 2; ++d) {
+    float x = (normalized ? coordinates[d] * image.size[d] : coordinates[d]) - 0.5f;
+    first[d] = long(std::floor(std::fmin(std::fmax(x, -1e9f), 1e9f)));
+  }
+  const int right[] = {0, 1, 1, 0}, below[] = {1, 1, 0, 0};
+  for (int i = 0; i < 4; ++i) {
+    long x = resolve(first[0] + right[i], long(image.size[0]), t.how.addressMode[0], normalized);
+    long y = resolve(first[1] + below[i], long(image.size[1]), t.how.addressMode[1], normalized);
+    words[i] = 0;
+    if (x < 0 || y < 0 || unsigned(component) >= image.channels) continue;
+    const char *texel = image.data + y * image.row + x * image.texel();
+    words[i] = read(t, texel + component * image.channel_bytes()).integer;
+  }
+}
+
 char *hostcuda_surface(unsigned long long handle, int x, int y, int z, int size, int mode) {
   const Image &image = object(handle, true).image;
   if (x % size) wrong("used a surface at an x that is no multiple of the bytes to read or write");

@@ -114,6 +114,7 @@ f64 hc_double_u64(hc_rounding, u64);
 
 void hc_texture(hc_thread *, u64 texture, u32 dimensions, const f32 *at, s32 layer, u32 *words,
                 u32 line);
+void hc_gather(hc_thread *, u64 texture, const f32 *at, u32 component, u32 *words, u32 line);
 void hc_texel(hc_thread *, u64 texture, s32 i, u32 *words, u32 line);
 char *hc_surface(hc_thread *, u64 surface, s32 x, s32 y, s32 z, u32 bytes, u32 mode, u32 line);
 }

@@ -1,5 +1,8 @@
 """Failures are CUDA's: their numbers, and a message that names kernel, thread, line and memory."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -168,6 +171,33 @@ def test_an_error_stays(gpu, capfd):
     fails(gpu, capfd, ILLEGAL, "", "o[1000000] = 1;")
     with pytest.raises(cuda.Error, match=ILLEGAL):
         cuda.mem_alloc(16)
+
+
+UNTOLD = """
+import cupy, numpy as np
+f = cupy.RawKernel('extern "C" __global__ void f(int *x) { x[4] = 1; }', "f")
+cupy.cuda.set_allocator(None)
+def test_outside():
+    f((1,), (1,), (cupy.zeros(4, np.int32),))
+def test_right():
+    assert cupy.ones(3).get().tolist() == [1, 1, 1]
+"""
+
+
+def test_a_failure_that_no_call_told_is_told(tmp_path):
+    script = tmp_path / "test_it.py"
+    script.write_text(UNTOLD)
+    command = [sys.executable, "-m", "pytest", "--hostcuda", "-q", str(script)]
+    text = subprocess.run(command, capture_output=True, text=True).stdout
+    assert (
+        "test_outside - Failed: hostcuda: kernel f, block (0,0,0), thread (0,0,0): writes" in text
+    )
+    assert "1 failed, 1 passed" in text
+    script.write_text(UNTOLD + "test_outside()")
+    command = [sys.executable, "-m", "hostcuda", str(script)]
+    assert subprocess.run(command, capture_output=True).returncode == 70
+    script.write_text(UNTOLD + "test_outside()\ntry: cupy.ones(3).get()\nexcept Exception: pass")
+    assert subprocess.run(command, capture_output=True).returncode == 0
 
 
 # ---- waiting -------------------------------------------------------------------------------------
