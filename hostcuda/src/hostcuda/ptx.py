@@ -99,13 +99,16 @@ class _Translator:
         at = {i.label: n for n, i in enumerate(body) if i.label}
         found: dict[int, list[str]] = {}
         for n, i in enumerate(body):
-            if i.name != "bra" or at.get(i.operands[0], n) >= n:
+            if i.name != "bra":
                 continue
-            loop = body[at[i.operands[0]] : n]
+            label = function.label(i.scope, i.operands[0])
+            if at.get(label, n) >= n:
+                continue
+            loop = body[at[label] : n]
             if any(
                 self._may_wait(j, used) or (j.name == "call" and self._call_waits(j)) for j in loop
             ):
-                found[id(i)] = [i.operands[0]]
+                found[id(i)] = [label]
         return found
 
     def _call_waits(self, i: Instruction) -> bool:
@@ -213,7 +216,7 @@ class _Translator:
         lines = []
         for i in body:
             if i.label:
-                lines.append(f"{function.labels[i.label]}:;")
+                lines.append(f"{i.label}:;")
                 continue
             if id(i) in dropped:
                 continue

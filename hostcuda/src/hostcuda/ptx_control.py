@@ -22,8 +22,8 @@ BUILT_IN = {
 @instruction("bra")
 def _bra(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.take("uni")
-    label = i.operands[0]
-    code = f"goto {w.function.labels[label]};"
+    label = w.function.label(i.scope, i.operands[0])
+    code = f"goto {label};"
     if label in w.spinning.get(id(i), ()):
         w.uses.add("fuel")
         return f"{{ if (HC_RARE(!--fuel)) fuel = hc_spin(t, {i.line}); {code} }}"
@@ -35,7 +35,8 @@ def _brx(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.take("idx")
     m.take("uni")
     targets = w.function.targets.get(i.operands[1]) or w.parts(i.operands[1])
-    cases = " ".join(f"case {n}: goto {w.function.labels[x]};" for n, x in enumerate(targets))
+    labels = (w.function.label(i.scope, name) for name in targets)
+    cases = " ".join(f"case {n}: goto {label};" for n, label in enumerate(labels))
     return f"switch ({w.use(i.operands[0], 'u32')}) {{ {cases} default: __builtin_unreachable(); }}"
 
 

@@ -75,7 +75,7 @@ class Instruction:
     line: int  # of the source
     file: int
     scope: Scope
-    label: str = ""
+    label: str = ""  # in C
 
     @property
     def opcode(self) -> str:
@@ -96,7 +96,15 @@ class Function:
     shared: list[Variable] = field(default_factory=list)
     prototypes: dict[str, tuple[int, int]] = field(default_factory=dict)  # results, parameters
     targets: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[tuple[int, str], str] = field(default_factory=dict)  # in C, by id() of the scope
+
+    def label(self, scope: Scope | None, name: str) -> str:
+        """Return a label in C; one in braces hides others of its name."""
+        while scope is not None:
+            if (id(scope), name) in self.labels:
+                return self.labels[id(scope), name]
+            scope = scope.outer
+        raise Unsupported(f"hostcuda: PTX's label {name} is not defined (in {self.name})")
 
 
 @dataclass
@@ -332,8 +340,8 @@ class _Parser:
             else:
                 self.count += 1
                 code = f"l{self.count}"
-                function.labels[label[1]] = code
-                body.append(Instruction("", "", [], [], self.line, self.file, scope, label[1]))
+                function.labels[id(scope), label[1]] = code
+                body.append(Instruction("", "", [], [], self.line, self.file, scope, code))
             return
         text = self.statement()
         if text.startswith("."):

@@ -149,9 +149,19 @@ def test_inline_loop(gpu):
         'add.s32 %0, %0, n;"'
         '"sub.s32 n, n, 1; setp.gt.s32 p, n, 0;\\n@p bra $again; }" : "=r"(s) : "r"(l + 1)); '
         "o[l] = s;",
-        block=1,
     )
-    assert out[0] == 1
+    lane = np.arange(32)
+    assert (out == (lane + 1) * (lane + 2) // 2).all()
+
+
+def test_labels_in_braces_of_their_own(gpu):
+    once = (
+        'asm("{ .reg .pred p; setp.eq.s32 p, %1, 0;\\n@p bra DONE; add.s32 %0, %0, %2;\\nDONE: }"'
+        ' : "+r"(s) : "r"(l % {n}), "n"({n}));'
+    )
+    out = gpu.run(f"int s = 0; {once.replace('{n}', '2')} {once.replace('{n}', '3')} o[l] = s;")
+    lane = np.arange(32)
+    assert (out == np.where(lane % 2, 2, 0) + np.where(lane % 3, 3, 0)).all()
 
 
 def test_complex_numbers(gpu):
