@@ -5,6 +5,7 @@ The driver runs each thread of the GPU as a call of the kernel's function (``fib
 
 from __future__ import annotations
 
+import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -45,6 +46,8 @@ class _Translator:
 
     def _flushes(self) -> bool:
         """Tell whether all arithmetic of floats flushes, so that the processor can do it."""
+        if platform.machine() != "x86_64":
+            return False
         found = False
         for i in self._instructions():
             if i.name not in _ARITHMETIC:

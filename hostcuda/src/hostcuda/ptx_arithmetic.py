@@ -10,6 +10,7 @@ from .ptx_writer import FLOATS, HALVES, INTEGERS, Modifiers, Writer, instruction
 
 ROUNDINGS = "rn", "rz", "rm", "rp"
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "s16x2": "s16", "u16x2": "u16"}
+_NEUTRAL = "0f3F800000", "0fBF800000", "0f00000000", "0f80000000"
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
@@ -44,8 +45,8 @@ def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: i
     else:
         terms += ["0"] * (3 - len(terms))
         found = f"hc_rounded_{kind}(hc_{op}, hc_{rounding}, {', '.join(terms)})"
-    if ftz:
-        found = w.flush(found)
+    if ftz:  # g++ leaves out what does nothing else, such as a product with one
+        found = w.flush(found, always=any(text in _NEUTRAL for text in i.operands[1:]))
     return f"sat({found})" if sat else found
 
 

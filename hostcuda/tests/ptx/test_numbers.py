@@ -44,6 +44,11 @@ def test_no_fusing_if_asked(gpu):
     assert value(gpu, "__fmul_rn(a, a) + b", EPS, -F(EPS * EPS)) == 0
 
 
+def test_a_product_with_one_flushes(gpu):
+    body = 'float y; asm("mul.ftz.f32 %0, %1, 0f3F800000;" : "=f"(y) : "f"(a)); o[0] = y;'
+    assert gpu.run(body, F(1e-39), out=(1, "f4"), block=1, options=("-ftz=true",))[0] == 0
+
+
 def test_subnormal_numbers(gpu):
     a = F(1e-20)
     assert value(gpu, "a * a", a) == a * a != 0
