@@ -88,12 +88,14 @@ def _damage(before: int) -> str:
 
 def _watch(item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
     """Let a phase of a test fail that damages memory; if it fails anyway, add what it damaged."""
-    if not hostcuda.installed() or item.get_closest_marker("damages"):
-        result = yield
-        if hostcuda.installed():
+    if not hostcuda.installed():
+        return (yield)
+    if item.get_closest_marker("damages"):
+        try:
+            return (yield)
+        finally:
             hostcuda.finish()
             hostcuda.revive()
-        return result
     before = len(hostcuda.damaged())
     try:
         try:
