@@ -1,0 +1,256 @@
+"""Arithmetic of float and double: directed rounding, contraction, flushing to zero, NaN.
+
+Source: IEEE 754 (add, multiply, divide, root and fma are exact but for one rounding); CUDA Math
+API, "Single Precision Intrinsics"; CUDA C++ Programming Guide, "Floating-Point Standard"; PTX ISA,
+"add", "min", "max" (a NaN loses against a number) and ".ftz" (a subnormal is a zero of its sign).
+NVRTC contracts a * b + c by default, and CuPy compiles with -ftz=true.
+"""
+
+import math
+from fractions import Fraction
+
+from . import Kernel, f4, f8, i4, np, ones, u4, u8
+
+INF, NAN = float("inf"), float("nan")
+TINY = 2.0**-126  # the least normal float
+E = 2.0**-23  # spacing of floats at 1
+D = 2.0**-52  # spacing of doubles at 1
+
+
+def _third(down):
+    """Return 1/3 in float, rounded down or up."""
+    n = Fraction(2**25, 3)
+    return (math.floor(n) if down else math.ceil(n)) / 2**25
+
+
+KERNELS = {
+    "add_directed": ones(
+        "float e = 0x1p-30f;",
+        ("__fadd_rn(1.f, e)", 1),
+        ("__fadd_ru(1.f, e)", 1 + E),
+        ("__fadd_rd(1.f, e)", 1),
+        ("__fadd_rz(-1.f, -e)", -1),
+        ("__fadd_rd(-1.f, -e)", -1 - E),
+        ("__fsub_rz(1.f, e)", 1 - E / 2),
+        ("__fsub_ru(1.f, e)", 1),
+        of=f4,
+    ),
+    "multiply_directed": ones(
+        "float a = 1 + 0x1p-23f;",
+        # a * a = 1 + 2^-22 + 2^-46
+        ("__fmul_rn(a, a)", 1 + 2 * E),
+        ("__fmul_ru(a, a)", 1 + 3 * E),
+        ("__fmul_rd(-a, a)", -1 - 3 * E),
+        ("__fmul_rz(a, -a)", -1 - 2 * E),
+        ("__fmul_ru(1e-30f, 1e-30f)", 0),  # -ftz=true: below the least subnormal, and flushed
+        ("__fmul_rz(1e30f, 1e30f)", (2 - E) * 2.0**127),
+        ("__fmul_ru(1e30f, 1e30f)", INF),
+        of=f4,
+    ),
+    "divide_and_root_directed": ones(
+        "",
+        ("__fdiv_rn(1.f, 3.f)", np.float32(1 / 3)),
+        ("__fdiv_rd(1.f, 3.f)", _third(True)),
+        ("__fdiv_ru(1.f, 3.f)", _third(False)),
+        ("__fdiv_rz(-1.f, 3.f)", -_third(True)),
+        ("__frcp_ru(3.f)", _third(False)),
+        ("__frcp_rd(3.f)", _third(True)),
+        ("__fsqrt_ru(4.f)", 2),
+        # sqrt(1 + 2^-22) is 2^-47 below 1 + 2^-23
+        ("__fsqrt_rd(1 + 0x1p-22f)", 1),
+        ("__fsqrt_ru(1 + 0x1p-22f)", 1 + E),
+        ("__frsqrt_rn(4.f)", 0.5),
+        of=f4,
+    ),
+    "fma_directed": ones(
+        "float a = 1 + 0x1p-23f;",
+        ("__fmaf_rn(a, a, -1.f)", 2 * E + E * E),
+        ("__fmaf_ru(a, a, 0.f)", 1 + 3 * E),
+        ("__fmaf_rd(a, a, 0.f)", 1 + 2 * E),
+        ("__fmaf_rz(-a, a, 0.f)", -1 - 2 * E),
+        of=f4,
+    ),
+    "double_directed": ones(
+        "double e = 0x1p-60, a = 1 + 0x1p-52;",
+        ("__dadd_ru(1., e)", 1 + D),
+        ("__dadd_rd(1., -e)", 1 - D / 2),
+        ("__dadd_rz(-1., -e)", -1),
+        ("__dmul_ru(a, a)", 1 + 3 * D),
+        ("__dmul_rd(a, a)", 1 + 2 * D),
+        ("__ddiv_ru(1., 3.) - __ddiv_rd(1., 3.)", D / 4),
+        ("__dsqrt_rd(1 + 0x1p-51)", 1),
+        ("__dsqrt_ru(1 + 0x1p-51)", 1 + D),
+        ("__fma_rn(a, a, -1.)", 2 * D + D * D),
+        ("__drcp_rz(3.)", float.fromhex("0x1.5555555555555p-2")),
+        of=f8,
+    ),
+    "contraction_of_float": Kernel(
+        "o[t] = a[t] * a[t] + b[t];",
+        # (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24, and a product rounded to float is 1 + 2^-11.
+        f4([2.0**-24]),
+        inputs=(f4([1 + 2.0**-12]), f4([-1 - 2.0**-11])),
+        block=1,
+    ),
+    "contraction_of_double": Kernel(
+        "o[t] = a[t] * a[t] + b[t];",
+        f8([2.0**-60]),
+        inputs=(f8([1 + 2.0**-30]), f8([-1 - 2.0**-29])),
+        block=1,
+    ),
+    "contraction_of_a_difference": Kernel(
+        "o[0] = b[0] - a[0] * a[0]; o[1] = a[0] * a[0] - b[0];",
+        f4([-(2.0**-24), 2.0**-24]),
+        inputs=(f4([1 + 2.0**-12]), f4([1 + 2.0**-11])),
+        block=1,
+    ),
+    "no_contraction_by_option": Kernel(
+        "o[t] = a[t] * a[t] + b[t];",
+        f4([0]),
+        inputs=(f4([1 + 2.0**-12]), f4([-1 - 2.0**-11])),
+        block=1,
+        options=("-fmad=false",),
+    ),
+    "no_contraction_of_intrinsics": Kernel(
+        "o[0] = __fmul_rn(a[t], a[t]) + b[t]; o[1] = __fadd_rn(a[t] * a[t], b[t]);",
+        f4([0, 0]),
+        inputs=(f4([1 + 2.0**-12]), f4([-1 - 2.0**-11])),
+        block=1,
+    ),
+    "fma_of_infinity": ones(
+        "float z = t, inf = 1 / z;",
+        ("fmaf(inf, z, 1.f)", NAN),
+        ("fmaf(inf, 1.f, -inf)", NAN),
+        ("fmaf(3e38f, 10.f, -inf)", -INF),
+        ("fmaf(-0.f, 1.f, -0.f)", -0.0),
+        ("fmaf(-0.f, 1.f, 0.f)", 0),
+        of=f4,
+    ),
+    "flushed": Kernel(
+        """o[0] = a[0] * a[0]; o[1] = -a[0] * a[0]; o[2] = a[1] + 0.f; o[3] = a[1] * 2.f;
+        o[4] = a[2] * 0.5f; o[5] = a[2] - a[3]; o[6] = sqrtf(a[1]); o[7] = fabsf(a[1]);""",
+        f4([0, -0.0, 0, 0, 0, 0, 0, 0]),
+        inputs=(f4([1e-20, 1e-40, TINY, 1.5 * TINY]),),
+        block=1,
+    ),
+    "not_flushed_by_option": Kernel(
+        "o[0] = a[0] * a[0]; o[1] = a[1] + 0.f; o[2] = a[1] * 2.f; o[3] = a[2] * 0.5f;"
+        "o[4] = a[3] - a[2]; o[5] = fabsf(a[1]);",
+        f4([2.0**-140, 2.0**-133, 2.0**-132, TINY / 2, TINY / 2, 2.0**-133]),
+        inputs=(f4([2.0**-70, 2.0**-133, TINY, 1.5 * TINY]),),
+        block=1,
+        ftz=False,
+    ),
+    "subnormal_directed": Kernel(
+        "o[0] = __fmul_ru(a[0], a[0]); o[1] = __fmul_rd(a[0], a[0]); o[2] = __fmul_rn(a[1], .5f);"
+        "o[3] = __fmul_rn(a[2], .5f); o[4] = __fdiv_rn(a[1], 3.f); o[5] = sqrtf(a[3]);",
+        # In units of the least subnormal: 1 / 2 is a tie (to 0), 3 / 2 is one, too (to 2).
+        f4([2.0**-149, 0, 0, 2.0**-148, 0, 2.0**-74]),
+        inputs=(f4([2.0**-100, 2.0**-149, 3 * 2.0**-149, 2.0**-148]),),
+        block=1,
+        ftz=False,
+    ),
+    "comparisons_flush": Kernel(
+        "o[0] = a[0] > 0.f; o[1] = a[0] == 0.f; o[2] = a[0] < 1e-39f; o[3] = a[0] >= a[1];",
+        i4([0, 1, 0, 1]),
+        inputs=(f4([1e-40, 1e-39]),),
+        block=1,
+    ),
+    "copies_do_not_flush": Kernel(
+        "o[0] = __float_as_uint(a[0]); o[1] = __float_as_uint(t ? 0.f : a[0]);",
+        u4([5, 5]),
+        inputs=(f4([5 * 2.0**-149]),),
+        block=1,
+    ),
+    "doubles_do_not_flush": Kernel(
+        "o[0] = a[0] * a[1]; o[1] = a[2] * 0.5; o[2] = a[2] + a[2];",
+        f8([2.0**-1070, 2.0**-1074, 2.0**-1072]),
+        inputs=(f8([2.0**-535, 2.0**-535, 2.0**-1073]),),
+        block=1,
+    ),
+    "min_max_of_nan": Kernel(
+        """float n = a[0], x = a[1];
+        o[0] = fminf(n, x); o[1] = fmaxf(x, n); o[2] = fmaxf(n, n); o[3] = max(n, 0.f);
+        o[4] = min(x, n); o[5] = fmaxf(-0.f, 0.f); o[6] = fminf(0.f, -0.f);""",
+        f4([3, 3, NAN, 0, 3, 0, -0.0]),
+        inputs=(f4([NAN, 3]),),
+        block=1,
+    ),
+    "min_max_of_nan_in_double": Kernel(
+        """double n = a[0], x = a[1];
+        o[0] = fmin(n, x); o[1] = fmax(x, n); o[2] = fmin(n, n); o[3] = max(n, 0.); o[4] = min(1., n);""",
+        f8([3, 3, NAN, 0, 1]),
+        inputs=(f8([NAN, 3]),),
+        block=1,
+    ),
+    "saturate": Kernel(
+        "for (int n = 0; n < 6; n++) o[n] = __saturatef(a[n]);",
+        f4([0, 0, 0.5, 1, 1, 0]),
+        inputs=(f4([-1, -0.0, 0.5, 1, 7, NAN]),),
+        block=1,
+    ),
+    "nan_payload": ones(
+        "float z = t;",
+        # PTX ISA: operations of .f32 that make a NaN give the canonical one.
+        ("__float_as_uint(0.f / z + 1.f)", 0x7FFFFFFF),
+        ("__float_as_uint(z * (1.f / z))", 0x7FFFFFFF),
+        ("__float_as_uint(sqrtf(z - 1))", 0x7FFFFFFF),
+        of=u4,
+    ),
+    "comparisons_with_nan": Kernel(
+        """float n = a[0], x = 1;
+        o[0] = (n < x) + 2 * (n > x) + 4 * (n == n) + 8 * (n != n) + 16 * !(n >= x);
+        o[1] = isnan(n) + 2 * isnan(x) + 4 * isfinite(n) + 8 * isinf(a[1]) + 16 * signbit(a[2]);
+        o[2] = isunordered(n, x) + 2 * isless(x, n) + 4 * islessgreater(x, 2.f);""",
+        i4([24, 25, 5]),
+        inputs=(f4([NAN, -INF, -0.0]),),
+        block=1,
+    ),
+    "division_by_0": Kernel(
+        "o[0] = a[0] / a[1]; o[1] = a[0] / -a[1]; o[2] = a[1] / a[1]; o[3] = a[0] / (1 / a[1]);",
+        f4([INF, -INF, NAN, 0]),
+        inputs=(f4([2, 0]),),
+        block=1,
+    ),
+    "division_is_exact": Kernel(
+        "o[t] = a[t] / b[t];",
+        f4([1, 10, 7, 1e38, 355]) / f4([3, 7, 49, 3, 113]),
+        inputs=(f4([1, 10, 7, 1e38, 355]), f4([3, 7, 49, 3, 113])),
+        block=5,
+    ),
+    "division_of_doubles": Kernel(
+        "o[t] = a[t] / b[t];",
+        f8([1 / 3, 10 / 7, INF, 0, 1 / 49, 2.0**-1073]),  # the fourth is a tie of subnormals
+        inputs=(f8([1, 10, 1e308, 5e-324, 1, 2.0**-1070]), f8([3, 7, 1e-5, 2, 49, 8])),
+        block=6,
+    ),
+    "square_roots": Kernel(
+        "o[t] = sqrt(a[t]);",
+        np.sqrt(f8([2, 3, 1e-300, 1e300, 0.1, 1e-310])),
+        inputs=(f8([2, 3, 1e-300, 1e300, 0.1, 1e-310]),),
+        block=6,
+    ),
+    "bits": ones(
+        "",
+        ("__double_as_longlong(-2.)", 0xC000000000000000),
+        ("__float_as_int(-2.f) & 0xffffffffll", 0xC0000000),
+        ("__double2hiint(1.5)", 0x3FF80000),
+        ("(unsigned)__double2loint(0x1.00000000000ffp0)", 0xFF),
+        ("__double_as_longlong(__hiloint2double(0x40000000, 7))", 0x4000000000000007),
+        ("__double_as_longlong(__longlong_as_double(5))", 5),
+        of=u8,
+    ),
+    "approximate_division": Kernel(
+        "o[0] = __fdividef(a[0], a[1]); o[1] = __fdividef(1.f, 0x1p127f);",
+        # Math API: within 2 ulp for 2^-126 <= y <= 2^126; 0 beyond it.
+        f4([7 / 3, 0]),
+        inputs=(f4([7, 3]),),
+        block=1,
+        ulp=2,
+    ),
+    "sum_of_floats_in_order": Kernel(
+        "float s = 0; for (int n = 0; n < 4; n++) s += a[n]; o[0] = s;",
+        f4([0]),  # 1e8 + 1 is 1e8 in float, and is taken away again
+        inputs=(f4([1e8, 1, 1, -1e8]),),
+        block=1,
+    ),
+}
