@@ -59,7 +59,7 @@ def source(name: str, kernel: Kernel) -> str:
         space = f"namespace of_{name} {{\n{kernel.before}\n}}\n"
         using = f"using namespace of_{name};\n"
     return (
-        f'{space}extern "C" __global__ void {kernel.bounds} {name}({", ".join(parameters)}) {{\n'
+        f'{space}extern "C" __global__ void {kernel.bounds} k_{name}({", ".join(parameters)}) {{\n'
         f"const int t = threadIdx.x, i = blockIdx.x * blockDim.x + threadIdx.x;\n{using}"
         f"{kernel.body}\n}}\n"
     )
@@ -105,7 +105,7 @@ def launch(module: Any, name: str, kernel: Kernel) -> Any:
         place = module.get_global(variable)
         place = getattr(place, "ptr", place)
         cupy.cuda.runtime.memcpy(place, value.ctypes.data, value.nbytes, 1)
-    function = module.get_function(name)
+    function = module.get_function(f"k_{name}")
     # A texture object's array is behind it in a pair.
     arguments = [one[0] if isinstance(one, list) else one for one in kept]
     function(_triple(kernel.grid), _triple(kernel.block), tuple(arguments), shared_mem=kernel.shared)

@@ -20,7 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-AREAS = "masks", "exits", "half", "floats", "integers"
+AREAS = (
+    *("masks", "exits", "half", "floats", "integers", "conversions", "functions", "atomics"),
+    *("memory",),
+)
 
 i1, u1, i2, u2, i4, u4, i8, u8, f4, f8 = (
     partial(np.array, dtype=np.dtype(code).type)

@@ -98,8 +98,14 @@ KERNELS = {
         block=1,
     ),
     "contraction_of_a_difference": Kernel(
-        "o[0] = b[0] - a[0] * a[0]; o[1] = a[0] * a[0] - b[0];",
-        f4([-(2.0**-24), 2.0**-24]),
+        "o[0] = b[0] - a[0] * a[0];",
+        f4([-(2.0**-24)]),
+        inputs=(f4([1 + 2.0**-12]), f4([1 + 2.0**-11])),
+        block=1,
+    ),
+    "contraction_of_a_product_minus": Kernel(
+        "o[0] = a[0] * a[0] - b[0];",
+        f4([2.0**-24]),
         inputs=(f4([1 + 2.0**-12]), f4([1 + 2.0**-11])),
         block=1,
     ),
@@ -128,7 +134,7 @@ KERNELS = {
     "flushed": Kernel(
         """o[0] = a[0] * a[0]; o[1] = -a[0] * a[0]; o[2] = a[1] + 0.f; o[3] = a[1] * 2.f;
         o[4] = a[2] * 0.5f; o[5] = a[2] - a[3]; o[6] = sqrtf(a[1]); o[7] = fabsf(a[1]);""",
-        f4([0, -0.0, 0, 0, 0, 0, 0, 0]),
+        f4([0, -0.0, 0, 0, 0, -0.0, 0, 0]),
         inputs=(f4([1e-20, 1e-40, TINY, 1.5 * TINY]),),
         block=1,
     ),
@@ -170,9 +176,9 @@ KERNELS = {
     "min_max_of_nan": Kernel(
         """float n = a[0], x = a[1];
         o[0] = fminf(n, x); o[1] = fmaxf(x, n); o[2] = fmaxf(n, n); o[3] = max(n, 0.f);
-        o[4] = min(x, n); o[5] = fmaxf(-0.f, 0.f); o[6] = fminf(0.f, -0.f);""",
+        o[4] = min(x, n); o[5] = fmaxf(a[2], a[3]); o[6] = fminf(a[3], a[2]);""",
         f4([3, 3, NAN, 0, 3, 0, -0.0]),
-        inputs=(f4([NAN, 3]),),
+        inputs=(f4([NAN, 3, -0.0, 0]),),
         block=1,
     ),
     "min_max_of_nan_in_double": Kernel(
@@ -182,7 +188,7 @@ KERNELS = {
         inputs=(f8([NAN, 3]),),
         block=1,
     ),
-    "saturate": Kernel(
+    "saturated": Kernel(
         "for (int n = 0; n < 6; n++) o[n] = __saturatef(a[n]);",
         f4([0, 0, 0.5, 1, 1, 0]),
         inputs=(f4([-1, -0.0, 0.5, 1, 7, NAN]),),
@@ -199,9 +205,8 @@ KERNELS = {
     "comparisons_with_nan": Kernel(
         """float n = a[0], x = 1;
         o[0] = (n < x) + 2 * (n > x) + 4 * (n == n) + 8 * (n != n) + 16 * !(n >= x);
-        o[1] = isnan(n) + 2 * isnan(x) + 4 * isfinite(n) + 8 * isinf(a[1]) + 16 * signbit(a[2]);
-        o[2] = isunordered(n, x) + 2 * isless(x, n) + 4 * islessgreater(x, 2.f);""",
-        i4([24, 25, 5]),
+        o[1] = isnan(n) + 2 * isnan(x) + 4 * isfinite(n) + 8 * isinf(a[1]) + 16 * signbit(a[2]);""",
+        i4([24, 25]),
         inputs=(f4([NAN, -INF, -0.0]),),
         block=1,
     ),
@@ -240,10 +245,10 @@ KERNELS = {
         of=u8,
     ),
     "approximate_division": Kernel(
-        "o[0] = __fdividef(a[0], a[1]); o[1] = __fdividef(1.f, 0x1p127f);",
+        "o[0] = __fdividef(a[0], a[1]); o[1] = __fdividef(1.f, a[2]);",
         # Math API: within 2 ulp for 2^-126 <= y <= 2^126; 0 beyond it.
         f4([7 / 3, 0]),
-        inputs=(f4([7, 3]),),
+        inputs=(f4([7, 3, 2.0**127]),),
         block=1,
         ulp=2,
     ),
