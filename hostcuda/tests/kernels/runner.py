@@ -34,6 +34,14 @@ TYPES = {
 UNREAD = np.zeros(64, np.uint32)  # the output of a kernel that fails
 
 
+class Known(NamedTuple):
+    """Which kernels are not right: those compiled alone, and those that may end late or never."""
+
+    alone: set[str]
+    late: set[str]
+    late_s: float = 2
+
+
 class Result(NamedTuple):
     """How a kernel ended: one of KINDS, and what is to be said of it."""
 
@@ -179,26 +187,47 @@ def groups(kernels: dict[str, Kernel], alone: set[str]) -> Iterator[dict[str, Ke
         yield dict(group)
 
 
-def _work(kernels: dict[str, Kernel], alone: set[str], send: Any) -> None:
+def _attempt(kernels: dict[str, Kernel]) -> tuple[Any, Result]:
+    """Return a module, or None and how compiling it ended."""
+    try:
+        return compile_kernels(kernels), Result(RIGHT)
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        return None, Result(REFUSED if _is_refusal(error) else ERROR, said)
+
+
+def _work(kernels: dict[str, Kernel], known: Known, send: Any) -> None:
     """Send each kernel's result; end early if the context is lost."""
+    seen: dict[Any, Result] = {}
+
+    def headers(one: Kernel) -> Result:
+        """Compile the headers of a kernel alone, once."""
+        key = one.headers, one.options
+        if key not in seen:
+            seen[key] = _attempt({"nothing": one._replace(body="", before="", inputs=())})[1]
+        return seen[key]
 
     def compiled(group: dict[str, Kernel]) -> Iterator[tuple[Any, dict[str, Kernel]]]:
-        try:
-            yield compile_kernels(group), group
-        except Exception as error:
-            if len(group) > 1:
-                for name in group:
-                    yield from compiled({name: group[name]})
-                return
-            said = " ".join(str(error).split())[:300]
-            (name,) = group
-            send(("done", name, Result(REFUSED if _is_refusal(error) else ERROR, said)))
+        one = next(iter(group.values()))
+        module, result = None, Result(ERROR)
+        if one.headers and not known.alone.isdisjoint(group):
+            result = headers(one)
+        if result.kind != REFUSED:
+            module, result = _attempt(group)
+        if module:
+            yield module, group
+        elif len(group) == 1 or (one.headers and headers(one).kind == REFUSED):
+            for name in group:
+                send(("done", name, result))
+        else:
+            for name in group:
+                yield from compiled({name: group[name]})
 
-    for group in groups(kernels, alone):
+    for group in groups(kernels, known.alone):
         send(("compiles", next(iter(group)), COMPILE_S))
         for module, members in compiled(group):
             for name, kernel in members.items():
-                send(("runs", name, RUN_S))
+                send(("runs", name, known.late_s if name in known.late else RUN_S))
                 result, goes_on = run(module, name, kernel)
                 send(("done", name, result))
                 if not goes_on:
@@ -209,7 +238,7 @@ def _work(kernels: dict[str, Kernel], alone: set[str], send: Any) -> None:
 class _Child:
     """A fork that runs some kernels of one area, or none if they have all run."""
 
-    def __init__(self, area: str, kernels: dict[str, Kernel], alone: set[str]) -> None:
+    def __init__(self, area: str, kernels: dict[str, Kernel], known: Known) -> None:
         self.area, self.left, self.at, self.doing = area, dict(kernels), "", "starts"
         self.latest = time.monotonic() + COMPILE_S
         self.pipe, other = Pipe(duplex=False)
@@ -221,7 +250,7 @@ class _Child:
             try:
                 warnings.simplefilter("ignore")
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what kernels print
-                _work(self.left, alone, other.send)
+                _work(self.left, known, other.send)
                 status = 0
             finally:
                 os._exit(status)
@@ -259,11 +288,11 @@ class _Child:
 
 
 def run_areas(
-    names: dict[str, set[str] | None], alone: set[str], jobs: int
+    names: dict[str, set[str] | None], known: Known, jobs: int
 ) -> Iterator[tuple[str, str, Result]]:
     """Yield area, name and result of kernels, all of an area if its names are None.
 
-    Those of `alone`, which have the area in front of their names, are compiled alone.
+    The names in `known` have their area in front.
     """
     queue = []
     for area, wanted in names.items():
@@ -274,8 +303,8 @@ def run_areas(
         while queue and len(running) < jobs:
             area, kernels = queue.pop(0)
             if kernels:
-                apart = {name for name in kernels if f"{area}.{name}" in alone}
-                running.append(_Child(area, kernels, apart))
+                sets = ({n for n in kernels if f"{area}.{n}" in some} for some in known[:2])
+                running.append(_Child(area, kernels, Known(*sets)))
         ready: list[Any] = wait([child.pipe for child in running], timeout=0.2)
         for child in list(running):
             found = None

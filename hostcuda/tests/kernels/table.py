@@ -36,7 +36,8 @@ def main() -> int:
             wanted[area] = None
     start = time.perf_counter()
     found: dict[str, list[runner.Result]] = {area: [] for area in wanted}
-    for area, name, result in runner.run_areas(wanted, set(known.REFUSED), options.jobs):
+    listed = runner.Known(set(known.REFUSED), set(known.ERROR))
+    for area, name, result in runner.run_areas(wanted, listed, options.jobs):
         found[area].append(result)
         if options.json:
             print(json.dumps([f"{area}.{name}", *result]), flush=True)

@@ -32,7 +32,7 @@ KERNELS = {
         block=8,
     ),
     "dynamic_shared": Kernel(
-        "extern __shared__ int s[]; s[t] = t * 2; __syncthreads(); o[t] = s[31 - t];",
+        "extern __shared__ int d1[]; d1[t] = t * 2; __syncthreads(); o[t] = d1[31 - t];",
         i4((31 - L) * 2),
         shared=128,
     ),
@@ -46,19 +46,19 @@ KERNELS = {
         shared=32 * 13,
     ),
     "dynamic_shared_aligned": Kernel(
-        """extern __shared__ __align__(16) unsigned char s[];
-        float4 *v = (float4 *)s;
+        """extern __shared__ __align__(16) unsigned char d2[];
+        float4 *v = (float4 *)d2;
         v[t] = make_float4(t, 1, 2, 3);
         __syncthreads();
-        o[t] = v[31 - t].x + v[t].w + (unsigned)((size_t)s % 16);""",
+        o[t] = v[31 - t].x + v[t].w + (unsigned)((size_t)d2 % 16);""",
         f4(31 - L + 3),
         shared=512,
     ),
     "dynamic_shared_beside_static": Kernel(
-        """__shared__ int a1[32]; extern __shared__ int s[];
-        a1[t] = t; s[t] = 100 + t;
+        """__shared__ int a1[32]; extern __shared__ int d3[];
+        a1[t] = t; d3[t] = 100 + t;
         __syncthreads();
-        o[t] = a1[31 - t] + s[31 - t];""",
+        o[t] = a1[31 - t] + d3[31 - t];""",
         i4(100 + 2 * (31 - L)),
         shared=128,
     ),
@@ -67,8 +67,8 @@ KERNELS = {
         i4(L * 2),
         shared=128,
         before="""template <class T> __device__ T twice(T x) {
-            extern __shared__ __align__(8) char raw[];
-            T *s = reinterpret_cast<T *>(raw);
+            extern __shared__ __align__(8) char d4[];
+            T *s = reinterpret_cast<T *>(d4);
             s[threadIdx.x] = x;
             __syncthreads();
             return 2 * s[threadIdx.x];
@@ -146,7 +146,7 @@ KERNELS = {
         v[t] = a[t]; v[t + 32] = 0;
         for (int d = 16; d; d /= 2) v[t] = max(v[t], v[t + d]);
         if (!t) o[0] = v[0];""",
-        i4([97]),
+        i4([max(L * 37 % 101)]),
         inputs=(i4(L * 37 % 101),),
     ),
     "volatile_flag": Kernel(

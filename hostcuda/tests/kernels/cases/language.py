@@ -1,0 +1,199 @@
+"""C++ in kernels: recursion, function pointers, virtual functions, templates, lambdas, printf.
+
+Source: CUDA C++ Programming Guide, "C++ Language Support" and "Formatted Output" (printf returns the
+number of its arguments; -1 for a null format); the C++ standard.
+"""
+
+from . import L, Kernel, f4, f8, i4, i8, np, u4, u8
+
+KERNELS = {
+    "recursion": Kernel(
+        "o[t] = fibonacci(t % 12);",
+        i4([[0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89][n % 12] for n in range(32)]),
+        before="""__device__ __noinline__ int fibonacci(int n) {
+            return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2);
+        }""",
+    ),
+    "mutual_recursion": Kernel(
+        "o[t] = even(t);",
+        i4(L % 2 == 0),
+        before="""__device__ bool odd(int n);
+        __device__ __noinline__ bool even(int n) { return n ? odd(n - 1) : true; }
+        __device__ __noinline__ bool odd(int n) { return n ? even(n - 1) : false; }""",
+    ),
+    "recursion_with_arrays": Kernel(
+        "int x[8]; o[t] = f(x, 0, t);",
+        i4([sum((lane + n) % 5 for n in range(8)) for lane in range(32)]),
+        before="""__device__ __noinline__ int f(int *x, int n, int t) {
+            if (n == 8) { int s = 0; for (int m = 0; m < 8; m++) s += x[m]; return s; }
+            x[n] = (t + n) % 5;
+            return f(x, n + 1, t);
+        }""",
+    ),
+    "function_pointers": Kernel(
+        "int (*f[3])(int, int) = {add, mul, sub}; o[t] = f[t % 3](t, 5);",
+        i4([(n + 5, n * 5, n - 5)[n % 3] for n in range(32)]),
+        before="""__device__ int add(int x, int y) { return x + y; }
+        __device__ int mul(int x, int y) { return x * y; }
+        __device__ int sub(int x, int y) { return x - y; }""",
+    ),
+    "function_pointers_in_a_table": Kernel(
+        "o[t] = table[a[t]](t * 1.f);",
+        f4(np.where(L % 2, L * L, L + 0.5)),
+        inputs=(i4(L % 2),),
+        before="""__device__ float half(float x) { return x + 0.5f; }
+        __device__ float square(float x) { return x * x; }
+        __device__ float (*table[2])(float) = {half, square};""",
+    ),
+    "function_pointers_with_warp_functions": Kernel(
+        "int (*f)(int) = t < 16 ? low : high; o[t] = f(t);",
+        i4(np.where(L < 16, 0, 31)),
+        before="""__device__ __noinline__ int low(int n) { return __shfl_sync(0xffff, n, 0); }
+        __device__ __noinline__ int high(int n) { return __shfl_sync(0xffff0000, n, 31); }""",
+    ),
+    "virtual_functions": Kernel(
+        """Square s; s.a = t; Circle c; c.r = t;
+        Shape *p = t % 2 ? (Shape *)&s : (Shape *)&c;
+        o[t] = p->area() + p->twice();""",
+        f8(np.where(L % 2, L * L + 2 * L * L, 3 * L + 6 * L)),
+        before="""struct Shape {
+            __device__ virtual double area() const = 0;
+            __device__ virtual double twice() const { return 2 * area(); }
+        };
+        struct Square : Shape { double a; __device__ double area() const override { return a * a; } };
+        struct Circle : Shape { double r; __device__ double area() const override { return 3 * r; } };""",
+    ),
+    "virtual_functions_from_the_heap": Kernel(
+        """Base *p = t % 3 ? new Base : new Derived(t);
+        o[t] = p->get();
+        delete p;""",
+        i4(np.where(L % 3, 1, L * 10)),
+        before="""struct Base {
+            __device__ virtual int get() { return 1; }
+            __device__ virtual ~Base() {}
+        };
+        struct Derived : Base {
+            int n;
+            __device__ Derived(int n) : n(n) {}
+            __device__ int get() override { return n * 10; }
+        };""",
+    ),
+    "templates": Kernel(
+        "o[t] = Sum<10>::of + power<3>(t) + (long long)largest(t, 7) + sum(1, 2.5, 3.f);",
+        i8(55 + L**3 + np.maximum(L, 7) + 6),
+        before="""template <int N> struct Sum { enum { of = N + Sum<N - 1>::of }; };
+        template <> struct Sum<0> { enum { of = 0 }; };
+        template <int N> __device__ int power(int x) { if constexpr (N > 1) return x * power<N - 1>(x); return x; }
+        template <class T> __device__ T largest(T x, T y) { return x > y ? x : y; }
+        template <class... T> __device__ double sum(T... x) { return (x + ...); }""",
+    ),
+    "lambdas": Kernel(
+        """int n = t;
+        auto by_value = [=](int x) { return x + n; };
+        auto by_reference = [&](int x) { n += x; return n; };
+        o[t] = by_reference(5) + by_value(100) + apply([](int x) { return x * x; }, 3);""",
+        i4(2 * L + 114),
+        before="template <class F> __device__ int apply(F f, int x) { return f(x); }",
+    ),
+    "operators_and_constructors": Kernel(
+        "V x(t, 1), y{2, 3}; V z = x * y + x; o[t] = z.re * 100 + z.im;",
+        i4((2 * L - 3 + L) * 100 + 3 * L + 2 + 1),
+        before="""struct V {
+            int re, im;
+            __device__ V(int r, int i) : re(r), im(i) {}
+            __device__ V operator*(V w) const { return V(re * w.re - im * w.im, re * w.im + im * w.re); }
+            __device__ V operator+(V w) const { return V(re + w.re, im + w.im); }
+        };""",
+    ),
+    "structured_code": Kernel(
+        """int sum = 0;
+        for (int n = 0;; n++) {
+            switch (n % 4) { case 0: sum += 1; case 1: sum += 10; break; case 3: continue; default: sum += 100; }
+            if (n > t) goto end;
+        }
+        end: o[t] = sum;""",
+        i4([0] * 32),
+    ),
+    "short_circuits": Kernel(
+        "int n = 0; bool p = t && ++n, q = t || (n += 10); o[t] = n + 100 * p + 1000 * q + (n++, n);",
+        i4(np.where(L, 1 + 1100 + 2, 10 + 1000 + 11)),
+    ),
+    "static_arrays": Kernel(
+        "static const int x[] = {5, 6, 7}; constexpr float y[] = {.5f, .25f}; o[t] = x[t % 3] + y[t & 1];",
+        f4(5 + L % 3 + np.where(L & 1, 0.25, 0.5)),
+    ),
+    "long_and_size_t": Kernel(
+        "o[0] = sizeof(long) + sizeof(size_t) * 10; size_t n = -1; o[1] = n; o[2] = (long)1 << 40;",
+        u8([88, 2**64 - 1, 1 << 40]),
+        block=1,
+    ),
+    "strings": Kernel(
+        """const char *s = "a __global__ b"; int n = 0;
+        while (s[n]) n++;
+        o[0] = n; o[1] = s[2]; o[2] = sizeof("__shared__") + sizeof(u8"\\u00e9");""",
+        i4([14, ord("_"), 14]),
+        block=1,
+    ),
+    "printf_returns": Kernel(
+        """o[0] = printf("%d %d\\n", 1, 2); o[1] = printf("x\\n"); o[2] = printf("%s %f %c\\n", "y", 1., 'z');""",
+        i4([2, 0, 3]),
+        block=1,
+        prints="1 2\nx\ny 1.000000 z\n",
+    ),
+    "printf_formats": Kernel(
+        """printf("%d %u %x %08X|%5d|%-5d|%+d\\n", -1, 7u, 255, 0xabc, 42, 42, 42);
+        printf("%lld %llu %llx %ld\\n", -(1ll << 40), ~0ull, 1ull << 36, -5l);
+        printf("%f %.3f %e %g|%8.2f|%.0f\\n", 0.5, 2. / 3, 12345.678, 1e-10, 3.14159, 2.5);
+        printf("%c%c %s %% %5s|\\n", 'o', 'k', "text", "ab");
+        printf("%f %d\\n", 1.5f, (char)-3);
+        o[0] = 1;""",
+        i4([1]),
+        block=1,
+        prints="-1 7 ff 00000ABC|   42|42   |+42\n-1099511627776 18446744073709551615 1000000000 -5\n"
+        "0.500000 0.667 1.234568e+04 1e-10|    3.14|2\nok text %    ab|\n1.500000 -3\n",
+    ),
+    "printf_of_a_loop": Kernel(
+        """for (int n = 0; n < 3; n++) printf("%d:%d ", n, n * n);
+        printf("\\n"); o[0] = 0;""",
+        i4([0]),
+        block=1,
+        prints="0:0 1:1 2:4 \n",
+    ),
+    "assert_that_holds": Kernel(
+        "assert(t < 32 && \"a lane\"); o[t] = t;", i4(L), headers="#include <assert.h>\n"
+    ),
+    "unsigned_loops": Kernel(
+        "unsigned sum = 0; for (unsigned n = 10; n-- > 0;) sum += n * t; o[t] = sum;", u4(45 * L)
+    ),
+    "type_limits": Kernel(
+        "o[t] = (unsigned char)~0 + (short)0x8000 + (1 << 31 >> 31) + ('\\xff' < 0);",
+        i4([255 - 32768 - 1 + 1]),
+        block=1,
+    ),
+    "launch_bounds": Kernel(
+        "o[t] = blockDim.x;", i4([64] * 64), block=64, bounds="__launch_bounds__(64, 2)"
+    ),
+    "scalar_arguments": Kernel(
+        "o[0] = a + b + c + d;",
+        f8([1.5 + 2**40 - 3 + 200]),
+        inputs=(np.float32(1.5), np.int64(2**40), np.int16(-3), np.uint8(200)),
+        block=1,
+    ),
+}
+
+
+def _structured(t):
+    total, n = 0, 0
+    while True:
+        if n % 4 == 3:
+            n += 1
+            continue
+        total += {0: 11, 1: 10, 2: 100}[n % 4]
+        if n > t:
+            return total
+        n += 1
+
+
+KERNELS["structured_code"] = KERNELS["structured_code"]._replace(
+    expected=i4([_structured(t) for t in range(32)])
+)
