@@ -114,9 +114,8 @@ def launch(module: Any, name: str, kernel: Kernel) -> Any:
         place = getattr(place, "ptr", place)
         cupy.cuda.runtime.memcpy(place, value.ctypes.data, value.nbytes, 1)
     function = module.get_function(f"k_{name}")
-    # A texture object's array is behind it in a pair.
-    arguments = [one[0] if isinstance(one, list) else one for one in kept]
-    function(_triple(kernel.grid), _triple(kernel.block), tuple(arguments), shared_mem=kernel.shared)
+    extents = _triple(kernel.grid), _triple(kernel.block)
+    function(*extents, tuple(kept), shared_mem=kernel.shared)
     cupy.cuda.runtime.deviceSynchronize()
     return o.get()
 

