@@ -24,6 +24,7 @@ def cub(body, expected, **more):
     return Kernel(body, expected, block=more.pop("block", 64), **more)
 
 
+KERNELS = {
     "block_reduce": cub(
         """using R = cub::BlockReduce<int, 64>; __shared__ typename R::TempStorage s;
         int sum = R(s).Sum(t + 1);

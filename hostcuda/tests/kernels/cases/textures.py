@@ -189,7 +189,7 @@ KERNELS = {
         (linear_memory(f4(L) / 2),),
     ),
     "gather": Kernel(
-        """float4 g = tex2Dgather<float>(a, 1.f, 1.f, 0);
+        """float4 g = tex2Dgather<float4>(a, 1.f, 1.f, 0);
         o[0] = g.x; o[1] = g.y; o[2] = g.z; o[3] = g.w;""",
         # Counter-clockwise from the lower left: (0, 1), (1, 1), (1, 0), (0, 0)
         f4([4, 5, 1, 0]),
