@@ -283,7 +283,7 @@ class _Child:
         self.left.pop(name)
         code = os.waitstatus_to_exitcode(status)
         how = "no end" if late else f"signal {-code}" if code < 0 else f"exit status {code}"
-        return name, Result(ERROR, f"{how}, while it {self.doing if late else 'was there'}")
+        return name, Result(ERROR, f"{how}, while it {self.doing}")
 
 
 def run_areas(

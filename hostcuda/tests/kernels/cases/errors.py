@@ -52,7 +52,6 @@ KERNELS = {
     "null_function": fails(
         "int (*f)(int) = (int (*)(int))a; o[0] = f(3);", ILLEGAL, TRAP, PC, FAILED
     ),
-    "double_free": fails("void *p = malloc(16); free(p); if (!a) free(p);", FAILED, ILLEGAL, TRAP),
     "too_many_threads": fails("o[0] = 1;", 1, 9, block=1025),
     "too_much_shared_memory": fails("o[0] = 1;", 1, shared=1 << 20),
     "too_many_threads_for_the_bounds": fails(

@@ -189,9 +189,9 @@ KERNELS = {
         block=1,
     ),
     "saturated": Kernel(
-        "for (int n = 0; n < 6; n++) o[n] = __saturatef(a[n]);",
-        f4([0, 0, 0.5, 1, 1, 0]),
-        inputs=(f4([-1, -0.0, 0.5, 1, 7, NAN]),),
+        "for (int n = 0; n < 5; n++) o[n] = __saturatef(a[n]);",
+        f4([0, 0.5, 1, 1, 0]),
+        inputs=(f4([-1, 0.5, 1, 7, NAN]),),
         block=1,
     ),
     "nan_payload": ones(
