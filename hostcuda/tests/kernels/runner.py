@@ -150,29 +150,26 @@ def _is_refusal(error: BaseException) -> bool:
 def run(module: Any, name: str, kernel: Kernel) -> tuple[Result, bool]:
     """Return a kernel's result, and whether the context can be used after it."""
     fails = kernel.expected if isinstance(kernel.expected, Fails) else ()
-    printed = tempfile.TemporaryFile()
-    if kernel.prints:
-        os.dup2(printed.fileno(), 1)
     try:
-        got = launch(module, name, kernel)
+        with tempfile.TemporaryFile() as printed:
+            if kernel.prints:
+                os.dup2(printed.fileno(), 1)
+            got = launch(module, name, kernel)
+            ctypes.CDLL(None).fflush(None)
+            printed.seek(0)
+            said = printed.read().decode()
     except Exception as error:
         status = getattr(error, "status", 0)
-        said = " ".join(str(error).split())[:300]
+        text = " ".join(str(error).split())[:300]
         if _is_refusal(error):
-            return Result(REFUSED, said), True
-        if status in fails:
-            return Result(RIGHT), False
-        return Result(ERROR, said or repr(error)), False
+            return Result(REFUSED, text), True
+        return (Result(RIGHT) if status in fails else Result(ERROR, text or repr(error))), False
     if fails:
         return Result(WRONG, f"no error; expected one of {[*fails]}"), False
-    if text := difference(got, kernel):
-        return Result(WRONG, text), True
-    if kernel.prints:
-        ctypes.CDLL(None).fflush(None)
-        printed.seek(0)
-        if (text := printed.read().decode()) != kernel.prints:
-            return Result(WRONG, f"printed {text!r}, not {kernel.prints!r}"), True
-    return Result(RIGHT), True
+    text = difference(got, kernel)
+    if not text and said != kernel.prints:
+        text = f"printed {said!r}, not {kernel.prints!r}"
+    return Result(WRONG if text else RIGHT, text), True
 
 
 def groups(kernels: dict[str, Kernel], alone: set[str]) -> Iterator[dict[str, Kernel]]:
@@ -316,4 +313,3 @@ def run_areas(
             if not child.pid:
                 running.remove(child)
                 queue.insert(0, (child.area, child.left))
-

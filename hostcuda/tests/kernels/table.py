@@ -1,7 +1,7 @@
 """Run the kernels of `cases`, and print how many are right, area by area.
 
-    python -m hostcuda hostcuda/tests/kernels/table.py     # on the host driver
-    python hostcuda/tests/kernels/table.py                 # on a GPU, with CuPy alone
+python -m hostcuda hostcuda/tests/kernels/table.py     # on the host driver
+python hostcuda/tests/kernels/table.py                 # on a GPU, with CuPy alone
 """
 
 from __future__ import annotations

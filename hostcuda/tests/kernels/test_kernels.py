@@ -1,6 +1,5 @@
 """Each kernel of `cases` gives the numbers that CUDA's documents promise."""
 
-import functools
 import json
 import subprocess
 import sys
@@ -11,20 +10,24 @@ import known
 import pytest
 
 
-class Refused(AssertionError):
+class RefusedError(AssertionError):
     """The host driver refused the kernel by name."""
 
 
-class Wrong(AssertionError):
+class WrongError(AssertionError):
     """The kernel gave another number, or printed another text."""
 
 
-class Error(AssertionError):
+class EndedError(AssertionError):
     """The kernel ended in an error, ended its process, or did not end."""
 
 
-KINDS = {"refused": Refused, "wrong": Wrong, "error": Error}
-KNOWN = (known.REFUSED, Refused), (known.WRONG, Wrong), (known.ERROR, Error)
+KINDS = {"refused": RefusedError, "wrong": WrongError, "error": EndedError}
+KNOWN = (
+    (known.REFUSED, RefusedError),
+    (known.WRONG, WrongError),
+    (known.ERROR, EndedError),
+)
 
 
 def parameters():
@@ -38,20 +41,21 @@ def parameters():
             yield pytest.param(name, marks=marks, id=name)
 
 
-@functools.cache
-def results(area):
-    """Run an area's kernels in another process: they may end it."""
-    command = [sys.executable, "-m", "hostcuda"]
-    command += [str(Path(__file__).with_name("table.py")), "--json", area]
-    done = subprocess.run(command, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def results(request):
+    """Run the areas of the collected tests in another process: they may end it."""
+    calls = [item.callspec.id for item in request.session.items if hasattr(item, "callspec")]
+    areas = {call.partition(".")[0] for call in calls}.intersection(cases.AREAS)
+    command = [sys.executable, "-m", "hostcuda", str(Path(__file__).with_name("table.py"))]
+    done = subprocess.run([*command, "--json", *areas], capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines, done.stderr
     return {name: (kind, text) for name, kind, text in lines}
 
 
-@pytest.mark.parametrize("name", parameters())
-def test_a_kernel_gives_the_numbers_of_cudas_documents(name):
-    kind, text = results(name.partition(".")[0])[name]
+@pytest.mark.parametrize("name", [*parameters()])
+def test_a_kernel_gives_the_numbers_of_cudas_documents(name, results):
+    kind, text = results[name]
     if kind != "right":
         raise KINDS[kind](text)
 

@@ -14,8 +14,9 @@ reasoning; never from a run. Bits are compared, but each NaN equals each other.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ AREAS = (
 
 i1, u1, i2, u2, i4, u4, i8, u8, f4, f8 = (
     partial(np.array, dtype=np.dtype(code).type)
-    for code in "i1 u1 i2 u2 i4 u4 i8 u8 f4 f8".split()
+    for code in ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 )
 L = np.arange(32)  # the lanes of a warp
 
@@ -49,7 +50,7 @@ class Kernel(NamedTuple):
     headers: str = ""  # lines at the top of the file
     options: tuple[str, ...] = ()
     start: Any = None  # what `o` holds before
-    fill: dict[str, Any] = {}  # variables of the module that the host writes
+    fill: Mapping[str, Any] = MappingProxyType({})  # variables of the module that the host writes
     ulp: int = 0  # of the greatest error
     prints: str = ""
     ftz: bool = True  # CuPy's RawModule always has -ftz=true

@@ -4,7 +4,7 @@ Source: CUDA C++ Programming Guide, "Atomic Functions": each returns what was th
 at its limit, Dec goes there from 0. Numbers do not depend on the order of the threads.
 """
 
-from . import L, Kernel, f4, f8, i4, i8, np, u2, u4, u8
+from . import Kernel, L, f4, f8, i4, i8, np, u2, u4, u8
 
 N = 256
 
@@ -51,9 +51,7 @@ KERNELS = {
     ),
     "inc_wraps": every("atomicInc(o, 9u);", u4([N % 10])),
     "dec_wraps": every("atomicDec(o, 9u);", u4([(-N) % 10])),
-    "dec_from_above": Kernel(
-        "o[1] = atomicDec(o, 5u);", u4([5, 77]), block=1, start=[77, 0]
-    ),
+    "dec_from_above": Kernel("o[1] = atomicDec(o, 5u);", u4([5, 77]), block=1, start=[77, 0]),
     "and_or_xor": every(
         "atomicAnd(o, ~(1u << t % 32)); atomicOr(o + 1, 1u << t % 7); atomicXor(o + 2, i);",
         u4([0, 127, 0]),
@@ -124,9 +122,7 @@ KERNELS = {
         o[t] = s;""",
         f8(L * 0 + 512),
     ),
-    "histogram": every(
-        "atomicAdd(o + a[i] % 8, 1);", u4([32] * 8), inputs=(u4(np.arange(N) * 5),)
-    ),
+    "histogram": every("atomicAdd(o + a[i] % 8, 1);", u4([32] * 8), inputs=(u4(np.arange(N) * 5),)),
     "last_block_sums": Kernel(
         """__shared__ bool last;
         atomicAdd(o, i);

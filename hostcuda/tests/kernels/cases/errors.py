@@ -24,7 +24,9 @@ KERNELS = {
     "write_far_outside": fails("o[(1ll << 44) + a] = 1;", ILLEGAL),
     "write_far_before": fails("o[-(1ll << 36) - (long long)a] = 1;", ILLEGAL),
     "atomic_far_outside": fails("atomicAdd(o + (1ll << 44) + a, 1u);", ILLEGAL),
-    "one_thread_of_many": fails("o[i % 64] = i; if (i == 777) *(int *)a = 1;", ILLEGAL, grid=8, block=128),
+    "one_thread_of_many": fails(
+        "o[i % 64] = i; if (i == 777) *(int *)a = 1;", ILLEGAL, grid=8, block=128
+    ),
     "misaligned_int": fails("o[1] = *(int *)((char *)o + a + 1);", MISALIGNED),
     "misaligned_write": fails("*(short *)((char *)o + a + 1) = 5;", MISALIGNED),
     "misaligned_double": fails("o[0] = *(double *)((char *)o + a + 4) > 0;", MISALIGNED),

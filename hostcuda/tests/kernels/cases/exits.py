@@ -4,7 +4,7 @@ Source: CUDA C++ Programming Guide, "Synchronization Functions" and "Independent
 (__syncthreads is reached by all threads that have not exited); PTX ISA, "bar, barrier".
 """
 
-from . import L, Kernel, i4, np, u4
+from . import Kernel, L, i4, np, u4
 
 KERNELS = {
     "return_then_syncthreads": Kernel(

@@ -3,7 +3,7 @@
 Source: CUDA C++ Programming Guide, "Cooperative Groups".
 """
 
-from . import L, Kernel, f4, i4, np, u4
+from . import Kernel, L, f4, i4, np, u4
 
 HEADERS = """#include <cooperative_groups.h>
 namespace cg = cooperative_groups;

@@ -8,7 +8,7 @@ of a bfloat16: 1, 8 and 7; of e4m3: bias 7, greatest 448, no infinity; of e5m2: 
 
 import struct
 
-from . import L, Kernel, f4, i4, ones, u2, u4
+from . import Kernel, L, f4, i4, ones, u2, u4
 
 HEADERS = "#include <cuda_fp16.h>\n"
 BF16 = "#include <cuda_bf16.h>\n"

@@ -4,7 +4,8 @@ Source: CUDA C++ Programming Guide, "C++ Language Support" and "Formatted Output
 number of its arguments; -1 for a null format); the C++ standard.
 """
 
-from . import L, Kernel, f4, f8, i4, i8, np, u4, u8
+from . import Kernel, L, f4, f8, i4, i8, np, u4, u8
+
 
 def _structured(t):
     """Do what `structured_code` does."""
@@ -172,9 +173,7 @@ KERNELS = {
         block=1,
         prints="0:0 1:1 2:4 \n",
     ),
-    "assert_that_holds": Kernel(
-        "assert(t < 32 && \"a lane\"); o[t] = t;", i4(L)
-    ),
+    "assert_that_holds": Kernel('assert(t < 32 && "a lane"); o[t] = t;', i4(L)),
     "unsigned_loops": Kernel(
         "unsigned sum = 0; for (unsigned n = 10; n-- > 0;) sum += n * t; o[t] = sum;", u4(45 * L)
     ),

@@ -4,7 +4,7 @@ Source: CUDA C++ Programming Guide, "Warp Vote", "Match", "Reduce" and "Shuffle 
 that leave a shuffle's range keep their own value; lanes of an index are taken modulo the width.
 """
 
-from . import L, Kernel, f4, f8, i4, i8, np, u4, u8
+from . import Kernel, L, f4, f8, i4, i8, np, u4, u8
 
 ALL = 0xFFFFFFFF
 HALF = 0xFFFF
@@ -35,7 +35,9 @@ KERNELS = {
     "xor_31": Kernel("o[t] = __shfl_xor_sync(~0u, t, 31);", i4(L ^ 31)),
     "xor_within_width": Kernel("o[t] = __shfl_xor_sync(~0u, t, 3, 8);", i4(_xor(8, 3))),
     "xor_beyond_width": Kernel("o[t] = __shfl_xor_sync(~0u, t, 8, 8);", i4(_xor(8, 8))),
-    "of_double": Kernel("o[t] = __shfl_down_sync(~0u, t + 0.25, 1);", f8([*range(1, 32), 31]) + 0.25),
+    "of_double": Kernel(
+        "o[t] = __shfl_down_sync(~0u, t + 0.25, 1);", f8([*range(1, 32), 31]) + 0.25
+    ),
     "of_long_long": Kernel(
         "o[t] = __shfl_xor_sync(~0u, (1ll << 40) * t + t, 2);", i8(L ^ 2) * ((1 << 40) + 1)
     ),
@@ -115,9 +117,7 @@ KERNELS = {
         "o[t] = __reduce_min_sync(~0u, t - 9) * 100 + __reduce_max_sync(~0u, t - 9);",
         i4(L * 0 - 900 + 22),
     ),
-    "reduce_min_unsigned": Kernel(
-        "o[t] = __reduce_min_sync(~0u, (unsigned)t - 9u);", u4(L * 0)
-    ),
+    "reduce_min_unsigned": Kernel("o[t] = __reduce_min_sync(~0u, (unsigned)t - 9u);", u4(L * 0)),
     "reduce_bits": Kernel(
         """o[t] = __reduce_and_sync(~0u, 0xf0u | t) ^ __reduce_or_sync(~0u, 1u << t)
              ^ __reduce_xor_sync(~0u, t < 3 ? 1u << t : 0u);""",

@@ -6,7 +6,7 @@ Source: CUDA C++ Programming Guide, "Variable Memory Space Specifiers", "Device 
 It works where all threads of the warp take each step, which is how such code is found in programs.
 """
 
-from . import L, Kernel, f4, f8, i4, i8, np, u4
+from . import Kernel, L, f4, f8, i4, i8, np, u4
 
 KERNELS = {
     "static_shared": Kernel(

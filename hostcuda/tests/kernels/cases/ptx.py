@@ -3,7 +3,7 @@
 Source: PTX ISA, the instruction in each kernel.
 """
 
-from . import L, Kernel, f4, i4, i8, np, u2, u4, u8
+from . import Kernel, L, f4, i4, i8, np, u2, u4, u8
 
 
 def asm(text, result="r", inputs=""):
@@ -34,7 +34,10 @@ KERNELS = {
         [1 + 9, 25, 0x7FFFFFFF],
         ("mad.hi.u32 %0, %1, %2, %3;", '"r"(0x80000000u + z), "r"(2u), "r"(9u)'),
         ("mad.lo.u32 %0, %1, %2, %3;", '"r"(5u + z), "r"(4u), "r"(5u)'),
-        ("mad.hi.sat.s32 %0, %1, %2, %3;", '"r"(0x7fffffffu - z), "r"(0x7fffffffu), "r"(0x7fffffffu)'),
+        (
+            "mad.hi.sat.s32 %0, %1, %2, %3;",
+            '"r"(0x7fffffffu - z), "r"(0x7fffffffu), "r"(0x7fffffffu)',
+        ),
     ),
     "prmt": of_one(
         u4,

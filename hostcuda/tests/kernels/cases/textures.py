@@ -17,7 +17,7 @@ from cupy.cuda.texture import (
     TextureObject,
 )
 
-from . import L, Kernel, f4, i4, np, u1, u4
+from . import Kernel, L, f4, i4, np, u1, u4
 
 KINDS = {"f": rt.cudaChannelFormatKindFloat, "i": rt.cudaChannelFormatKindSigned}
 KINDS["u"] = rt.cudaChannelFormatKindUnsigned
@@ -29,7 +29,7 @@ ELEMENT, NORMALISED = rt.cudaReadModeElementType, rt.cudaReadModeNormalizedFloat
 
 def _array(data, channels=1, flags=0):
     bits = [8 * data.dtype.itemsize] * channels + [0] * (4 - channels)
-    shape = data.shape[:-1] + (data.shape[-1] // channels,)
+    shape = (*data.shape[:-1], data.shape[-1] // channels)
     made = CUDAarray(
         ChannelFormatDescriptor(*bits, KINDS[data.dtype.kind]), *shape[::-1], flags=flags
     )

@@ -5,7 +5,7 @@ that wait for each other make progress) and "Memory Fence Functions"; PTX ISA, "
 Blocks of small grids are resident at once, so that one may wait for another.
 """
 
-from . import L, Kernel, i4, i8, np, u4
+from . import Kernel, L, i4, i8, np, u4
 
 _SYNC = 'asm volatile("bar.sync {0}, {1};" ::: "memory");'
 _ARRIVE = 'asm volatile("bar.arrive {0}, {1};" ::: "memory");'
