@@ -1,7 +1,7 @@
 """Run the kernels of `cases`, and print how many are right, area by area.
 
-python -m hostcuda hostcuda/tests/kernels/table.py     # on the host driver
-python hostcuda/tests/kernels/table.py                 # on a GPU, with CuPy alone
+On the host driver, run it as `python -m hostcuda hostcuda/tests/kernels/table.py`. On a GPU, where it
+needs CuPy alone, leave out `-m hostcuda`. Arguments choose areas, or kernels: `masks half.sizes`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def main() -> int:
             wanted[area] = None
     start = time.perf_counter()
     found: dict[str, list[runner.Result]] = {area: [] for area in wanted}
-    listed = runner.Known(set(known.REFUSED), set(known.ERROR))
+    listed = runner.Known(set(), set())
+    if "hostcuda" in sys.modules:  # on a GPU, all are expected to be right
+        listed = runner.Known(set(known.REFUSED), set(known.ERROR))
     for area, name, result in runner.run_areas(wanted, listed, options.jobs):
         found[area].append(result)
         if options.json:
