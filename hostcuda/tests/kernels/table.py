@@ -1,7 +1,7 @@
 """Run the kernels of `cases`, and print how many are right, area by area.
 
-On the host driver, run it as `python -m hostcuda hostcuda/tests/kernels/table.py`. On a GPU, where it
-needs CuPy alone, leave out `-m hostcuda`. Arguments choose areas, or kernels: `masks half.sizes`.
+On the host driver, run it as `python -m hostcuda hostcuda/tests/kernels/table.py`. On a GPU, where
+it needs CuPy alone, leave out `-m hostcuda`. Arguments choose areas or kernels: `masks half.sizes`.
 """
 
 from __future__ import annotations

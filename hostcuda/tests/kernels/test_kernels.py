@@ -27,6 +27,7 @@ KNOWN = (
     (known.REFUSED, RefusedError),
     (known.WRONG, WrongError),
     (known.ERROR, EndedError),
+    (known.UNSURE, (WrongError, EndedError)),
 )
 
 
