@@ -67,20 +67,16 @@ class Block(NamedTuple):
 class Damage(NamedTuple):
     """Memory that was written where it must not be."""
 
-    ptr: int  # of the block; 0 for shared memory
-    size: int  # of the block, in bytes
+    ptr: int  # of the block
+    size: int  # in bytes
     device: int
     was_freed: bool
-    by: str  # "kernel fill", "a copy of 8 bytes"; "" if it is not known
+    by: str  # "a copy of 8 bytes"; "" if it is not known
 
     def __str__(self) -> str:
         """Say who wrote where."""
-        where = f"outside of a block of {self.size} bytes"
-        if not self.ptr:
-            where = f"past the end of its shared memory (dynamic: {self.size} bytes)"
-        elif self.was_freed:
-            where = f"outside of a block of {self.size} bytes, or into it after it was freed"
-        return f"{self.by or 'something'} wrote {where}"
+        late = ", or into it after it was freed" if self.was_freed else ""
+        return f"{self.by or 'something'} wrote outside of a block of {self.size} bytes{late}"
 
 
 def install(
@@ -145,8 +141,8 @@ def install(
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long
-    driver.hostcuda_untold.restype = ctypes.c_size_t
-    driver.hostcuda_untold.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    driver.hostcuda_failures.restype = ctypes.c_size_t
+    driver.hostcuda_failures.argtypes = [ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t]
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
     driver.hostcuda_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
     driver.hostcuda_trace.argtypes = [ctypes.c_char_p]
@@ -229,30 +225,25 @@ def live_blocks() -> list[Block]:
 
 
 def damaged() -> list[Damage]:
-    """Answer what was written outside of blocks, into freed ones or past shared memory."""
+    """Answer what was written outside of blocks, or into freed ones."""
     return [
         Damage(r.start, r.size, r.device, bool(r.freed), (r.by or b"").decode())
         for r in _rows(_driver.hostcuda_damaged, _Row)
     ]
 
 
-def failures() -> list[str]:
-    """Answer why kernels failed, where no call has raised an error for it yet."""
+def failures(untold: bool = True) -> list[str]:
+    """Answer why kernels failed; only those for which no call has raised an error, if `untold`."""
     rows = (ctypes.c_char_p * 16)()
-    count = _driver.hostcuda_untold(rows, len(rows))
+    count = _driver.hostcuda_failures(untold, rows, len(rows))
     return [(rows[i] or b"").decode() for i in range(min(count, len(rows)))]
 
 
 def print_damage() -> None:
-    """From now on, print damage where it is found: when the work runs that did it."""
+    """From now on, print damage and failures of kernels where they are found: when the work runs."""
     global _is_loud
     _is_loud = True
     _driver.hostcuda_loud()
-
-
-def print_crashes(fd: int) -> None:
-    """Write the name of a kernel that crashes the process to this file descriptor."""
-    _driver.hostcuda_crashes(fd)
 
 
 def finish() -> None:

@@ -1,4 +1,4 @@
-"""nvcc, as PyCUDA and CuPy call it, with g++ behind it: the "cubin" is a host shared object."""
+"""nvcc, as PyCUDA and CuPy call it, with NVRTC and g++ behind it: the "cubin" is a host shared object."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ def main(arguments):
         elif form == "ptx" and "__global__" not in source:  # CuPy asks for the compiler's version
             target.write_text(f"// {_build.compiler_key()}\n")
         elif form == "ptx" and "-rdc=true" in arguments:
-            print(f"{_build.UNABLE}: the code is for CUDA's linker", file=sys.stderr)
+            print("hostcuda: code for CUDA's linker is not supported", file=sys.stderr)
             return 1
         else:
             target.write_bytes(_build.compile(source, arguments, of_nvcc=True).image)

@@ -87,7 +87,7 @@ class Checked(NamedTuple):
     log: str
     lowered: dict[str, str]  # of the name expressions
     limits: dict[str, Limits]  # of the kernels, by their mangled names
-    ptx: str = ""
+    ptx: str
 
 
 def find_files(package: str, pattern: str) -> list[Path]:
@@ -177,20 +177,13 @@ def check(
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-# What nvcc accepts: NVRTC has neither headers of the host nor <cmath>'s templates, and takes every
-# unmarked name for one of the host.
-_OF_NVCC = re.compile(
-    "(could not|cannot) open source file|more than one instance of overloaded function .* matches"
-    "|host variables are not allowed in JIT mode"
-)
 _UNMARKED = "function without execution space annotations"
 
 
 def check_for_nvcc(source: str, options: Iterable[str], macros: str) -> Checked:
     """Compile a source written for nvcc.
 
-    What NVRTC alone refuses is let pass: functions of the host that nothing calls, and headers that
-    only nvcc has, with which the source is not judged.  `options` are those that both compilers
+    Functions of the host that nothing calls are let pass.  `options` are those that both compilers
     have.  `macros` is a header with those of the host.
     """
     given = [ARCHITECTURE, "-w", "--pre-include=hostcuda.h", *options]
@@ -201,8 +194,6 @@ def check_for_nvcc(source: str, options: Iterable[str], macros: str) -> Checked:
         return check(source, given, headers=headers)
     except Refused as error:
         wrong = [line for line in str(error).splitlines() if " error: " in line]
-        if wrong and all(map(_OF_NVCC.search, wrong)):
-            return Checked("", {}, {})
         for line in wrong or [""]:
             place = re.match(r"kernel\.cu\((\d+)\)", line)
             if _UNMARKED not in line or not place:
@@ -231,23 +222,6 @@ def _text(size_of: Any, get: Any, program: Any) -> bytes:
 
 
 _REGISTERS, _FRAME, _THREADS = 0x2F, 0x11, 0x05  # EIATTR_REGCOUNT, _FRAME_SIZE, _MAX_THREADS
-
-
-def demangled(symbol: str) -> str:
-    """Return a kernel's name in C++ from its symbol; "" if it is an instance of a template."""
-    if not symbol.startswith("_Z"):
-        return symbol
-    is_nested, names = symbol[2] == "N", []
-    rest = symbol[3:] if is_nested else symbol[2:]
-    while found := re.match(r"L?(\d+)", rest):
-        start, length = found.end(), int(found[1])
-        names.append(rest[start : start + length])
-        rest = rest[start + length :]
-        if not is_nested:
-            break
-    if not names or rest.startswith("I"):
-        return ""
-    return "::".join(name for name in names if not name.startswith("_GLOBAL__N_"))
 
 
 def _limits(cubin: bytes) -> Iterator[tuple[str, Limits]]:

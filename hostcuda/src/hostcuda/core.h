@@ -1,5 +1,5 @@
 // A CUDA driver on host memory: the public driver API of <cuda.h>, with "device" memory that is
-// host memory and kernels that are host code (see device.h).
+// host memory and kernels that are host code (see translated.h).
 //
 // Its streams are LAZY. Work is queued and runs at the latest moment the CUDA documentation allows:
 // when the host waits for it, or when later work that is ordered after it runs. Two other orders may
@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "kernel.h"
+#include "translated.h"
 
 // Each entry point is written under its exact exported name, whatever version <cuda.h> maps it to.
 #undef cuEventElapsedTime
@@ -51,6 +51,8 @@ const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zer
 const unsigned char FREED_BYTE = 0xA7;  // a freed block: small as a float, so that += 1 shows
 const size_t QUARANTINE = 64 << 20;     // freed bytes kept, with guards, so that writes after free show
 const int MULTIPROCESSORS = 2;          // of a device
+const unsigned FREE_SHARED = 48 << 10;  // bytes of shared memory that a kernel may use
+const unsigned MOST_SHARED = 227 << 10; // if it asks for them (cuFuncSetAttribute)
 const uint64_t LATEST = ~0ull;
 
 inline std::recursive_mutex big_lock;  // for everything: this is a test double, not a fast driver
@@ -69,7 +71,6 @@ inline uint64_t random_state = 1;
 inline int stream_count = 0;
 inline int polls = 0;            // queries since the last work was queued that found work undone
 const int MOST_POLLS = 1000;     // then the work runs: a GPU would end it at some time
-inline const char *running = nullptr;  // the kernel
 inline bool record_only = true;  // images of a GPU load, and their launches are recorded
 
 inline unsigned random_below(unsigned n) {  // xorshift*
@@ -202,7 +203,7 @@ struct Module {
 struct Function {
   Module *module;
   std::string name;
-  const hostcuda_kernel *kernel;  // null: only recorded
+  const hc_kernel *kernel;  // null: only recorded
   unsigned most_shared;  // bytes of dynamic shared memory
 };
 
@@ -578,7 +579,8 @@ inline Context *primary_context(CUdevice device) {
   return ctx;
 }
 
-void report(const Damage &damage);  // trace.cpp
+void report(const Damage &damage);      // trace.cpp
+void tell(const std::string &message);  // prints what is wrong, if this is asked for
 
 inline bool valid_device(CUdevice device) { return device >= 0 && device < device_count; }
 

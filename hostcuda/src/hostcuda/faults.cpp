@@ -235,7 +235,7 @@ void hc_free(hc_thread *t, u64 address, u32 line) {
     fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, text("frees 0x%llx, which malloc did not give", address), line);
   heap_bytes -= b->size;
   release(b);
-  const hc_module &module = *now->entry->module;  // its accesses may know the block
+  const hc_module &module = *now->kernel->module;  // its accesses may know the block
   for (u32 i = 0; i < module.site_count; ++i) module.sites[i].count = 0;
 }
 
@@ -316,17 +316,17 @@ f64 hc_double_u64(hc_rounding how, u64 x) {
 void hc_texture(hc_thread *t, u64 texture, u32 dimensions, const f32 *at, s32 layer, u32 *words,
                 u32 line) {
   asking = t, asking_line = line;
-  hostcuda_sample(texture, int(dimensions), at, layer, words);
+  sample(texture, int(dimensions), at, layer, words);
 }
 void hc_gather(hc_thread *t, u64 texture, const f32 *at, u32 component, u32 *words, u32 line) {
   asking = t, asking_line = line;
-  hostcuda_gather(texture, at, int(component), words);
+  gather(texture, at, int(component), words);
 }
 void hc_texel(hc_thread *t, u64 texture, s32 i, u32 *words, u32 line) {
   asking = t, asking_line = line;
-  hostcuda_fetch(texture, i, words);
+  fetch(texture, i, words);
 }
 char *hc_surface(hc_thread *t, u64 surface, s32 x, s32 y, s32 z, u32 bytes, u32 mode, u32 line) {
   asking = t, asking_line = line;
-  return hostcuda_surface(surface, x, y, z, int(bytes), int(mode));
+  return surface_at(surface, x, y, z, int(bytes), int(mode));
 }

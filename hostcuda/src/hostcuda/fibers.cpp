@@ -165,7 +165,7 @@ void ended(Fiber &f) {
 
 void run_all(Fiber &f) {  // of threads that never wait
   Group &g = *f.group;
-  void (*run)(hc_thread *) = now->entry->run;
+  void (*run)(hc_thread *) = now->kernel->run;
   for (;;) {
     run(&f);
     if (g.started == g.threads) break;
@@ -183,8 +183,8 @@ void begin() {
   Fiber &f = *active;
   for (;;) {
     Group &g = *f.group;
-    if (now->entry->waits) {
-      now->entry->run(&f);
+    if (now->kernel->waits) {
+      now->kernel->run(&f);
       ended(f);
     } else {
       run_all(f);
@@ -201,13 +201,13 @@ void start_group(Group &g, const Run &run, u64 index) {
   g.started = g.current = g.active = 0;
   g.ctaid[0] = u32(index % run.grid.x), g.ctaid[1] = u32(index / run.grid.x % run.grid.y);
   g.ctaid[2] = u32(index / run.grid.x / run.grid.y);
-  const hostcuda_size *sizes[] = {&run.grid, &run.block};
+  const Size *sizes[] = {&run.grid, &run.block};
   for (int i = 0; i < 2; ++i) {
     u32 *to = i ? g.ntid : g.nctaid;
     to[0] = sizes[i]->x, to[1] = sizes[i]->y, to[2] = sizes[i]->z;
   }
   g.parameters = run.parameters;
-  g.shared_bytes = run.entry->shared + run.dynamic, g.dynamic_bytes = run.dynamic;
+  g.shared_bytes = run.kernel->shared + run.dynamic, g.dynamic_bytes = run.dynamic;
   if (g.shared_bytes) {
     if (g.memory.size() < g.shared_bytes + 128) g.memory.resize(g.shared_bytes + 128);
     g.shared = (char *)((uintptr_t(g.memory.data()) + 127) / 128 * 128);
@@ -362,12 +362,12 @@ void suspend(Fiber &f, Wait wait, u32 line) {
   if (t) where += place(*(const Fiber *)t);
   std::string source;
   if (line) {
-    const char *name = file ? now->entry->module->files[file] : "";
+    const char *name = file ? now->kernel->module->files[file] : "";
     source = *name ? text(" (%s, line %u)", name, line) : text(" (line %u)", line);
   }
   fflush(stdout);
   failure_message = where + ": " + message + source;
-  fprintf(stderr, "hostcuda: %s\n", failure_message.c_str());
+  tell(failure_message);
   failure = status;
   if (!active) throw failure;  // by the scheduler itself
   void *never;
@@ -375,16 +375,16 @@ void suspend(Fiber &f, Wait wait, u32 line) {
   abort();
 }
 
-CUresult run_translated(const Run &run, std::string *message) {
+CUresult run_kernel(const Run &run, std::string *message) {
   now = &run;
   failure = CUDA_SUCCESS;
   active = nullptr;
   purge_heap();
-  for (u32 i = 0; i < run.entry->module->site_count; ++i)
-    run.entry->module->sites[i].start = run.entry->module->sites[i].count = 0;
+  for (u32 i = 0; i < run.kernel->module->site_count; ++i)
+    run.kernel->module->sites[i].start = run.kernel->module->sites[i].count = 0;
 #ifdef __x86_64__
   unsigned control = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(run.entry->flushes ? 0x9fc0 : 0x1f80);
+  __builtin_ia32_ldmxcsr(run.kernel->flushes ? 0x9fc0 : 0x1f80);
 #endif
   try {
     run_groups(run);
@@ -406,7 +406,7 @@ CUresult run_translated(const Run &run, std::string *message) {
 
 void hc_exit(hc_thread *t) {
   Fiber &f = *(Fiber *)t;
-  if (now->entry->waits) {
+  if (now->kernel->waits) {
     ended(f);
   } else {
     // The loop of run_all() goes on with the next thread, in a fresh stack.

@@ -55,18 +55,22 @@ struct Group : hc_block {
   Bytes memory;  // shared
 };
 
+struct Size {
+  u32 x, y, z;
+};
+
 struct Run {  // of a kernel, on a device
-  const hc_entry *entry;
+  const hc_kernel *kernel;
   std::string name;
   Context *ctx;
-  hostcuda_size grid, block;
+  Size grid, block;
   u32 dynamic;  // bytes of shared memory
   char *parameters;
   size_t parameter_bytes;
   bool cooperative;
 };
-// Run a kernel. A failure is printed; it is the context's from then on, with its message.
-CUresult run_translated(const Run &run, std::string *message);
+// Run a kernel. A failure is the context's from then on, with its message.
+CUresult run_kernel(const Run &run, std::string *message);
 
 inline const Run *now = nullptr;  // what runs
 

@@ -2,9 +2,6 @@
 #include "fibers.h"
 #include "textures.h"
 
-bool hostcuda_run(const hostcuda_kernel *, void **arguments, hostcuda_size grid,
-                  hostcuda_size block);  // threads.cpp
-
 namespace {
 
 CUresult load_library(const char *image, size_t size, void **library) {
@@ -106,9 +103,9 @@ void add_touched(const Bytes &arguments, Work *work) {
 
 // How many blocks of a kernel a multiprocessor can hold.
 int occupancy(const Function &f, unsigned threads, size_t shared) {
-  hostcuda_limits limits = f.kernel ? f.kernel->limits : hostcuda_limits{32, 0, 0, 0, 1024};
+  hc_limits limits = f.kernel ? f.kernel->limits : hc_limits{32, 0, 0, 0, 1024};
   unsigned warps = (threads + 31) / 32, used = (std::max(limits.registers, 1) + 7) / 8 * 8 * 32 * warps;
-  size_t bytes = limits.shared + shared + 1024, all = HOSTCUDA_SHARED_BYTES + 1024;
+  size_t bytes = limits.shared + shared + 1024, all = MOST_SHARED + 1024;
   return int(std::min({32u, 64 / warps, 65536 / used, unsigned(all / bytes)}));
 }
 
@@ -138,23 +135,13 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
                         uintptr_t(handle),
                         *packed});
   CHECK(reachable(ctx, *packed), CUDA_ERROR_ILLEGAL_ADDRESS);
-  hostcuda_size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
-  const hostcuda_kernel *kernel = f->kernel;
+  Size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
+  const hc_kernel *kernel = f->kernel;
   std::string name = "kernel " + f->name;
   *work = {name, {}, {}, [=] {
     if (!kernel) return;
-    if (kernel->translated) {
-      Run run = {kernel->translated, name, ctx, g, b, shared, packed->data(), packed->size(),
-                 cooperative};
-      ctx->dead = run_translated(run, &ctx->dead.message);
-      return;
-    }
-    std::vector<void *> arguments(kernel->count);
-    for (int i = 0; i < kernel->count; ++i) arguments[i] = packed->data() + kernel->offsets[i];
-    char *end = kernel->shared + shared;  // of dynamic shared memory
-    memset(end, GUARD_BYTE, GUARD);
-    if (!hostcuda_run(kernel, arguments.data(), g, b)) ctx->dead = CUDA_ERROR_LAUNCH_FAILED;
-    if (!all_bytes(end, GUARD, GUARD_BYTE)) report({0, shared, ctx->device, 0, name});
+    Run run = {kernel, name, ctx, g, b, shared, packed->data(), packed->size(), cooperative};
+    ctx->dead = run_kernel(run, &ctx->dead.message);
   }};
   add_touched(*packed, work);
   return CUDA_SUCCESS;
@@ -164,7 +151,6 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
                 CUstream handle, void **params, void **extra, bool cooperative = false) {
   STREAM(stream, handle);
   Work work;
-  CHECK(!cooperative || !f || !f->kernel || f->kernel->translated, CUDA_ERROR_NOT_SUPPORTED);
   TRY(prepare(f, stream->ctx, grid, block, shared, handle, params, extra, &work, cooperative));
   TRY(may_queue(*stream));
   enqueue(*stream, work);
@@ -213,19 +199,15 @@ CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), 
   CHECK(!module->ctx->dead, module->ctx->dead);
   CUfunction &known = module->functions[name];
   if (!known) {
-    const hostcuda_kernel *kernel = nullptr;
+    const hc_kernel *kernel = nullptr;
     if (module->library) {
-      kernel = (const hostcuda_kernel *)dlsym(module->library, "hostcuda_kernels");
-      auto *function = (void (*)())dlsym(module->library, name);
-      auto matches = [&] {
-        return kernel->function == function || !strcmp(kernel->name, name);
-      };
-      while (kernel && kernel->function && !matches()) ++kernel;
-      CHECK(kernel && kernel->function, (module->functions.erase(name), CUDA_ERROR_NOT_FOUND));
+      kernel = (const hc_kernel *)dlsym(module->library, "hostcuda_kernels");
+      while (kernel && kernel->name && strcmp(kernel->name, name)) ++kernel;
+      CHECK(kernel && kernel->name, (module->functions.erase(name), CUDA_ERROR_NOT_FOUND));
     }
     known = new_handle<CUfunction>();
     unsigned used = kernel ? kernel->limits.shared : 0;
-    functions[known] = {module, name, kernel, HOSTCUDA_FREE_SHARED_BYTES - used};
+    functions[known] = {module, name, kernel, FREE_SHARED - used};
   }
   *out = known;
 })
@@ -249,7 +231,7 @@ CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, con
 CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction handle), {
   Function *f = lookup(functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
-  hostcuda_limits unknown = {32, 0, 0, 0, 1024};
+  hc_limits unknown = {32, 0, 0, 0, 1024};
   auto &limits = f->kernel ? f->kernel->limits : unknown;
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -291,7 +273,7 @@ CALL(cuFuncSetAttribute, (CUfunction handle, CUfunction_attribute attribute, int
   Function *f = lookup(functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-    CHECK(value >= 0 && value <= HOSTCUDA_SHARED_BYTES, CUDA_ERROR_INVALID_VALUE);
+    CHECK(value >= 0 && value <= MOST_SHARED, CUDA_ERROR_INVALID_VALUE);
     f->most_shared = value;
   }
 })

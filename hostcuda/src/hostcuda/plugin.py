@@ -34,8 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)  # after pytest has enabled faulthandler
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: writes outside of memory on purpose")
-    if hostcuda.installed():
-        hostcuda.print_crashes(os.dup(2))  # not captured now; what is captured is lost in a crash
     if _COMPARED:
         config.pluginmanager.set_blocked("terminalreporter")
         faulthandler.disable()
@@ -80,9 +78,9 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         print(report.nodeid, report.outcome, report.longreprtext, flush=True)
 
 
-def _damage(before: int) -> str:
+def _damage(before: int, untold: bool = True) -> str:
     hostcuda.finish()
-    found = [*hostcuda.damaged()[before:], *hostcuda.failures()]
+    found = [*hostcuda.damaged()[before:], *hostcuda.failures(untold)]
     return "\n".join(f"hostcuda: {one}" for one in found)
 
 
@@ -101,7 +99,7 @@ def _watch(item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
         try:
             result = yield
         except BaseException:
-            if text := _damage(before):
+            if text := _damage(before, untold=False):
                 item.add_report_section(phase, "hostcuda", text)
             raise
         if text := _damage(before):

@@ -330,18 +330,14 @@ class _Translator:
             end += v.bytes
         code = self.common.codes[f.name]
         limits = ", ".join(map(str, self.limits.get(f.name, (32, shared, 0, 0, 1024))))
-        waits = str(self.waits(f.name)).lower()
+        waits, flushes = str(self.waits(f.name)).lower(), str(self.flushes).lower()
         tables = (
             f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"
-            f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};\n"
-            f"static const hc_entry {code}_entry = "
-            f"{{{code}, &hostcuda_module, {shared}, {end}, {waits}, "
-            f"{str(self.flushes).lower()}}};"
+            f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};"
         )
         row = (
-            f'{{"{f.name}", (void (*)()){code}, nullptr, {len(sizes)}, '
-            f"{code}_sizes, {code}_offsets, {end}, "
-            f"{{{limits}}}, nullptr, &{code}_entry}}"
+            f'{{"{f.name}", {code}, &hostcuda_module, {len(sizes)}, {code}_sizes, '
+            f"{code}_offsets, {end}, {shared}, {waits}, {flushes}, {{{limits}}}}}"
         )
         return tables, row
 
@@ -349,7 +345,7 @@ class _Translator:
         self, declarations: list[str], functions: list[str], entries: list[tuple[str, str]]
     ) -> Iterable[str]:
         count = len(self.common.sites)
-        yield f'#include "{FOLDER}/kernel.h"\n#include "{FOLDER}/arithmetic.h"'
+        yield f'#include "{FOLDER}/arithmetic.h"'
         yield f"static hc_site sites[{count + 1}] = {{{', '.join(self.common.sites)}}};"
         yield from declarations
         names = [self.common.codes[n] for n, f in self.bodies.items() if not f.is_entry]
@@ -374,7 +370,7 @@ class _Translator:
         rows = "".join(f"{row}, " for _, row in entries)
         yield (
             'extern "C" { __attribute__((visibility("default"))) '
-            f"hostcuda_kernel hostcuda_kernels[] = {{{rows}{{}}}}; }}"
+            f"hc_kernel hostcuda_kernels[] = {{{rows}{{}}}}; }}"
         )
         # The names that a cubin's sections have: programs look for kernels and variables there.
         kernels = [name for name, f in self.bodies.items() if f.is_entry]

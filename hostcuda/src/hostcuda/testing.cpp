@@ -111,13 +111,13 @@ EXPORT void hostcuda_revive() {
   for (auto &item : contexts) item.second.dead = CUDA_SUCCESS;
 }
 
-// Why kernels failed, where no call has told it; fills at most `room` rows.
-EXPORT size_t hostcuda_untold(const char **rows, size_t room) {
+// Why kernels failed; if `untold`, where no call has told it. Fills at most `room` rows.
+EXPORT size_t hostcuda_failures(bool untold, const char **rows, size_t room) {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   size_t n = 0;
   for (auto &item : contexts) {
     const Death &dead = item.second.dead;
-    if (!dead || dead.told || dead.message.empty()) continue;
+    if (!dead || (untold && dead.told)) continue;
     if (n < room) rows[n] = dead.message.c_str();
     ++n;
   }

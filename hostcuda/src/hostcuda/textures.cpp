@@ -102,13 +102,6 @@ long resolve(long i, long n, CUaddress_mode mode, bool normalized) {
   return std::min(std::max(i, 0l), n - 1);
 }
 
-[[noreturn]] void wrong(const char *what) {
-  if (now) bad_texel(what);
-  fprintf(stderr, "hostcuda: %s %s\n", running ? running : "a kernel", what);
-  hostcuda_trap();
-  abort();
-}
-
 // Handles of texture and surface objects are far from other numbers among a kernel's arguments.
 const uint64_t FIRST_OBJECT = 0x7e57000000000000;
 uint64_t last_object = FIRST_OBJECT;
@@ -117,16 +110,13 @@ const Texture &object(uint64_t handle, bool surface) {
   Texture *found = lookup(textures, handle);
   if (found && found->surface == surface) return *found;
   if (!found && handle > FIRST_OBJECT && handle <= last_object)
-    wrong("used a texture or surface object that was destroyed before it ran");
-  wrong(surface ? "used what is no surface object" : "used what is no texture object");
+    bad_texel("used a texture or surface object that was destroyed before it ran");
+  bad_texel(surface ? "used what is no surface object" : "used what is no texture object");
 }
 
 }  // namespace
 
-#pragma GCC visibility push(default)
-extern "C" {
-
-void hostcuda_fetch(unsigned long long handle, int i, unsigned *words) {
+void hostcuda::fetch(u64 handle, int i, unsigned *words) {
   const Texture &t = object(handle, false);
   memset(words, 0, 4 * sizeof *words);  // outside, the answer is zero
   if (i < 0 || size_t(i) >= t.image.size[0]) return;
@@ -134,7 +124,7 @@ void hostcuda_fetch(unsigned long long handle, int i, unsigned *words) {
     words[c] = read(t, t.image.data + i * t.image.texel() + c * t.image.channel_bytes()).integer;
 }
 
-void hostcuda_sample(unsigned long long handle, int dimensions, const float *coordinates, int layer,
+void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int layer,
                      unsigned *words) {
   const Texture &t = object(handle, false);
   const Image &image = t.image;
@@ -184,7 +174,7 @@ void hostcuda_sample(unsigned long long handle, int dimensions, const float *coo
 }
 
 // One component of the four texels that a linear fetch would mix.
-void hostcuda_gather(unsigned long long handle, const float *coordinates, int component,
+void hostcuda::gather(u64 handle, const float *coordinates, int component,
                      unsigned *words) {
   const Texture &t = object(handle, false);
   const Image &image = t.image;
@@ -205,23 +195,20 @@ void hostcuda_gather(unsigned long long handle, const float *coordinates, int co
   }
 }
 
-char *hostcuda_surface(unsigned long long handle, int x, int y, int z, int size, int mode) {
+char *hostcuda::surface_at(u64 handle, int x, int y, int z, int size, int mode) {
   const Image &image = object(handle, true).image;
-  if (x % size) wrong("used a surface at an x that is no multiple of the bytes to read or write");
+  if (x % size) bad_texel("used a surface at an x that is no multiple of the bytes to read or write");
   int inside[] = {x, y, z};
   const size_t room[] = {image.size[0] * image.texel() / size, image.size[1], image.size[2]};
   inside[0] /= size;
   for (int d = 0; d < 3; ++d) {
     if (inside[d] >= 0 && size_t(inside[d]) < room[d]) continue;
-    if (mode == hostcuda_boundary_trap) wrong("used a surface outside of its texels");
-    if (mode == hostcuda_boundary_zero) return nullptr;
+    if (mode == boundary_trap) bad_texel("used a surface outside of its texels");
+    if (mode == boundary_zero) return nullptr;
     inside[d] = inside[d] < 0 ? 0 : int(room[d]) - 1;
   }
   return image.data + inside[2] * image.slice + inside[1] * image.row + size_t(inside[0]) * size;
 }
-
-}  // extern "C"
-#pragma GCC visibility pop
 
 // ---- entry points -------------------------------------------------------------------------------
 

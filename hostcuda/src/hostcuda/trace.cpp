@@ -1,38 +1,9 @@
 // Runs queued work, says what it damaged, and, if asked, writes down which memory it changed.
 #include "core.h"
 
-#include <signal.h>
-
 namespace {
 
-struct sigaction before_segv;
-int crashes = 2;  // the file descriptor that the name of a kernel that crashes is written to
-
-void on_segv(int number) {
-  if (running) {
-    const char *parts[] = {"hostcuda: ", running, " used an address where there is no memory\n"};
-    for (const char *part : parts)
-      if (write(crashes, part, strlen(part)) < 0) break;
-  }
-  sigaction(number, &before_segv, nullptr);  // the instruction runs again, and ends the process
-}
-
-// Names a kernel that crashes the process.
-struct Watch {
-  explicit Watch(const std::string &name) {
-    if (name.rfind("kernel ", 0)) return;
-    struct sigaction ours = {};
-    ours.sa_handler = on_segv;
-    sigaction(SIGSEGV, &ours, &before_segv);
-    running = name.c_str();
-  }
-  ~Watch() {
-    if (running) sigaction(SIGSEGV, &before_segv, nullptr);
-    running = nullptr;
-  }
-};
-
-bool loud = false;         // damage is printed where it is found
+bool loud = false;  // what is wrong is printed where it is found
 FILE *trace_file = nullptr;
 
 // Reports a broken guard of a block, or writes to one that had been freed.
@@ -95,12 +66,12 @@ void print(const Stream &s, const Operation &op, const std::vector<Before> &befo
 
 void hostcuda::report(const Damage &d) {
   broken.push_back(d);
-  if (!loud) return;
-  const char *where = !d.start   ? "past the end of its shared memory (dynamic: %zu bytes)\n"
-                      : d.freed ? "outside of a block of %zu bytes, or into it after it was freed\n"
-                                : "outside of a block of %zu bytes\n";
-  fprintf(stderr, "hostcuda: %s wrote ", d.by.c_str());
-  fprintf(stderr, where, d.size);
+  tell(d.by + " wrote outside of a block of " + std::to_string(d.size) + " bytes" +
+       (d.freed ? ", or into it after it was freed" : ""));
+}
+
+void hostcuda::tell(const std::string &message) {
+  if (loud) fprintf(stderr, "hostcuda: %s\n", message.c_str());
 }
 
 void hostcuda::perform(const Stream &s, const Operation &op) {
@@ -108,10 +79,7 @@ void hostcuda::perform(const Stream &s, const Operation &op) {
   if (tracing)
     for (auto &range : op.work.writes)
       before.push_back({range, Bytes((char *)range.start, (char *)range.start + range.size)});
-  {
-    Watch watch(op.work.name);
-    op.work.run();
-  }
+  op.work.run();
   for (auto &range : op.work.writes) inspect(range.start, op.work.name);
   if (tracing && !op.work.name.empty()) print(s, op, before);
 }
@@ -121,8 +89,6 @@ EXPORT void hostcuda_order(int which, unsigned long long seed) {
   order = Order(which);
   random_state = (seed + 1) * 0x9E3779B97F4A7C15ull;
 }
-
-EXPORT void hostcuda_crashes(int fd) { crashes = fd; }
 
 EXPORT void hostcuda_loud() { loud = true; }
 

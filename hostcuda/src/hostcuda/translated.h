@@ -1,5 +1,6 @@
-// What the driver and a module that ptx.py translated share. Both sides include this file.
+// What the driver and a translated kernel module share (ptx.py). Both sides include this file.
 #pragma once
+#include <cstddef>
 
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -49,7 +50,6 @@ struct hc_variable {
   u64 bytes;
 };
 
-// A module exports one as `hostcuda_module`.
 struct hc_module {
   hc_site *sites;
   u32 site_count;
@@ -58,13 +58,24 @@ struct hc_module {
   u32 variable_count;
 };
 
-struct hc_entry {
+struct hc_limits {  // what NVRTC says of a kernel
+  s32 registers, shared, local, constant;  // per thread, bytes of the block, per thread, in all
+  u32 threads;                             // of a block, at most
+};
+
+// A module exports an array of these, `hostcuda_kernels`, that ends with a null name, and its
+// `hostcuda_module`.
+struct hc_kernel {
+  const char *name;  // as NVRTC mangles it
   void (*run)(hc_thread *);
   const hc_module *module;
-  u32 shared;     // static shared memory, to where the dynamic one begins
-  u32 parameters;
-  bool waits;     // a thread may wait for others
-  bool flushes;   // subnormal floats are zero everywhere
+  s32 count;  // of its parameters
+  const size_t *sizes, *offsets;
+  size_t bytes;  // of the packed parameters
+  u32 shared;    // static shared memory, to where the dynamic one begins
+  bool waits;    // a thread may wait for others
+  bool flushes;  // subnormal floats are zero everywhere
+  hc_limits limits;
 };
 
 enum hc_warp_op : u32 {

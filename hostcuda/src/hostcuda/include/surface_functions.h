@@ -1,1 +1,0 @@
-// pycuda-helpers.hpp includes it; what it declares is gone since CUDA 12.
