@@ -327,30 +327,32 @@ def test_download_waits_only_for_pageable_memory(empty, seen, fill):
 # ---- device memory ------------------------------------------------------------------------------
 
 
-@pytest.mark.damages
-def test_a_write_past_the_end_is_found(fill):
+@pytest.fixture
+def failure():
+    """Return how the work queued so far fails; the context can be used again afterwards."""
+
+    def failure(error="illegal memory access"):
+        with pytest.raises(drv.Error, match=error):
+            drv.Context.synchronize()
+        (message,) = hostcuda.failures(untold=False)
+        hostcuda.revive()
+        return message
+
+    return failure
+
+
+@pytest.mark.parametrize("n", [9, 1024])
+def test_a_write_past_the_end_is_found(n, fill, failure):
     array = zeros(8)
-    fill(array, np.int32(7), np.int32(9), block=(8, 1, 1))
-    drv.Context.synchronize()
-    (found,) = hostcuda.damaged()
-    assert found == (int(array.gpudata), 32, 0, False, "kernel fill")
-    assert str(found) == "kernel fill wrote outside of a block of 32 bytes"
-    array.gpudata.free()
-    assert len(hostcuda.damaged()) == 1  # still known after the free
+    fill(array, np.int32(7), np.int32(n), block=(n, 1, 1))
+    assert failure() == (
+        "kernel fill, block (0,0,0), thread (8,0,0): writes 4 bytes, 0 bytes "
+        "behind the end of a block of 32 bytes (line 3)"
+    )
+    assert array.get().tolist() == [7] * 8
 
 
-@pytest.mark.damages
-def test_a_block_of_threads_too_many_is_found(fill):
-    array = zeros(8)
-    fill(array, np.int32(7), np.int32(1024), block=(1024, 1, 1))
-    drv.Context.synchronize()
-    assert [str(found) for found in hostcuda.damaged()] == [
-        "kernel fill wrote outside of a block of 32 bytes"
-    ]
-
-
-@pytest.mark.damages
-def test_adding_to_freed_numbers_is_found():
+def test_adding_to_freed_numbers_is_found(failure):
     kernel = cupy.RawKernel(
         'extern "C" __global__ void add(float *x) { x[threadIdx.x] += 1; }', "add"
     )
@@ -358,22 +360,38 @@ def test_adding_to_freed_numbers_is_found():
     address = int(block)
     block.free()
     kernel((1,), (8,), (np.uintp(address),))
-    cupy.cuda.Device().synchronize()
-    assert hostcuda.damaged() == [(address, 32, 0, True, "kernel add")]
+    assert failure() == (
+        "kernel add, block (0,0,0), thread (0,0,0): reads 4 bytes, 0 bytes into a "
+        "block of 32 bytes that was freed (line 1)"
+    )
 
 
-@pytest.mark.damages
-def test_a_write_after_free_is_found(fill):
+def test_a_write_after_free_is_found(fill, failure):
     array = zeros(8)
     address = int(array.gpudata)
     array.gpudata.free()
     fill(np.uintp(address), np.int32(7), np.int32(8), block=(8, 1, 1))
-    drv.Context.synchronize()
-    assert hostcuda.damaged() == [(address, 32, 0, True, "kernel fill")]
+    assert "0 bytes into a block of 32 bytes that was freed (line 3)" in failure()
 
 
 @pytest.mark.damages
-def test_a_write_past_dynamic_shared_memory_is_found():
+def test_a_copy_that_a_graph_repeats_after_a_free_is_found():
+    array = zeros(8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        cupy.cuda.runtime.memsetAsync(int(array.gpudata), 1, 32, stream.ptr)
+        graph = stream.end_capture()
+    address = int(array.gpudata)
+    array.gpudata.free()
+    graph.launch(stream)
+    stream.synchronize()
+    (found,) = hostcuda.damaged()
+    assert found[:3] == (address, 32, 0)
+    assert str(found).startswith("a fill of 32 bytes wrote ")
+
+
+def test_a_write_past_dynamic_shared_memory_is_found(failure):
     kernel = cupy.RawKernel(
         """extern "C" __global__ void fill_shared(int *x) {
           extern __shared__ int s[];
@@ -384,11 +402,8 @@ def test_a_write_past_dynamic_shared_memory_is_found():
         "fill_shared",
     )
     kernel((1,), (16,), (cupy.zeros(16, np.int32),), shared_mem=60)
-    cupy.cuda.Device().synchronize()
-    (found,) = hostcuda.damaged()
-    assert str(found) == (
-        "kernel fill_shared wrote past the end of its shared memory (dynamic: 60 bytes)"
-    )
+    message = failure()
+    assert "kernel fill_shared, block (0,0,0), thread (15,0,0): writes 4 bytes outside of 60 bytes of shared memory (line 3)" in message
 
 
 def test_live_blocks_come_and_go():
@@ -683,12 +698,6 @@ def test_warp_shuffles_exchange_values():
     array = gpuarray.to_gpu(np.arange(64, dtype=np.int32))
     drv.module_from_buffer(image).get_function("total")(array, block=(64, 1, 1))
     assert list(array.get()[[0, 32]]) == [sum(range(32)), sum(range(32, 64))]
-
-
-def test_the_header_is_precompiled_unless_an_option_changes_it():
-    precompiled = "pch_preprocess"
-    assert precompiled in _build.preprocess("int x;", [])
-    assert precompiled not in _build.preprocess("int x;", ["-DNDEBUG"])  # it includes assert.h
 
 
 def test_compile_raises_the_compilers_text():

@@ -1,5 +1,6 @@
 """Other legal orders of queued work, and races that they show."""
 
+import re
 import subprocess
 import sys
 
@@ -157,18 +158,15 @@ def test_it():
 
 def test_what_a_suite_damages_is_printed_in_each_order(run_suite):
     done = run_suite(KERNEL, "--orders", "3")
-    damage = "hostcuda: kernel f wrote outside of a block of 16 bytes\n"
-    assert (done.returncode, done.stdout) == (1, f"test_it.py::test_it failed\n{damage}")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"test_it.py::test_it failed\nhostcuda: kernel f, block \(0,0,0\), thread \(0,0,0\): "
+        r"writes 4 bytes, 0 bytes behind the end of a block of 16 bytes \(line 1\)\n",
+        done.stdout,
+    )
     assert done.stderr == (
         "hostcuda: the same output in 3 orders; the program fails in each, with exit status 1\n"
     )
-
-
-def test_a_crash_of_a_suite_is_the_same_in_each_order(run_suite):
-    done = run_suite(KERNEL.replace("(x, 4)", "(np.uintp(8), 0)"), "--orders", "3")
-    assert done.returncode == 128 + 11
-    assert "hostcuda: kernel f used an address where there is no memory" in done.stdout
-    assert "hostcuda: the same output in 3 orders" in done.stderr
 
 
 def test_a_module_that_cannot_be_imported_is_named(run_suite):

@@ -408,19 +408,20 @@ def run(tmp_path, text, *options):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("surface, np.int32(2)", "kernel paint used a surface outside of its texels"),
-        ("np.uint64(5), np.int32(0)", "kernel paint used what is no surface object"),
-        ("image, np.int32(0)", "kernel paint used what is no surface object"),
+        ("surface, np.int32(2)", "used a surface outside of its texels"),
+        ("np.uint64(5), np.int32(0)", "used what is no surface object"),
+        ("image, np.int32(0)", "used what is no surface object"),
         (
             "texture.SurfaceObject(resource), np.int32(0)",
-            "kernel paint used a texture or surface object that was destroyed before it ran",
+            "used a texture or surface object that was destroyed before it ran",
         ),
     ],
 )
 def test_a_wrong_use_names_the_kernel(hostcuda, tmp_path, call, message):
     done = run(tmp_path, f"kernel((1,), (8,), ({call})); cupy.cuda.Device().synchronize()\n")
     assert done.returncode == 1
-    assert f"hostcuda: {message}\n" in done.stderr
+    where = "hostcuda: kernel paint, block (0,0,0), thread (0,0,0): "
+    assert f"{where}{message} (line 2)\n" in done.stderr
     assert "cudaErrorLaunchFailure" in done.stderr
 
 

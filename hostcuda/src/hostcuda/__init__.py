@@ -123,11 +123,12 @@ def install(
         )
     if "pycuda._driver" in sys.modules:
         raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
-    # Host kernels must not mix with those of a GPU in the libraries' own caches.
-    cache = _build.cache_folder()
-    os.environ["CUPY_CACHE_DIR"] = str(cache / "cupy")
-    os.environ["PYCUDA_CACHE_DIR"] = str(cache / "pycuda")
-    (cache / "pycuda").mkdir(exist_ok=True)
+    # In the libraries' own caches, kernels must not mix with those of a GPU or another translator.
+    key = _build.compiler_key()[:16]
+    for library in ("cupy", "pycuda"):
+        cache = _build.cache_folder() / f"{library}-{key}"
+        cache.mkdir(exist_ok=True)
+        os.environ[f"{library.upper()}_CACHE_DIR"] = str(cache)
     if compilers:
         try:
             _nvrtc.library()
@@ -137,7 +138,7 @@ def install(
         _build.vendor_folders()
         os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
         os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
-    os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are beyond g++
+    os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long

@@ -40,37 +40,35 @@ bool is_reachable(const Block &b) {
   });
 }
 
-// Where an address lies that no block holds: near which one.
+// Where an address lies that no block holds: near which one, as that is the same in each run.
 std::string whereabouts(u64 address, u64 bytes) {
   if (Block *b = find_freed(address))
-    return text("%llu bytes into a block of %zu bytes that was freed", address - b->start, b->size);
+    return text(", %llu bytes into a block of %zu bytes that was freed", address - b->start, b->size);
   const u64 near = 64 << 10;
   auto above = blocks.upper_bound(address);
-  std::string found = "where there is no memory of the device";
+  std::string found = text(" at 0x%llx, where there is no memory of the device", address);
   u64 least = near;
   if (above != blocks.end() && above->first - address < least) {
     least = above->first - address;
-    found = text("%llu bytes before a block of %zu bytes", least, above->second.size);
+    found = text(", %llu bytes before a block of %zu bytes", least, above->second.size);
   }
   if (above != blocks.begin()) {
     const Block &b = std::prev(above)->second;
     u64 end = b.start + b.size;
-    if (address < end) return text("over the end of a block of %zu bytes", b.size);
+    if (address < end) return text(" over the end of a block of %zu bytes", b.size);
     if (address - end < least)
-      found = text("%llu bytes behind the end of a block of %zu bytes", address - end, b.size);
+      found = text(", %llu bytes behind the end of a block of %zu bytes", address - end, b.size);
   }
-  return address < 4096 ? "near a null pointer" : found;
+  return address < 4096 ? text(" at 0x%llx, near a null pointer", address) : found;
 }
 
 const char *verb(const hc_site &site) {
   return site.kind == hc_reads ? "reads" : site.kind == hc_writes ? "writes" : "updates";
 }
 
-[[noreturn]] void bad_access(hc_thread *t, const hc_site &site, CUresult status, u64 address,
+[[noreturn]] void bad_access(hc_thread *t, const hc_site &site, CUresult status,
                              const std::string &where) {
-  fail(t, status,
-       text("%s %u bytes at 0x%llx, %s", verb(site), site.bytes, address, where.c_str()), site.line,
-       site.file);
+  fail(t, status, text("%s %u bytes", verb(site), site.bytes) + where, site.line, site.file);
 }
 
 // Remember where this access may go.
@@ -101,14 +99,14 @@ char *hc_access(hc_thread *t, hc_site *site, u64 address) {
   const hc_block &block = *t->block;
   u64 bytes = site->bytes;
   if (address % bytes)
-    bad_access(t, *site, CUDA_ERROR_MISALIGNED_ADDRESS, address,
-               text("which is no multiple of %llu", bytes));
+    bad_access(t, *site, CUDA_ERROR_MISALIGNED_ADDRESS,
+               text(" at an address that is no multiple of %llu", bytes));
   if (site->space == hc_shared)
-    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address,
-               text("outside of %llu bytes of shared memory", block.shared_bytes));
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS,
+               text(" outside of %llu bytes of shared memory", block.shared_bytes));
   if (inside(address, bytes, f.local_start, f.local)) return (char *)address;
   if (site->space == hc_local)
-    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address, "outside of the thread's local memory");
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, " outside of the thread's local memory");
   if (inside(address, bytes, block.shared, block.shared + block.shared_bytes)) {
     remember(site, u64(block.shared), u64(block.shared) + block.shared_bytes);
     return (char *)address;
@@ -118,10 +116,10 @@ char *hc_access(hc_thread *t, hc_site *site, u64 address) {
     return (char *)address;
   Block *b = find_block((void *)address);
   if (!b || !holds(b, (void *)address, bytes))
-    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address, whereabouts(address, bytes));
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, whereabouts(address, bytes));
   if (!is_reachable(*b))
-    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, address,
-               text("in a block of device %d, without peer access", b->ctx->device));
+    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS,
+               text(" in a block of device %d, without peer access", b->ctx->device));
   remember(site, b->start, b->start + b->size);
   return (char *)address;
 }

@@ -27,7 +27,6 @@ KNOWN = (
     (known.REFUSED, RefusedError),
     (known.WRONG, WrongError),
     (known.ERROR, EndedError),
-    (known.UNSURE, (WrongError, EndedError)),
 )
 
 
