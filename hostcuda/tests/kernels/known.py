@@ -1,13 +1,8 @@
 """Kernels that are not right on the host driver today, and why. They are right on a GPU.
 
-A test that ends in another way than its list says fails: move it, or delete its line.
+Each list has reasons by kernels' names, `area.name`. A test that ends in another way than its list
+says fails: move it, or delete its line.
 """
-
-
-def because(reason: str, area: str, names: str) -> dict[str, str]:
-    """Give each of an area's kernels a reason."""
-    return dict.fromkeys((f"{area}.{name}" for name in names.split()), reason)
-
 
 REFUSED: dict[str, str] = {}
 

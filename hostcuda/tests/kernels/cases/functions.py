@@ -80,7 +80,7 @@ KERNELS = {
                 "log(one)": 0,
                 "log1p(-one)": -INF,
             },
-            **{"log2(8 * one)": 3, "log10(1000 * one)": 3, "log1p(-z)": -0.0, "log2(z)": -INF},
+            **{"log2(2 * one)": 1, "log10(1000 * one)": 3, "log1p(-z)": -0.0, "log2(z)": -INF},
         },
         f8,
     ),

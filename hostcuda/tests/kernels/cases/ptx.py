@@ -254,7 +254,7 @@ KERNELS = {
         asm volatile("{.reg .pred p; isspacep.shared p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(h) : "l"(&s));
         asm volatile("{.reg .pred p; isspacep.local p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(l) : "l"(&local));
         asm volatile("{.reg .pred p; isspacep.shared p, %1; selp.u32 %0, 1, 0, p;}" : "=r"(c) : "l"(o));
-        o[t] = g + 2 * h + 4 * l + 8 * c + 16 * __isGlobal(o) + 32 * __isShared(o) + 64 * __isLocal(&local);""",
+        o[t] = g + 2 * h + 4 * l + 8 * c + 16 * __isGlobal(o) + 32 * __isShared(&s) + 64 * __isLocal(&local);""",
         u4(L * 0 + 119),
     ),
     "cvta": Kernel(
