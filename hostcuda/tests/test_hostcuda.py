@@ -387,8 +387,8 @@ def test_a_copy_that_a_graph_repeats_after_a_free_is_found():
     graph.launch(stream)
     stream.synchronize()
     (found,) = hostcuda.damaged()
-    assert found[:3] == (address, 32, 0)
-    assert str(found).startswith("a fill of 32 bytes wrote ")
+    assert found == (address, 32, 0, "a fill of 32 bytes")
+    assert str(found) == "a fill of 32 bytes wrote into a block of 32 bytes after it was freed"
 
 
 def test_a_write_past_dynamic_shared_memory_is_found(failure):

@@ -65,18 +65,16 @@ class Block(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Memory that was written where it must not be."""
+    """A block that was written after it had been freed."""
 
     ptr: int  # of the block
     size: int  # in bytes
     device: int
-    was_freed: bool
     by: str  # "a copy of 8 bytes"; "" if it is not known
 
     def __str__(self) -> str:
-        """Say who wrote where."""
-        late = ", or into it after it was freed" if self.was_freed else ""
-        return f"{self.by or 'something'} wrote outside of a block of {self.size} bytes{late}"
+        """Say who wrote into what."""
+        return f"{self.by or 'something'} wrote into a block of {self.size} bytes after it was freed"
 
 
 def install(
@@ -197,7 +195,6 @@ class _Row(ctypes.Structure):
         ("start", ctypes.c_size_t),
         ("size", ctypes.c_size_t),
         ("device", ctypes.c_int),
-        ("freed", ctypes.c_int),
         ("by", ctypes.c_char_p),
     ]
 
@@ -226,9 +223,9 @@ def live_blocks() -> list[Block]:
 
 
 def damaged() -> list[Damage]:
-    """Answer what was written outside of blocks, or into freed ones."""
+    """Answer which blocks were written after they had been freed, other than by kernels."""
     return [
-        Damage(r.start, r.size, r.device, bool(r.freed), (r.by or b"").decode())
+        Damage(r.start, r.size, r.device, (r.by or b"").decode())
         for r in _rows(_driver.hostcuda_damaged, _Row)
     ]
 

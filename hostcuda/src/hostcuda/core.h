@@ -44,12 +44,11 @@ namespace hostcuda {
 using std::shared_ptr;
 using Bytes = std::vector<char>;
 
-const size_t GUARD = 512;               // before a block: the 512 bytes cuMemAlloc aligns to
-const size_t GUARD_BEHIND = 16 << 10;   // a block of 1024 threads, of 16 bytes each, stays inside
-const unsigned char GUARD_BYTE = 0xA5;  // around a block
+const size_t ALIGNMENT = 512;           // of blocks
+const size_t GAP = 16 << 10;            // behind a block: 1024 threads, of 16 bytes each, stay inside
 const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zeroed
 const unsigned char FREED_BYTE = 0xA7;  // a freed block: small as a float, so that += 1 shows
-const size_t QUARANTINE = 64 << 20;     // freed bytes kept, with guards, so that writes after free show
+const size_t QUARANTINE = 64 << 20;     // freed bytes kept, so that writes after free show
 const int MULTIPROCESSORS = 2;          // of a device
 const unsigned FREE_SHARED = 48 << 10;  // bytes of shared memory that a kernel may use
 const unsigned MOST_SHARED = 227 << 10; // if it asks for them (cuFuncSetAttribute)
@@ -188,7 +187,7 @@ struct Block {
   size_t size;
   Kind kind;
   Context *ctx;
-  char *raw;  // what malloc gave; the guards lie between it and start
+  bool owned;  // allocated here, at `start`
   unsigned flags;
   unsigned long long id;
 };
@@ -217,7 +216,7 @@ struct Launch {
 struct Damage {
   uintptr_t start;
   size_t size;
-  int device, freed;
+  int device;
   std::string by;  // the work, if it is known
 };
 
@@ -229,7 +228,7 @@ inline std::map<CUfunction, Function> functions;
 inline std::map<uintptr_t, Block> blocks;  // by start address
 inline std::deque<Block> freed;            // the quarantine
 inline size_t freed_bytes = 0;
-inline std::vector<Damage> broken;  // found when a block was freed or left the quarantine
+inline std::vector<Damage> broken;  // found when work ran, or a block left the quarantine
 inline std::vector<Launch> launch_log;
 inline thread_local std::vector<CUcontext> context_stack;
 // Per-thread default streams.
@@ -481,19 +480,9 @@ inline bool holds(const Block *b, const void *address, size_t size) {
   return b && uintptr_t(address) + size <= b->start + b->size;
 }
 
-inline bool all_bytes(const char *p, size_t n, unsigned char byte) {
-  return (unsigned char)p[0] == byte && !memcmp(p, p + 1, n - 1);
-}
-
-inline bool intact(const Block &b) {
-  const char *start = (const char *)b.start;
-  return !b.raw || (all_bytes(start - GUARD, GUARD, GUARD_BYTE) &&
-                    all_bytes(start + b.size, GUARD_BEHIND, GUARD_BYTE));
-}
-
-inline void mend(const Block &b) {  // so that a broken guard is reported once
-  memset((char *)b.start - GUARD, GUARD_BYTE, GUARD);
-  memset((char *)b.start + b.size, GUARD_BYTE, GUARD_BEHIND);
+inline bool untouched(const Block &b) {  // since it was freed
+  const char *p = (const char *)b.start;
+  return (unsigned char)p[0] == FREED_BYTE && !memcmp(p, p + 1, b.size - 1);
 }
 
 inline size_t used_bytes(int device) {
@@ -508,37 +497,29 @@ inline CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, v
   CHECK(size && out, CUDA_ERROR_INVALID_VALUE);
   bool device = kind == Kind::device || kind == Kind::managed;
   CHECK(!device || size <= device_bytes - used_bytes(ctx->device), CUDA_ERROR_OUT_OF_MEMORY);
-  char *raw = (char *)aligned_alloc(GUARD, (GUARD + size + GUARD_BEHIND + GUARD - 1) / GUARD * GUARD);
-  CHECK(raw, CUDA_ERROR_OUT_OF_MEMORY);
-  char *start = raw + GUARD;
-  memset(raw, GUARD_BYTE, GUARD);
+  void *start = aligned_alloc(ALIGNMENT, (size + GAP + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+  CHECK(start, CUDA_ERROR_OUT_OF_MEMORY);
   memset(start, FRESH_BYTE, size);
-  memset(start + size, GUARD_BYTE, GUARD_BEHIND);
-  blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, raw, flags, ++last_id};
+  blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, true, flags, ++last_id};
   *out = start;
   return CUDA_SUCCESS;
 }
 
 inline void leave_quarantine() {
   Block &b = freed.front();
-  if (!intact(b) || !all_bytes((char *)b.start, b.size, FREED_BYTE))
-    broken.push_back({b.start, b.size, b.ctx->device, 1, ""});
-  freed_bytes -= GUARD + b.size + GUARD_BEHIND;
-  free(b.raw);
+  if (!untouched(b)) broken.push_back({b.start, b.size, b.ctx->device, ""});
+  freed_bytes -= b.size + GAP;
+  free((void *)b.start);
   freed.pop_front();
 }
 
 inline void release(Block *found) {
   Block b = *found;
   blocks.erase(b.start);
-  if (!b.raw) return;
-  if (!intact(b)) {
-    broken.push_back({b.start, b.size, b.ctx->device, 1, ""});
-    mend(b);
-  }
+  if (!b.owned) return;
   memset((char *)b.start, FREED_BYTE, b.size);
   freed.push_back(b);
-  freed_bytes += GUARD + b.size + GUARD_BEHIND;
+  freed_bytes += b.size + GAP;
   while (freed_bytes > QUARANTINE) leave_quarantine();
 }
 

@@ -152,7 +152,7 @@ API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice devi
       {A(CLOCK_RATE), 1000000},
       {A(MEMORY_CLOCK_RATE), 1000000},
       {A(GLOBAL_MEMORY_BUS_WIDTH), 64},
-      {A(TEXTURE_ALIGNMENT), int(GUARD)},
+      {A(TEXTURE_ALIGNMENT), int(ALIGNMENT)},
       {A(TEXTURE_PITCH_ALIGNMENT), int(TEXTURE_PITCH)},
       {A(ASYNC_ENGINE_COUNT), 1},
       {A(CONCURRENT_KERNELS), 1},

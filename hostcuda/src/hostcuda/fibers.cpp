@@ -290,7 +290,7 @@ void run_groups(const Run &run) {
   double since = wall_ms();
   size_t turn = 0;
   u64 workspace[8] = {64};  // what cooperative groups look for
-  Block shown = {uintptr_t(workspace), sizeof workspace, Kind::variable, run.ctx, nullptr, 0, 0};
+  Block shown = {uintptr_t(workspace), sizeof workspace, Kind::variable, run.ctx, false, 0, 0};
   if (run.cooperative) hostcuda::blocks[shown.start] = shown;
   struct Hide {
     uintptr_t start;

@@ -165,7 +165,7 @@ CALL_IN_CONTEXT(cuMemAlloc_v2, (CUdeviceptr *out, size_t size), {
 
 API cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned) {
   ENTER_CONTEXT;
-  *pitch = (width + GUARD - 1) / GUARD * GUARD;
+  *pitch = (width + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   return allocate(ctx, *pitch * height, Kind::device, 0, (void **)out);
 }
 
@@ -215,7 +215,7 @@ CALL_IN_CONTEXT(cuMemHostRegister_v2, (void *address, size_t size, unsigned flag
   CHECK(address && size, CUDA_ERROR_INVALID_VALUE);
   CHECK(!find_block(address), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   uintptr_t start = uintptr_t(address);
-  blocks[start] = {start, size, Kind::registered, ctx, nullptr, flags, 0};
+  blocks[start] = {start, size, Kind::registered, ctx, false, flags, 0};
 })
 
 CALL_IN_CONTEXT(cuMemHostUnregister, (void *address), {

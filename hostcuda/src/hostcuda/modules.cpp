@@ -43,7 +43,7 @@ CUresult load(const void *image, CUmodule *out) {
     for (u32 i = 0; i < translated->variable_count; ++i) {
       uintptr_t start = uintptr_t(translated->variables[i].start);
       module.variables.insert(start);
-      blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, nullptr, 0, 0};
+      blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
     }
   *out = new_handle<CUmodule>();
   modules[*out] = module;
@@ -223,7 +223,7 @@ CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, con
         CUDA_ERROR_NOT_FOUND);
   uintptr_t start = uintptr_t(address);
   if (module->variables.insert(start).second)
-    blocks[start] = {start, symbol->st_size, Kind::variable, module->ctx, nullptr, 0, 0};
+    blocks[start] = {start, symbol->st_size, Kind::variable, module->ctx, false, 0, 0};
   if (out) *out = start;
   if (size) *size = symbol->st_size;
 })

@@ -33,7 +33,7 @@ EXPORT long hostcuda_pending(uintptr_t handle) {
 struct hostcuda_row {
   uintptr_t start;
   size_t size;
-  int device, freed;
+  int device;
   const char *by;
 };
 
@@ -44,7 +44,7 @@ EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
   for (auto &item : blocks) {
     const Block &b = item.second;
     if (b.kind != Kind::device && b.kind != Kind::managed) continue;
-    if (n < room) rows[n] = {b.start, b.size, b.ctx->device, 0, ""};
+    if (n < room) rows[n] = {b.start, b.size, b.ctx->device, ""};
     ++n;
   }
   return n;
@@ -53,16 +53,13 @@ EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
 EXPORT size_t hostcuda_damaged(hostcuda_row *rows, size_t room) {
   std::lock_guard<std::recursive_mutex> lock(big_lock);
   size_t n = 0;
-  auto add = [&](uintptr_t start, size_t size, int device, int was_freed, const char *by = "") {
-    if (n < room) rows[n] = {start, size, device, was_freed, by};
+  auto add = [&](uintptr_t start, size_t size, int device, const char *by = "") {
+    if (n < room) rows[n] = {start, size, device, by};
     ++n;
   };
-  for (auto &d : broken) add(d.start, d.size, d.device, d.freed, d.by.c_str());
-  for (auto &item : blocks)
-    if (!intact(item.second)) add(item.first, item.second.size, item.second.ctx->device, 0);
+  for (auto &d : broken) add(d.start, d.size, d.device, d.by.c_str());
   for (auto &b : freed)
-    if (!intact(b) || !all_bytes((char *)b.start, b.size, FREED_BYTE))
-      add(b.start, b.size, b.ctx->device, 1);
+    if (!untouched(b)) add(b.start, b.size, b.ctx->device);
   return n;
 }
 

@@ -269,7 +269,7 @@ CUresult image_of(const CUDA_RESOURCE_DESC &resource, Image *image) {
   } else {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  CHECK(found.size[0] && found.size[1] && uintptr_t(found.data) % GUARD == 0,
+  CHECK(found.size[0] && found.size[1] && uintptr_t(found.data) % ALIGNMENT == 0,
         CUDA_ERROR_INVALID_VALUE);
   CHECK(holds(find_block(found.data), found.data, found.bytes()), CUDA_ERROR_INVALID_VALUE);
   *image = found;

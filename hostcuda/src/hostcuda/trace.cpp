@@ -6,17 +6,12 @@ namespace {
 bool loud = false;  // what is wrong is printed where it is found
 FILE *trace_file = nullptr;
 
-// Reports a broken guard of a block, or writes to one that had been freed.
+// Reports writes to a block that had been freed.
 void inspect(uintptr_t address, const std::string &by) {
-  Block *b = find_block((void *)address);
-  bool is_freed = !b && (b = find_freed(address));
-  if (!b || !b->raw) return;
-  bool broken_guard = !intact(*b);
-  bool written = is_freed && !all_bytes((char *)b->start, b->size, FREED_BYTE);
-  if (!broken_guard && !written) return;
-  report({b->start, b->size, b->ctx->device, written, by});
-  mend(*b);
-  if (written) memset((char *)b->start, FREED_BYTE, b->size);
+  Block *b = find_block((void *)address) ? nullptr : find_freed(address);
+  if (!b || untouched(*b)) return;
+  report({b->start, b->size, b->ctx->device, by});
+  memset((char *)b->start, FREED_BYTE, b->size);
 }
 
 // The blocks that work may write, as they were before it.
@@ -66,8 +61,7 @@ void print(const Stream &s, const Operation &op, const std::vector<Before> &befo
 
 void hostcuda::report(const Damage &d) {
   broken.push_back(d);
-  tell(d.by + " wrote outside of a block of " + std::to_string(d.size) + " bytes" +
-       (d.freed ? ", or into it after it was freed" : ""));
+  tell(d.by + " wrote into a block of " + std::to_string(d.size) + " bytes after it was freed");
 }
 
 void hostcuda::tell(const std::string &message) {
