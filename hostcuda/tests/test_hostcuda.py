@@ -14,7 +14,7 @@ from pycuda.elementwise import ElementwiseKernel
 from pycuda.reduction import ReductionKernel
 
 import hostcuda
-from hostcuda import _build, _cupy
+from hostcuda import _cupy
 
 CONTEXTS = {}  # one object per device: two objects of one context are equal but hash differently
 
@@ -402,8 +402,10 @@ def test_a_write_past_dynamic_shared_memory_is_found(failure):
         "fill_shared",
     )
     kernel((1,), (16,), (cupy.zeros(16, np.int32),), shared_mem=60)
-    message = failure()
-    assert "kernel fill_shared, block (0,0,0), thread (15,0,0): writes 4 bytes outside of 60 bytes of shared memory (line 3)" in message
+    assert failure() == (
+        "kernel fill_shared, block (0,0,0), thread (15,0,0): writes 4 bytes outside of 60 bytes of "
+        "shared memory (line 3)"
+    )
 
 
 def test_live_blocks_come_and_go():

@@ -195,7 +195,9 @@ def test_settings_that_come_too_late_are_refused(tmp_path):
 
 
 def test_a_test_that_fails_tells_why_the_kernel_failed(run, tmp_path):
-    test = "def test_read():\n    x = cupy.zeros(4, np.float32)\n    f((1,), (8,), (x,))\n    x.get()"
+    test = (
+        "def test_read():\n    x = cupy.zeros(4, np.float32)\n    f((1,), (8,), (x,))\n    x.get()"
+    )
     (tmp_path / "test_strange.py").write_text(f"{DROPPED}\n{test}")
     text = run("--hostcuda", "--hostcuda-no-pool", "-k", "read")
     assert "cudaErrorIllegalAddress" in text

@@ -74,7 +74,9 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         """Say who wrote into what."""
-        return f"{self.by or 'something'} wrote into a block of {self.size} bytes after it was freed"
+        return (
+            f"{self.by or 'something'} wrote into a block of {self.size} bytes after it was freed"
+        )
 
 
 def install(
@@ -238,7 +240,7 @@ def failures(untold: bool = True) -> list[str]:
 
 
 def print_damage() -> None:
-    """From now on, print damage and failures of kernels where they are found: when the work runs."""
+    """From now on, print damage and failures of kernels when the work runs that they are of."""
     global _is_loud
     _is_loud = True
     _driver.hostcuda_loud()

@@ -31,7 +31,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--no-pool",
         action="store_true",
-        help="give each CuPy array a block of its own: more damage is found",
+        help="give each CuPy array a block of its own: more wrong accesses are found",
     )
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")

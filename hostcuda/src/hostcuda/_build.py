@@ -1,7 +1,7 @@
 """Compile with g++, and keep what was compiled.
 
 Two things are built: the driver of this folder, once per version of ``cuda.h``, and kernels.  The
-real NVRTC compiles a kernel for the GPU; its PTX is translated to C++ (``ptx.py``), which g++ compiles.
+real NVRTC compiles a kernel to PTX; g++ compiles the C++ that ``ptx.py`` makes of it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def driver() -> Path:
 
 
 def preprocess(source: str, options: Iterable[str]) -> str:
-    """Answer what two sources have in common if they give the same kernels: nvcc's options decide."""
+    """Answer a text that is the same for sources that make the same kernels, with nvcc's options."""
     return _check(source, tuple(options), of_nvcc=True).ptx
 
 

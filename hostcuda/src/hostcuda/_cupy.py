@@ -175,7 +175,7 @@ class _Program:
 
 
 def replace_nvrtc() -> None:
-    """Let g++ compile what CuPy gives to NVRTC: the module's functions, before CuPy uses them."""
+    """Compile for the host what CuPy gives to NVRTC: the module's functions, before CuPy uses them."""
     import cupy_backends.cuda.libs.nvrtc as nvrtc
 
     programs: dict[int, _Program] = {}

@@ -1,4 +1,4 @@
-"""nvcc, as PyCUDA and CuPy call it, with NVRTC and g++ behind it: the "cubin" is a host shared object."""
+"""nvcc, as PyCUDA and CuPy call it: the "cubin" is a host shared object, by NVRTC and g++."""
 
 import sys
 from pathlib import Path

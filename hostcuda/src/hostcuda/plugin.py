@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hostcuda-no-pool",
         action="store_true",
-        help="give each CuPy array a block of its own: more damage is found",
+        help="give each CuPy array a block of its own: more wrong accesses are found",
     )
 
 
