@@ -75,12 +75,13 @@ def cuda_include() -> Path:
 
 @functools.cache
 def vendor_folders() -> list[str]:
-    """Find headers that nvcc would find in its toolkit: cuRAND's, and what they include."""
+    """Find headers that nvcc would find in its toolkit: CUDA's, cuRAND's, and what they include."""
     if "HOSTCUDA_INCLUDE" not in os.environ:
         found = _nvrtc.find_files("nvidia", "*/include/curand_kernel.h")
         found += _nvrtc.find_files("cupy", "_core/include/cupy/_cccl/libcudacxx/nv")
+        folders = [*(path.parent for path in found), cuda_include()]
         # For the processes of `_nvcc.py`, which do not see pip's packages.
-        os.environ["HOSTCUDA_INCLUDE"] = os.pathsep.join(str(path.parent) for path in found)
+        os.environ["HOSTCUDA_INCLUDE"] = os.pathsep.join(map(str, folders))
     return list(filter(None, os.environ["HOSTCUDA_INCLUDE"].split(os.pathsep)))
 
 
@@ -109,7 +110,7 @@ def driver() -> Path:
 
 
 def preprocess(source: str, options: Iterable[str]) -> str:
-    """Answer a text that is the same for sources that make the same kernels, with nvcc's options."""
+    """Answer a text that is the same if two sources make the same kernels, with nvcc's options."""
     return _check(source, tuple(options), of_nvcc=True).ptx
 
 

@@ -175,7 +175,7 @@ class _Program:
 
 
 def replace_nvrtc() -> None:
-    """Compile for the host what CuPy gives to NVRTC: the module's functions, before CuPy uses them."""
+    """Compile what CuPy gives to NVRTC for the host: its functions, before CuPy uses them."""
     import cupy_backends.cuda.libs.nvrtc as nvrtc
 
     programs: dict[int, _Program] = {}
