@@ -299,8 +299,11 @@ started.wait()
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python lets such threads be")
 def test_a_daemon_thread_that_never_leaves_ends_the_process(python):
-    """A control of what the guide's limits say: Python ends the thread in the midst of C++."""
-    done = python(
+    """A control of what the guide's limits say: Python ends the thread in the midst of C++.
+
+    In one of 20 runs, the thread finds its context destroyed, and ends with an error before that.
+    """
+    script = (
         USE
         + MAKE
         + """
@@ -316,8 +319,13 @@ started.wait()
 """
     )
     said = ("The context stack was not empty", "FATAL: exception not rethrown", "terminate called")
-    aborted = done.returncode == -6 and any(text in done.stderr for text in said)
-    assert aborted or done.returncode == -11
+
+    def is_ended():
+        done = python(script)
+        aborted = done.returncode == -6 and any(text in done.stderr for text in said)
+        return aborted or done.returncode == -11
+
+    assert any(is_ended() for _ in range(3))
 
 
 AUTOINIT, NOTHING = "import bridge.autoinit", "pass"
