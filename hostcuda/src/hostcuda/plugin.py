@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # after pytest has enabled faulthandler
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "damages: writes outside of memory on purpose")
+    config.addinivalue_line("markers", "damages: damages memory, or lets a kernel fail, on purpose")
     if _COMPARED:
         config.pluginmanager.set_blocked("terminalreporter")
         faulthandler.disable()
