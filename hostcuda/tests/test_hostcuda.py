@@ -488,14 +488,17 @@ def test_memory_of_another_device_is_out_of_reach():
         + """
 with cupy.cuda.Device(1):
     array = cupy.zeros(4, np.int32)
+fill(np.uintp(array.data.ptr), np.int32(7), block=(4, 1, 1))
 try:
-    fill(np.uintp(array.data.ptr), np.int32(7), block=(4, 1, 1))
+    drv.Context.synchronize()
 except drv.Error as error:
-    print(error)
+    print(error, *hostcuda.failures(untold=False))
+hostcuda.revive()
 """,
         devices=2,
     )
     assert "illegal memory access" in done.stdout
+    assert "writes 4 bytes in a block of device 1, without peer access" in done.stdout
     assert done.stderr == ""
 
 

@@ -70,21 +70,6 @@ CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
   return CUDA_SUCCESS;
 }
 
-// Memory of another device is out of reach until peer access is enabled. A kernel's parameters say
-// which memory it means to touch: any eight aligned bytes that are an address inside such a block.
-bool reachable(const Context *ctx, const Bytes &arguments) {
-  for (size_t i = 0; i + sizeof(void *) <= arguments.size(); i += sizeof(void *)) {
-    void *address;
-    memcpy(&address, &arguments[i], sizeof address);
-    Block *b = find_block(address);
-    if (b && b->kind == Kind::device && b->ctx->device != ctx->device &&
-        std::none_of(ctx->peers.begin(), ctx->peers.end(),
-                     [&](CUcontext peer) { return contexts[peer].device == b->ctx->device; }))
-      return false;
-  }
-  return true;
-}
-
 // What a kernel may use: the memory from each address among its arguments on, to the end of its
 // block, freed or not, and the images of its texture and surface objects.
 void add_touched(const Bytes &arguments, Work *work) {
@@ -134,7 +119,6 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
                         shared,
                         uintptr_t(handle),
                         *packed});
-  CHECK(reachable(ctx, *packed), CUDA_ERROR_ILLEGAL_ADDRESS);
   Size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
   const hc_kernel *kernel = f->kernel;
   std::string name = "kernel " + f->name;
