@@ -1,5 +1,6 @@
 """NVRTC compiles every source; what it makes runs here."""
 
+import os
 from pathlib import Path
 
 import cupy
@@ -148,6 +149,12 @@ def test_headers_of_the_host_are_read_as_cpp():
     x = cupy.zeros(1, np.int32)
     drv.module_from_buffer(found.image).get_function("f")(np.intp(x.data.ptr), block=(1, 1, 1))
     assert x.get().tolist() == [1]
+
+
+@pytest.mark.parametrize("library", ["CUPY", "PYCUDA"])
+def test_caches_of_the_libraries_are_of_this_translator(library):
+    """Some of what is kept there has a key without it: that of `bridge` knows NVRTC alone."""
+    assert os.environ[f"{library}_CACHE_DIR"].endswith(_build.compiler_key()[:16])
 
 
 def test_references_are_addresses():
