@@ -1,6 +1,7 @@
 """NVRTC compiles every source; what it makes runs here."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import cupy
@@ -39,6 +40,12 @@ def context():
     context.push()
     yield
     context.pop()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in _build.FOLDER.glob("*.cpp")))
+def test_each_file_of_the_driver_compiles_alone(name):
+    command = [_build.CXX, "-std=c++17", "-fsyntax-only", f"-I{_build.cuda_include()}"]
+    subprocess.run([*command, "-Wall", "-Werror", str(_build.FOLDER / name)], check=True)
 
 
 @pytest.mark.parametrize("case", [c for c in REFUSED if c != "a function of the host"])

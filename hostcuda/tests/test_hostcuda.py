@@ -645,16 +645,36 @@ def test_arguments_are_packed_byte_for_byte(kernels):
     packed[32:40] = np.array([int(result.gpudata)], np.uintp).view(np.uint8)
     packed = np.append(packed, np.uint8(4))
     function = module.get_function("mixed")
-    function._launch_kernel((1, 1, 1), (1, 1, 1), packed.tobytes(), 0, None)
+    with hostcuda.recording():
+        function._launch_kernel((1, 1, 1), (1, 1, 1), packed.tobytes(), 0, None)
     assert hostcuda.launches()[-1].arguments == packed.tobytes()
     assert result.get()[0] == 1 + 2 + 3 + 3 + 4
 
 
 def test_a_launch_is_recorded(fill):
     array, stream = zeros(), drv.Stream(1)
-    fill(array, np.int32(7), np.int32(8), block=(2, 4, 1), grid=(3, 1), shared=16, stream=stream)
+    how = {"block": (2, 4, 1), "grid": (3, 1), "shared": 16, "stream": stream}
+    with hostcuda.recording():
+        fill(array, np.int32(7), np.int32(8), **how)
+    fill(array, np.int32(7), np.int32(8), **how)
     (launch,) = hostcuda.launches()
     assert launch[:5] == ("fill", (3, 1, 1), (2, 4, 1), 16, stream.handle)
+
+
+def test_launches_of_a_graph_are_recorded_and_its_capture_is_not():
+    kernel = cupy.RawKernel('extern "C" __global__ void f(int *x, int n) { *x = n; }', "f")
+    x, stream = cupy.zeros(1, np.int32), cupy.cuda.Stream(non_blocking=True)
+    with hostcuda.recording(), stream:
+        stream.begin_capture()
+        kernel((1,), (1,), (x, 7))
+        graph = stream.end_capture()
+        assert hostcuda.launches() == []
+        graph.launch(stream)
+        graph.launch(stream)
+    assert [(launch.name, launch.stream) for launch in hostcuda.launches()] == [
+        ("f", stream.ptr)
+    ] * 2
+    stream.synchronize()
 
 
 def test_a_constant_is_a_symbol_of_its_module(kernels):
@@ -680,7 +700,8 @@ def test_garbage_is_not_a_module():
 LOAD = """
 import pycuda.autoprimaryctx, pycuda.driver as drv
 module = drv.module_from_buffer(b".version 8.0\\n.target sm_90\\n")
-module.get_function("anything")(block=(8, 1, 1))
+with hostcuda.recording():
+    module.get_function("anything")(block=(8, 1, 1))
 print(hostcuda.launches()[-1].name)
 """
 

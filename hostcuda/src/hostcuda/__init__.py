@@ -6,10 +6,11 @@ before pytest is.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from multiprocessing import spawn
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ __all__ = [
     "launches",
     "live_blocks",
     "pending",
+    "recording",
     "revive",
 ]
 
@@ -42,7 +44,6 @@ MEMORY = 1 << 30  # bytes of each device
 ORDERS = "latest", "earliest", "random"
 
 _driver: Any = None
-_is_loud = False
 
 
 class Launch(NamedTuple):
@@ -147,12 +148,13 @@ def install(
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
     driver.hostcuda_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
     driver.hostcuda_trace.argtypes = [ctypes.c_char_p]
+    driver.hostcuda_loud.argtypes, driver.hostcuda_loud.restype = [ctypes.c_bool], ctypes.c_bool
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
         query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
     if devices is None:
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
-    driver.hostcuda_record_only(not compilers)
+    driver.hostcuda_load_images(not compilers)
     driver.hostcuda_order(ORDERS.index(order), seed)
     if path := os.environ.get("HOSTCUDA_TRACE"):
         driver.hostcuda_trace(path.encode())
@@ -178,7 +180,7 @@ class _InstallInSpawned:
         self.arguments = arguments
 
     def __reduce__(self) -> Any:
-        return _install_in_spawned, (_is_loud, *self.arguments)
+        return _install_in_spawned, (_driver.hostcuda_loud(False), *self.arguments)
 
 
 def _install_in_spawned(loud: bool, *arguments: Any) -> None:
@@ -241,9 +243,7 @@ def failures(untold: bool = True) -> list[str]:
 
 def print_damage() -> None:
     """From now on, print damage and failures of kernels when the work runs that they are of."""
-    global _is_loud
-    _is_loud = True
-    _driver.hostcuda_loud()
+    _driver.hostcuda_loud(True)
 
 
 def finish() -> None:
@@ -251,8 +251,19 @@ def finish() -> None:
     _driver.hostcuda_finish()
 
 
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Let `launches` answer what is launched in a ``with`` block."""
+    clear()
+    _driver.hostcuda_record(True)
+    try:
+        yield
+    finally:
+        _driver.hostcuda_record(False)
+
+
 def launches() -> list[Launch]:
-    """Answer all kernel launches since the last `clear`, in the order of the calls."""
+    """Answer the launches of kernels in the last `recording`, also by graphs, in their order."""
     return [
         Launch(
             r.name.decode(),

@@ -94,19 +94,30 @@ def driver() -> Path:
     """Build the driver and answer its path."""
     include = cuda_include()
     apart = FOLDER / "refused.cpp"  # must not see cuda.h
-    sources = sorted(set(FOLDER.glob("*.cpp")) - {apart})
+    sources = sorted({*FOLDER.glob("*.cpp")} - {apart}, key=lambda path: path.stat().st_size)
     headers = [*sorted(FOLDER.glob("*.h")), include / "cuda.h"]
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", f"-I{include}"]
     # The name under which PyCUDA and CuPy ask for the driver.
-    flags += ["-shared", "-Wl,-soname,libcuda.so.1"]
+    link = ["-shared", "-Wl,-soname,libcuda.so.1"]
 
     def make(target: Path) -> None:
-        # As one unit: the headers take longer than the code.
-        text = "".join(f'#include "{source}"\n' for source in sources)
-        _run([CXX, *flags, "-x", "c++", "-", str(apart), "-o", str(target)], text)
+        # Each file is a unit of its own. But the headers take as long as the code of five files, so
+        # that two processes compile half of the files each: in 3 s, and not in 7 (on two cores).
+        with tempfile.TemporaryDirectory() as folder:
+            running = {}
+            for half in (sources[::2], sources[1::2]):
+                unit = Path(folder, f"{half[0].stem}.cpp")
+                unit.write_text("".join(f'#include "{source}"\n' for source in half))
+                command = [CXX, *flags, "-c", str(unit), "-o", str(unit.with_suffix(".o"))]
+                running[unit.with_suffix(".o")] = subprocess.Popen(command, stderr=subprocess.PIPE)
+            for process in running.values():
+                _, errors = process.communicate()
+                if process.returncode:
+                    raise CompileError(errors.decode())
+            _run([CXX, *flags, *link, str(apart), *map(str, running), "-o", str(target)])
 
     parts = [path.read_bytes() for path in (*sources, apart, *headers)]
-    return _cached("driver", ".so", [" ".join(flags).encode(), *parts], make)
+    return _cached("driver", ".so", [" ".join(flags + link).encode(), *parts], make)
 
 
 def preprocess(source: str, options: Iterable[str]) -> str:

@@ -1,15 +1,21 @@
-// The entry points of the driver. What they mean is in core.h; here is only who asks for what.
+// The driver's start, errors and devices.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include "api.h"
 #include "textures.h"
+
+Driver hostcuda::driver;
 
 // ---- start, versions, errors --------------------------------------------------------------------
 
 API cuInit(unsigned flags) {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  std::lock_guard<std::recursive_mutex> lock(driver.lock);
   CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
-  CHECK(!is_forked, CUDA_ERROR_NOT_INITIALIZED);
-  CHECK(device_count, CUDA_ERROR_NO_DEVICE);
-  if (!is_started) pthread_atfork(nullptr, nullptr, [] { is_started = false, is_forked = true; });
-  is_started = true;
+  CHECK(!driver.is_forked, CUDA_ERROR_NOT_INITIALIZED);
+  CHECK(driver.device_count, CUDA_ERROR_NO_DEVICE);
+  if (!driver.is_started) pthread_atfork(nullptr, nullptr, [] { driver.is_started = false, driver.is_forked = true; });
+  driver.is_started = true;
   return CUDA_SUCCESS;
 }
 
@@ -113,20 +119,31 @@ API cuGetExportTable(const void **table, const CUuuid *) {
 
 // ---- devices ------------------------------------------------------------------------------------
 
-CALL(cuDeviceGetCount, (int *count), { *count = device_count; })
-CALL(cuDeviceGet, (CUdevice *device, int ordinal), {
-  CHECK(valid_device(ordinal), CUDA_ERROR_INVALID_DEVICE);
+API cuDeviceGetCount(int *count) {
+  ENTER;
+  return *count = driver.device_count, CUDA_SUCCESS;
+}
+API cuDeviceGet(CUdevice *device, int ordinal) {
+  ENTER_DEVICE(ordinal);
   *device = ordinal;
-})
-CALL_ON_DEVICE(cuDeviceGetName, (char *name, int size, CUdevice device),
-               { snprintf(name, size, "host memory (no GPU)"); })
-CALL_ON_DEVICE(cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), { *bytes = device_bytes; })
-CALL_ON_DEVICE(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device),
-               { *major = 9, *minor = 0; })
+  return CUDA_SUCCESS;
+}
+API cuDeviceGetName(char *name, int size, CUdevice device) {
+  ENTER_DEVICE(device);
+  snprintf(name, size, "host memory (no GPU)");
+  return CUDA_SUCCESS;
+}
+API cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  ENTER_DEVICE(device);
+  return *bytes = driver.device_bytes, CUDA_SUCCESS;
+}
+API cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
+  ENTER_DEVICE(device);
+  return *major = 9, *minor = 0, CUDA_SUCCESS;
+}
 
 API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
-  ENTER;
-  CHECK(valid_device(device), CUDA_ERROR_INVALID_DEVICE);
+  ENTER_DEVICE(device);
 #define A(name) CU_DEVICE_ATTRIBUTE_##name
   static const std::map<int, int> known = {
       {A(COMPUTE_CAPABILITY_MAJOR), 9},
@@ -170,130 +187,24 @@ API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice devi
   return CUDA_SUCCESS;
 }
 
-CALL_ON_DEVICE(cuDeviceGetPCIBusId, (char *text, int size, CUdevice device),
-               { snprintf(text, size, "0000:%02X:00.0", device + 1); })
+API cuDeviceGetPCIBusId(char *text, int size, CUdevice device) {
+  ENTER_DEVICE(device);
+  snprintf(text, size, "0000:%02X:00.0", device + 1);
+  return CUDA_SUCCESS;
+}
 
-CALL(cuDeviceGetByPCIBusId, (CUdevice *device, const char *text), {
+API cuDeviceGetByPCIBusId(CUdevice *device, const char *text) {
+  ENTER;
   unsigned domain, bus;
   CHECK(sscanf(text, "%x:%x:", &domain, &bus) == 2, CUDA_ERROR_INVALID_VALUE);
   CHECK(!domain && valid_device(int(bus) - 1), CUDA_ERROR_INVALID_DEVICE);
   *device = bus - 1;
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuDeviceCanAccessPeer, (int *yes, CUdevice device, CUdevice peer), {
-  CHECK(valid_device(device) && valid_device(peer), CUDA_ERROR_INVALID_DEVICE);
+API cuDeviceCanAccessPeer(int *yes, CUdevice device, CUdevice peer) {
+  ENTER_DEVICE(device);
+  CHECK(valid_device(peer), CUDA_ERROR_INVALID_DEVICE);
   *yes = device != peer;
-})
-
-CALL_ABOUT_CONTEXT(cuCtxEnablePeerAccess, (CUcontext peer, unsigned), {
-  Context *other = lookup(contexts, peer);
-  CHECK(other && other->references && other->device != ctx->device, CUDA_ERROR_INVALID_CONTEXT);
-  bool known = std::count(ctx->peers.begin(), ctx->peers.end(), peer);
-  CHECK(!known, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-  ctx->peers.push_back(peer);
-})
-
-CALL_ABOUT_CONTEXT(cuCtxDisablePeerAccess, (CUcontext peer), {
-  auto it = std::find(ctx->peers.begin(), ctx->peers.end(), peer);
-  CHECK(it != ctx->peers.end(), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-  ctx->peers.erase(it);
-})
-
-// ---- contexts -----------------------------------------------------------------------------------
-
-CALL_ON_DEVICE(cuDevicePrimaryCtxRetain, (CUcontext *out, CUdevice device), {
-  Context *ctx = primary_context(device);
-  if (!ctx->references++) open_context(ctx);
-  *out = ctx->handle;
-})
-
-CALL_ON_DEVICE(cuDevicePrimaryCtxRelease_v2, (CUdevice device), {
-  Context *ctx = primary_context(device);
-  CHECK(ctx->references, CUDA_ERROR_INVALID_CONTEXT);
-  if (ctx->references == 1) close_context(ctx);
-  else --ctx->references;
-})
-
-CALL_ON_DEVICE(cuDevicePrimaryCtxReset_v2, (CUdevice device), {
-  Context *ctx = primary_context(device);
-  if (ctx->references) close_context(ctx);
-})
-
-CALL_ON_DEVICE(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active), {
-  Context *ctx = primary_context(device);
-  *flags = ctx->flags, *active = ctx->references > 0;
-})
-
-CALL_ON_DEVICE(cuCtxCreate_v2, (CUcontext *out, unsigned flags, CUdevice device), {
-  Context *ctx = new_context(device, flags);
-  ctx->references = 1;
-  open_context(ctx);
-  context_stack.push_back(ctx->handle);
-  *out = ctx->handle;
-})
-
-API cuCtxCreate_v4(CUcontext *out, struct CUctxCreateParams_st *, unsigned flags, CUdevice device) {
-  return cuCtxCreate_v2(out, flags, device);
-}
-
-CALL(cuCtxDestroy_v2, (CUcontext handle), {
-  Context *ctx = lookup(contexts, handle);
-  CHECK(ctx && ctx->references && !ctx->primary, CUDA_ERROR_INVALID_CONTEXT);
-  close_context(ctx);
-  if (!context_stack.empty() && context_stack.back() == handle) context_stack.pop_back();
-})
-
-CALL_ABOUT_CONTEXT(cuCtxAttach, (CUcontext *out, unsigned flags), {
-  CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
-  ++ctx->references;
-  *out = ctx->handle;
-})
-
-API cuCtxDetach(CUcontext handle) {  // PyCUDA ends primary contexts too with it
-  ENTER_CONTEXT;
-  CHECK(ctx->handle == handle, CUDA_ERROR_INVALID_CONTEXT);
-  if (ctx->references > 1) return --ctx->references, CUDA_SUCCESS;
-  close_context(ctx);
-  context_stack.pop_back();
   return CUDA_SUCCESS;
 }
-
-CALL(cuCtxPushCurrent_v2, (CUcontext handle), {
-  Context *ctx = lookup(contexts, handle);
-  CHECK(ctx && ctx->references, CUDA_ERROR_INVALID_CONTEXT);
-  context_stack.push_back(handle);
-})
-
-CALL(cuCtxPopCurrent_v2, (CUcontext *out), {
-  CHECK(!context_stack.empty(), CUDA_ERROR_INVALID_CONTEXT);
-  if (out) *out = context_stack.back();
-  context_stack.pop_back();
-})
-
-CALL(cuCtxSetCurrent, (CUcontext handle), {
-  Context *ctx = lookup(contexts, handle);
-  CHECK(!handle || (ctx && ctx->references), CUDA_ERROR_INVALID_CONTEXT);
-  if (!context_stack.empty()) context_stack.pop_back();
-  if (handle) context_stack.push_back(handle);
-})
-
-// Without the lock: it never waits for another thread's call.
-API cuCtxGetCurrent(CUcontext *out) {
-  if (!is_started) return CUDA_ERROR_NOT_INITIALIZED;
-  *out = context_stack.empty() ? nullptr : context_stack.back();
-  return CUDA_SUCCESS;
-}
-CALL_ABOUT_CONTEXT(cuCtxGetDevice, (CUdevice *device), { *device = ctx->device; })
-CALL_ABOUT_CONTEXT(cuCtxGetFlags, (unsigned *flags), { *flags = ctx->flags; })
-CALL(cuCtxGetApiVersion, (CUcontext, unsigned *version), { *version = 3020; })
-CALL_IN_CONTEXT(cuCtxSynchronize, (), {
-  for (auto &stream : ctx->streams) TRY(may_ask(*stream));
-  settle_context(ctx);
-})
-CALL_ABOUT_CONTEXT(cuCtxGetLimit, (size_t *value, CUlimit), { *value = 8 << 20; })
-CALL_ABOUT_CONTEXT(cuCtxSetLimit, (CUlimit, size_t), {})
-CALL_ABOUT_CONTEXT(cuCtxGetCacheConfig, (CUfunc_cache * value),
-                   { *value = CU_FUNC_CACHE_PREFER_NONE; })
-CALL_ABOUT_CONTEXT(cuCtxSetCacheConfig, (CUfunc_cache), {})
-CALL_ABOUT_CONTEXT(cuCtxGetStreamPriorityRange, (int *least, int *greatest),
-                   { *least = 0, *greatest = -5; })

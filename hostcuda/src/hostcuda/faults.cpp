@@ -36,7 +36,7 @@ bool inside(u64 address, u64 bytes, const char *start, const char *end) {
 bool is_reachable(const Block &b) {
   if (!on_device(&b) || b.ctx->device == now->ctx->device) return true;
   return std::any_of(now->ctx->peers.begin(), now->ctx->peers.end(), [&](CUcontext peer) {
-    return contexts[peer].device == b.ctx->device;
+    return driver.contexts[peer].device == b.ctx->device;
   });
 }
 
@@ -45,14 +45,14 @@ std::string whereabouts(u64 address, u64 bytes) {
   if (Block *b = find_freed(address))
     return text(", %llu bytes into a block of %zu bytes that was freed", address - b->start, b->size);
   const u64 near = 64 << 10;
-  auto above = blocks.upper_bound(address);
+  auto above = driver.blocks.upper_bound(address);
   std::string found = text(" at 0x%llx, where there is no memory of the device", address);
   u64 least = near;
-  if (above != blocks.end() && above->first - address < least) {
+  if (above != driver.blocks.end() && above->first - address < least) {
     least = above->first - address;
     found = text(", %llu bytes before a block of %zu bytes", least, above->second.size);
   }
-  if (above != blocks.begin()) {
+  if (above != driver.blocks.begin()) {
     const Block &b = std::prev(above)->second;
     u64 end = b.start + b.size;
     if (address < end) return text(" over the end of a block of %zu bytes", b.size);
@@ -86,7 +86,7 @@ void bad_texel(const char *what) { fail(asking, CUDA_ERROR_LAUNCH_FAILED, what, 
 
 void purge_heap() {
   for (auto it = heap.begin(); it != heap.end();) {
-    bool is_there = blocks.count(it->first);
+    bool is_there = driver.blocks.count(it->first);
     if (!is_there) heap_bytes -= it->second;
     it = is_there ? std::next(it) : heap.erase(it);
   }
@@ -228,7 +228,7 @@ u64 hc_malloc(hc_thread *, u64 bytes) {
 
 void hc_free(hc_thread *t, u64 address, u32 line) {
   if (!address) return;
-  Block *b = lookup(blocks, uintptr_t(address));
+  Block *b = lookup(driver.blocks, uintptr_t(address));
   if (!b || !heap.erase(address))
     fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, text("frees 0x%llx, which malloc did not give", address), line);
   heap_bytes -= b->size;

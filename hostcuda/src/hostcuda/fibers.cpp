@@ -291,10 +291,10 @@ void run_groups(const Run &run) {
   size_t turn = 0;
   u64 workspace[8] = {64};  // what cooperative groups look for
   Block shown = {uintptr_t(workspace), sizeof workspace, Kind::variable, run.ctx, false, 0, 0};
-  if (run.cooperative) hostcuda::blocks[shown.start] = shown;
+  if (run.cooperative) driver.blocks[shown.start] = shown;
   struct Hide {
     uintptr_t start;
-    ~Hide() { hostcuda::blocks.erase(start); }
+    ~Hide() { driver.blocks.erase(start); }
   } hide{run.cooperative ? shown.start : 0};
   for (;;) {
     if (turn == resident.size()) {

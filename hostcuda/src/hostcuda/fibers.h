@@ -1,7 +1,7 @@
 // The threads of translated kernels (translated.h). Each is a fiber, which is set aside only where
 // its code waits for other threads, or spins.
 #pragma once
-#include "core.h"
+#include "model.h"
 #include "translated.h"
 
 namespace hostcuda {

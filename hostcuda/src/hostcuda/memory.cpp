@@ -1,4 +1,5 @@
 // Memory: allocation, copies, fills, and what a pointer is.
+#include "api.h"
 #include "textures.h"
 
 namespace {
@@ -42,7 +43,7 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
   if (device_only && stream->legacy && source->ctx->device != target->ctx->device) {
     // Between two devices the default stream waits for all work given to either (CUDA C++
     // Programming Guide, "Peer-to-Peer Memory Copy"), so that work may as well run now.
-    for (auto &item : contexts)
+    for (auto &item : driver.contexts)
       for (auto &other : item.second.streams)
         if (item.second.device == source->ctx->device || item.second.device == target->ctx->device)
           run(*other, LATEST);
@@ -154,14 +155,17 @@ void *texels(CUarray handle, size_t offset) {
 
 // ---- allocation ---------------------------------------------------------------------------------
 
-CALL_IN_CONTEXT(cuMemGetInfo_v2, (size_t *available, size_t *total), {
-  *total = device_bytes;
-  *available = device_bytes - used_bytes(ctx->device);
-})
-CALL_IN_CONTEXT(cuMemAlloc_v2, (CUdeviceptr *out, size_t size), {
+API cuMemGetInfo_v2(size_t *available, size_t *total) {
+  ENTER_LIVING_CONTEXT;
+  *total = driver.device_bytes;
+  *available = driver.device_bytes - used_bytes(ctx->device);
+  return CUDA_SUCCESS;
+}
+API cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
+  ENTER_LIVING_CONTEXT;
   TRY(may_be_unsafe());
   return allocate(ctx, size, Kind::device, 0, (void **)out);
-})
+}
 
 API cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned) {
   ENTER_CONTEXT;
@@ -169,81 +173,103 @@ API cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t hei
   return allocate(ctx, *pitch * height, Kind::device, 0, (void **)out);
 }
 
-CALL_IN_CONTEXT(cuMemAllocManaged, (CUdeviceptr *out, size_t size, unsigned flags),
-                { return allocate(ctx, size, Kind::managed, flags, (void **)out); })
+API cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags) {
+  ENTER_LIVING_CONTEXT;
+  return allocate(ctx, size, Kind::managed, flags, (void **)out);
+}
 
-CALL_IN_CONTEXT(cuMemFree_v2, (CUdeviceptr address), {
+API cuMemFree_v2(CUdeviceptr address) {
+  ENTER_LIVING_CONTEXT;
   if (!address) return CUDA_SUCCESS;
-  Block *b = lookup(blocks, uintptr_t(address));
+  Block *b = lookup(driver.blocks, uintptr_t(address));
   CHECK(b && (b->kind == Kind::device || b->kind == Kind::managed), CUDA_ERROR_INVALID_VALUE);
   TRY(may_be_unsafe());
   settle_context(b->ctx);
   if (ctx != b->ctx) settle_context(ctx);
   release(b);
-})
+  return ctx->dead;
+}
 
-CALL(cuMemAllocAsync, (CUdeviceptr *out, size_t size, CUstream handle), {
+API cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
+  ENTER;
   STREAM(stream, handle);
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   return allocate(stream->ctx, size, Kind::device, 0, (void **)out);
-})
+}
 
-CALL(cuMemFreeAsync, (CUdeviceptr address, CUstream handle), {
+API cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+  ENTER;
   STREAM(stream, handle);
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   if (!address) return CUDA_SUCCESS;
-  Block *b = lookup(blocks, uintptr_t(address));
+  Block *b = lookup(driver.blocks, uintptr_t(address));
   CHECK(b && b->kind == Kind::device, CUDA_ERROR_INVALID_VALUE);
   enqueue(*stream, {"cuMemFreeAsync", {}, {{address, b->size}}, [=] {
-    if (Block *found = lookup(blocks, uintptr_t(address))) release(found);
+    if (Block *found = lookup(driver.blocks, uintptr_t(address))) release(found);
   }});
-})
+  return CUDA_SUCCESS;
+}
 
-CALL_IN_CONTEXT(cuMemHostAlloc, (void **out, size_t size, unsigned flags),
-                { return allocate(ctx, size, Kind::pinned, flags, out); })
+API cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+  ENTER_LIVING_CONTEXT;
+  return allocate(ctx, size, Kind::pinned, flags, out);
+}
 
 API cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAlloc(out, size, 0); }
 
-CALL_IN_CONTEXT(cuMemFreeHost, (void *address), {
-  Block *b = lookup(blocks, uintptr_t(address));
+API cuMemFreeHost(void *address) {
+  ENTER_LIVING_CONTEXT;
+  Block *b = lookup(driver.blocks, uintptr_t(address));
   CHECK(b && b->kind == Kind::pinned, CUDA_ERROR_INVALID_VALUE);
   settle_context(b->ctx);
   release(b);
-})
+  return ctx->dead;
+}
 
-CALL_IN_CONTEXT(cuMemHostRegister_v2, (void *address, size_t size, unsigned flags), {
+API cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+  ENTER_LIVING_CONTEXT;
   CHECK(address && size, CUDA_ERROR_INVALID_VALUE);
   CHECK(!find_block(address), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   uintptr_t start = uintptr_t(address);
-  blocks[start] = {start, size, Kind::registered, ctx, false, flags, 0};
-})
+  driver.blocks[start] = {start, size, Kind::registered, ctx, false, flags, 0};
+  return CUDA_SUCCESS;
+}
 
-CALL_IN_CONTEXT(cuMemHostUnregister, (void *address), {
-  Block *b = lookup(blocks, uintptr_t(address));
+API cuMemHostUnregister(void *address) {
+  ENTER_LIVING_CONTEXT;
+  Block *b = lookup(driver.blocks, uintptr_t(address));
   CHECK(b && b->kind == Kind::registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
   settle_context(b->ctx);
   release(b);
-})
+  return ctx->dead;
+}
 
-CALL_IN_CONTEXT(cuMemHostGetDevicePointer_v2, (CUdeviceptr *out, void *address, unsigned), {
+API cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *address, unsigned) {
+  ENTER_LIVING_CONTEXT;
   CHECK(find_block(address), CUDA_ERROR_INVALID_VALUE);
   *out = CUdeviceptr(address);
-})
+  return CUDA_SUCCESS;
+}
 
-CALL_IN_CONTEXT(cuMemHostGetFlags, (unsigned *flags, void *address), {
+API cuMemHostGetFlags(unsigned *flags, void *address) {
+  ENTER_LIVING_CONTEXT;
   Block *b = find_block(address);
   CHECK(b && !on_device(b), CUDA_ERROR_INVALID_VALUE);
   *flags = b->flags;
-})
+  return CUDA_SUCCESS;
+}
 
-CALL_IN_CONTEXT(cuMemGetAddressRange_v2, (CUdeviceptr *start, size_t *size, CUdeviceptr address), {
+API cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdeviceptr address) {
+  ENTER_LIVING_CONTEXT;
   Block *b = find_block((void *)address);
   CHECK(b, CUDA_ERROR_NOT_FOUND);
   if (start) *start = b->start;
   if (size) *size = b->size;
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuPointerGetAttribute, (void *out, CUpointer_attribute attribute, CUdeviceptr address), {
+API cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr address) {
+  ENTER;
   Block *b = find_block((void *)address);
   CHECK(b, CUDA_ERROR_INVALID_VALUE);
   switch (attribute) {
@@ -281,7 +307,8 @@ CALL(cuPointerGetAttribute, (void *out, CUpointer_attribute attribute, CUdevicep
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }
-})
+  return CUDA_SUCCESS;
+}
 
 // Unlike the singular form this one succeeds for any address, and answers nulls.
 API cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **out,
@@ -346,17 +373,31 @@ COPY_ASYNC(cuMemcpyPeerAsync,
            (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n, CUstream stream),
            DEVICE(to), DEVICE(from), 1, 1)
 
-CALL_IN_CONTEXT(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *c), { return copy_2d(*c, When::now, nullptr); })
+API cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) {
+  ENTER_LIVING_CONTEXT;
+  return copy_2d(*c, When::now, nullptr);
+}
 API cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *c) { return cuMemcpy2D_v2(c); }
-CALL(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *c, CUstream stream),
-     { return copy_2d(*c, When::queued, stream); })
-CALL_IN_CONTEXT(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *c), { return copy_3d(*c, When::now, nullptr); })
-CALL(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *c, CUstream stream),
-     { return copy_3d(*c, When::queued, stream); })
-CALL_IN_CONTEXT(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *c),
-                { return copy_3d(same(c), When::now, nullptr); })
-CALL(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *c, CUstream stream),
-     { return copy_3d(same(c), When::queued, stream); })
+API cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
+  ENTER;
+  return copy_2d(*c, When::queued, stream);
+}
+API cuMemcpy3D_v2(const CUDA_MEMCPY3D *c) {
+  ENTER_LIVING_CONTEXT;
+  return copy_3d(*c, When::now, nullptr);
+}
+API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *c, CUstream stream) {
+  ENTER;
+  return copy_3d(*c, When::queued, stream);
+}
+API cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *c) {
+  ENTER_LIVING_CONTEXT;
+  return copy_3d(same(c), When::now, nullptr);
+}
+API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {
+  ENTER;
+  return copy_3d(same(c), When::queued, stream);
+}
 
 // A fill of device memory is asynchronous to the host even in its "synchronous" form.
 #define FILL(name, name2d, suffix, type)                                                      \

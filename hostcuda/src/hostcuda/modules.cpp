@@ -1,8 +1,16 @@
 // Modules, functions and launches.
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <unistd.h>
+
+#include "api.h"
 #include "fibers.h"
 #include "textures.h"
 
 namespace {
+
+const unsigned FREE_SHARED = 48 << 10;  // bytes of shared memory for kernels that do not ask
 
 CUresult load_library(const char *image, size_t size, void **library) {
   // A file of its own: dlopen takes two images of one name or one inode for the same library.
@@ -34,7 +42,7 @@ CUresult load(const void *image, CUmodule *out) {
              !strstr(std::string((const char *)image, strnlen((const char *)image, 4096)).c_str(),
                      ".version")) {
     return CUDA_ERROR_INVALID_IMAGE;
-  } else if (!record_only) {
+  } else if (!driver.loads_images) {
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   if (auto *translated = module.library
@@ -43,10 +51,10 @@ CUresult load(const void *image, CUmodule *out) {
     for (u32 i = 0; i < translated->variable_count; ++i) {
       uintptr_t start = uintptr_t(translated->variables[i].start);
       module.variables.insert(start);
-      blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
+      driver.blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
     }
   *out = new_handle<CUmodule>();
-  modules[*out] = module;
+  driver.modules[*out] = module;
   return CUDA_SUCCESS;
 }
 
@@ -96,7 +104,7 @@ int occupancy(const Function &f, unsigned threads, size_t shared) {
 
 // Check a launch, and make it ready to run.
 CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned *block,
-                 unsigned shared, CUstream handle, void **params, void **extra, Work *work,
+                 unsigned shared, void **params, void **extra, Work *work,
                  bool cooperative = false) {
   CHECK(f && ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
   const unsigned most_blocks[] = {0x7fffffff, 0xffff, 0xffff}, most_threads[] = {1024, 1024, 64};
@@ -111,23 +119,21 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
   int resident = MULTIPROCESSORS * occupancy(*f, block[0] * block[1] * block[2], shared);
   CHECK(!cooperative || blocks <= uint64_t(resident), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
-  auto packed = std::make_shared<Bytes>();
-  TRY(pack(*f, params, extra, packed.get()));
-  launch_log.push_back({f->name,
-                        {grid[0], grid[1], grid[2]},
-                        {block[0], block[1], block[2]},
-                        shared,
-                        uintptr_t(handle),
-                        *packed});
-  Size g = {grid[0], grid[1], grid[2]}, b = {block[0], block[1], block[2]};
+  auto made = std::make_shared<Launch>();
+  *made = {f->name, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, nullptr, {}};
+  TRY(pack(*f, params, extra, &made->arguments));
   const hc_kernel *kernel = f->kernel;
   std::string name = "kernel " + f->name;
-  *work = {name, {}, {}, [=] {
+  auto run = [=] {
     if (!kernel) return;
-    Run run = {kernel, name, ctx, g, b, shared, packed->data(), packed->size(), cooperative};
+    Size g = {made->grid[0], made->grid[1], made->grid[2]};
+    Size b = {made->block[0], made->block[1], made->block[2]};
+    Bytes &packed = made->arguments;
+    Run run = {kernel, name, ctx, g, b, shared, packed.data(), packed.size(), cooperative};
     ctx->dead = run_kernel(run, &ctx->dead.message);
-  }};
-  add_touched(*packed, work);
+  };
+  *work = {name, {}, {}, run, made};
+  add_touched(made->arguments, work);
   return CUDA_SUCCESS;
 }
 
@@ -135,15 +141,18 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
                 CUstream handle, void **params, void **extra, bool cooperative = false) {
   STREAM(stream, handle);
   Work work;
-  TRY(prepare(f, stream->ctx, grid, block, shared, handle, params, extra, &work, cooperative));
+  TRY(prepare(f, stream->ctx, grid, block, shared, params, extra, &work, cooperative));
   TRY(may_queue(*stream));
-  enqueue(*stream, work);
+  enqueue(*stream, std::move(work));
   return CUDA_SUCCESS;
 }
 
 }  // namespace
 
-CALL(cuModuleLoadData, (CUmodule *out, const void *image), { return load(image, out); })
+API cuModuleLoadData(CUmodule *out, const void *image) {
+  ENTER;
+  return load(image, out);
+}
 
 API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_option *options,
                        void **values) {
@@ -156,7 +165,8 @@ API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_o
   return cuModuleLoadData(out, image);
 }
 
-CALL(cuModuleLoad, (CUmodule *out, const char *path), {
+API cuModuleLoad(CUmodule *out, const char *path) {
+  ENTER;
   FILE *file = fopen(path, "rb");
   CHECK(file, CUDA_ERROR_FILE_NOT_FOUND);
   Bytes image;
@@ -164,21 +174,24 @@ CALL(cuModuleLoad, (CUmodule *out, const char *path), {
   fclose(file);
   image.resize(image.size() + sizeof(Elf64_Ehdr));  // so that a short file is not read past its end
   return load(image.data(), out);
-})
+}
 
-CALL(cuModuleUnload, (CUmodule handle), {
-  Module *module = lookup(modules, handle);
+API cuModuleUnload(CUmodule handle) {
+  ENTER;
+  Module *module = lookup(driver.modules, handle);
   CHECK(module, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!module->ctx->dead, module->ctx->dead);
   if (module->ctx->references) settle_context(module->ctx);  // its kernels may be queued
-  for (auto &item : module->functions) functions.erase(item.second);
-  for (uintptr_t address : module->variables) blocks.erase(address);
+  for (auto &item : module->functions) driver.functions.erase(item.second);
+  for (uintptr_t address : module->variables) driver.blocks.erase(address);
   if (module->library) dlclose(module->library);
-  modules.erase(handle);
-})
+  driver.modules.erase(handle);
+  return CUDA_SUCCESS;
+}
 
-CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), {
-  Module *module = lookup(modules, handle);
+API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
+  ENTER;
+  Module *module = lookup(driver.modules, handle);
   CHECK(module, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!module->ctx->dead, module->ctx->dead);
   CUfunction &known = module->functions[name];
@@ -191,13 +204,15 @@ CALL(cuModuleGetFunction, (CUfunction *out, CUmodule handle, const char *name), 
     }
     known = new_handle<CUfunction>();
     unsigned used = kernel ? kernel->limits.shared : 0;
-    functions[known] = {module, name, kernel, FREE_SHARED - used};
+    driver.functions[known] = {module, name, kernel, FREE_SHARED - used};
   }
   *out = known;
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, const char *name), {
-  Module *module = lookup(modules, handle);
+API cuModuleGetGlobal_v2(CUdeviceptr *out, size_t *size, CUmodule handle, const char *name) {
+  ENTER;
+  Module *module = lookup(driver.modules, handle);
   CHECK(module, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!module->ctx->dead, module->ctx->dead);
   void *address = module->library ? dlsym(module->library, name) : nullptr;
@@ -207,13 +222,15 @@ CALL(cuModuleGetGlobal_v2, (CUdeviceptr *out, size_t *size, CUmodule handle, con
         CUDA_ERROR_NOT_FOUND);
   uintptr_t start = uintptr_t(address);
   if (module->variables.insert(start).second)
-    blocks[start] = {start, symbol->st_size, Kind::variable, module->ctx, false, 0, 0};
+    driver.blocks[start] = {start, symbol->st_size, Kind::variable, module->ctx, false, 0, 0};
   if (out) *out = start;
   if (size) *size = symbol->st_size;
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction handle), {
-  Function *f = lookup(functions, handle);
+API cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
+  ENTER;
+  Function *f = lookup(driver.functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   hc_limits unknown = {32, 0, 0, 0, 1024};
   auto &limits = f->kernel ? f->kernel->limits : unknown;
@@ -243,51 +260,65 @@ CALL(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction
     default:
       *value = 0;
   }
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor,
-     (int *blocks, CUfunction handle, int threads, size_t shared), {
-  Function *f = lookup(functions, handle);
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, int threads,
+                                                size_t shared) {
+  ENTER;
+  Function *f = lookup(driver.functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   CHECK(threads > 0 && threads <= 1024, CUDA_ERROR_INVALID_VALUE);
   *blocks = occupancy(*f, unsigned(threads), shared);
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuFuncSetAttribute, (CUfunction handle, CUfunction_attribute attribute, int value), {
-  Function *f = lookup(functions, handle);
+API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+  ENTER;
+  Function *f = lookup(driver.functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
     CHECK(value >= 0 && value <= MOST_SHARED, CUDA_ERROR_INVALID_VALUE);
     f->most_shared = value;
   }
-})
-CALL(cuFuncSetCacheConfig, (CUfunction handle, CUfunc_cache config), {
-  CHECK(lookup(functions, handle), CUDA_ERROR_INVALID_HANDLE);
+  return CUDA_SUCCESS;
+}
+API cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
+  ENTER;
+  CHECK(lookup(driver.functions, handle), CUDA_ERROR_INVALID_HANDLE);
   CHECK(config <= CU_FUNC_CACHE_PREFER_EQUAL, CUDA_ERROR_INVALID_VALUE);
-})
+  return CUDA_SUCCESS;
+}
 
 // PyCUDA sets the block shape before every launch and passes it to cuLaunchKernel as well.
-CALL(cuFuncSetBlockShape, (CUfunction handle, int, int, int),
-     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
-CALL(cuFuncSetSharedSize, (CUfunction handle, unsigned),
-     { return lookup(functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+API cuFuncSetBlockShape(CUfunction handle, int, int, int) {
+  ENTER;
+  return lookup(driver.functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+API cuFuncSetSharedSize(CUfunction handle, unsigned) {
+  ENTER;
+  return lookup(driver.functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
 
-CALL(cuFuncGetParamInfo, (CUfunction handle, size_t index, size_t *offset, size_t *size), {
-  Function *f = lookup(functions, handle);
+API cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size) {
+  ENTER;
+  Function *f = lookup(driver.functions, handle);
   CHECK(f, CUDA_ERROR_INVALID_HANDLE);
   CHECK(f->kernel, CUDA_ERROR_NOT_SUPPORTED);
   CHECK(index < size_t(f->kernel->count), CUDA_ERROR_INVALID_VALUE);
   *offset = f->kernel->offsets[index];
   if (size) *size = f->kernel->sizes[index];
-})
+  return CUDA_SUCCESS;
+}
 
 API cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, CUstream stream, void **params, void **extra) {
   ENTER;
   unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-  return launch(lookup(functions, f), grid, block, shared, stream, params, extra);
+  return launch(lookup(driver.functions, f), grid, block, shared, stream, params, extra);
 }
-CALL(cuLaunchKernelEx, (const CUlaunchConfig *how, CUfunction f, void **params, void **extra), {
+API cuLaunchKernelEx(const CUlaunchConfig *how, CUfunction f, void **params, void **extra) {
+  ENTER;
   bool cooperative = false;
   for (unsigned i = 0; i < how->numAttrs; ++i) {  // not clusters, nor launches that overlap
     auto &attribute = how->attrs[i];
@@ -296,23 +327,24 @@ CALL(cuLaunchKernelEx, (const CUlaunchConfig *how, CUfunction f, void **params, 
     else
       CHECK(attribute.id == CU_LAUNCH_ATTRIBUTE_IGNORE, CUDA_ERROR_NOT_SUPPORTED);
   }
-  return launch(lookup(functions, f), &how->gridDimX, &how->blockDimX, how->sharedMemBytes,
+  return launch(lookup(driver.functions, f), &how->gridDimX, &how->blockDimX, how->sharedMemBytes,
                 how->hStream, params, extra, cooperative);
-})
+}
 API cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                               unsigned by, unsigned bz, unsigned shared, CUstream stream,
                               void **params) {
   ENTER;
   unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-  return launch(lookup(functions, f), grid, block, shared, stream, params, nullptr, true);
+  return launch(lookup(driver.functions, f), grid, block, shared, stream, params, nullptr, true);
 }
-CALL_IN_CONTEXT(cuGraphExecKernelNodeSetParams_v2,
-                (CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *how), {
+API cuGraphExecKernelNodeSetParams_v2(CUgraphExec graph, CUgraphNode node,
+                                      const CUDA_KERNEL_NODE_PARAMS *how) {
+  ENTER_LIVING_CONTEXT;
   Work *work = work_of(graph, node);
   CHECK(work, CUDA_ERROR_INVALID_VALUE);
-  return prepare(lookup(functions, how->func), ctx, &how->gridDimX, &how->blockDimX,
-                 how->sharedMemBytes, nullptr, how->kernelParams, how->extra, work);
-})
+  return prepare(lookup(driver.functions, how->func), ctx, &how->gridDimX, &how->blockDimX,
+                 how->sharedMemBytes, how->kernelParams, how->extra, work);
+}
 
 API cuProfilerStart() { return CUDA_SUCCESS; }
 API cuProfilerStop() { return CUDA_SUCCESS; }

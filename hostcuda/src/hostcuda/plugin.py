@@ -138,10 +138,10 @@ def pytest_make_collect_report(
 
 
 @pytest.fixture(name="hostcuda")
-def _hostcuda() -> Any:
+def _hostcuda() -> Generator[Any, None, None]:
     """The module `hostcuda`: ``launches()``, ``host_waits()``, ``damaged()``; skips on a GPU."""
     if not hostcuda.installed():
         pytest.skip("needs pytest --hostcuda")
     hostcuda.finish()
-    hostcuda.clear()
-    return hostcuda
+    with hostcuda.recording():
+        yield hostcuda

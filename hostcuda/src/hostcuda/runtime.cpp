@@ -3,6 +3,7 @@
 // below stands in for one function of `cupy_backends.cuda.api.runtime`, over the driver of this
 // folder; _cupy.py puts them in place and refuses a CuPy whose names or signatures differ.
 // Written for CuPy 13.6 and 14; _cupy.py names what only the latter has.
+#include "api.h"
 #include "textures.h"
 
 // The few Python functions needed, declared here: the process has them, its headers may be absent.

@@ -1,59 +1,71 @@
-// Streams and events. What waits for what is in core.h.
-#include "core.h"
+// Streams and events. What waits for what is in schedule.cpp.
+#include "api.h"
 
-CALL_IN_CONTEXT(cuStreamCreateWithPriority, (CUstream *out, unsigned flags, int priority), {
+API cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
+  ENTER_LIVING_CONTEXT;
   CHECK(flags <= CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_VALUE);
   *out = new_handle<CUstream>();
-  streams[*out] = new_stream(ctx, flags, *out);
-  streams[*out]->priority = priority;
-})
+  driver.streams[*out] = new_stream(ctx, flags, *out);
+  driver.streams[*out]->priority = priority;
+  return CUDA_SUCCESS;
+}
 
 API cuStreamCreate(CUstream *out, unsigned flags) {
   return cuStreamCreateWithPriority(out, flags, 0);
 }
 
-CALL(cuStreamDestroy_v2, (CUstream handle), {
-  auto *found = lookup(streams, handle);
+API cuStreamDestroy_v2(CUstream handle) {
+  ENTER;
+  auto *found = lookup(driver.streams, handle);
   CHECK(found, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!(*found)->ctx->dead, (*found)->ctx->dead);
   (*found)->destroyed = true;  // its queued work still runs, as documented
-  streams.erase(handle);
-})
+  driver.streams.erase(handle);
+  return CUDA_SUCCESS;
+}
 
-CALL(cuStreamSynchronize, (CUstream handle), {
+API cuStreamSynchronize(CUstream handle) {
+  ENTER;
   STREAM(stream, handle);
   TRY(may_ask(*stream));
   TRY(may_be_unsafe());
   if (stream->legacy) return settle(*stream), stream->ctx->dead;
-  host_waits += undone(*stream, LATEST);
+  driver.host_waits += undone(*stream, LATEST);
   host_waited(stream->clock);
   run(*stream, LATEST);
   return stream->ctx->dead;
-})
+}
 
-CALL(cuStreamQuery, (CUstream handle), {
+API cuStreamQuery(CUstream handle) {
+  ENTER;
   STREAM(stream, handle);
   TRY(may_ask(*stream));
   TRY(may_be_unsafe());
   bool busy = stream->legacy ? undone_before(*stream) : undone(*stream, LATEST);
-  if (busy && ++polls > MOST_POLLS) run(*stream, LATEST);
+  if (busy && has_polled_enough()) run(*stream, LATEST);
   if (!busy) host_waited(stream->clock);
   return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-})
+}
 
-CALL(cuStreamGetFlags, (CUstream handle, unsigned *flags), {
+API cuStreamGetFlags(CUstream handle, unsigned *flags) {
+  ENTER;
   STREAM(stream, handle);
   TRY(may_ask(*stream));
   *flags = stream->flags;
-})
-CALL(cuStreamGetPriority, (CUstream handle, int *priority), {
+  return CUDA_SUCCESS;
+}
+API cuStreamGetPriority(CUstream handle, int *priority) {
+  ENTER;
   STREAM(stream, handle);
   *priority = stream->priority;
-})
-CALL(cuStreamGetCtx, (CUstream handle, CUcontext *out), {
+  return CUDA_SUCCESS;
+}
+API cuStreamGetCtx(CUstream handle, CUcontext *out) {
+  ENTER;
   STREAM(stream, handle);
   *out = stream->ctx->handle;
-})
+  return CUDA_SUCCESS;
+}
 // A wait for what is captured draws the stream into the capture.
 static CUresult wait_in_graph(Stream &s, const Event &event) {
   CHECK(event.graph->open, CUDA_ERROR_CAPTURED_EVENT);
@@ -65,9 +77,10 @@ static CUresult wait_in_graph(Stream &s, const Event &event) {
   return CUDA_SUCCESS;
 }
 
-CALL(cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned), {
+API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
+  ENTER;
   STREAM(stream, handle);
-  Event *event = lookup(events, event_handle);
+  Event *event = lookup(driver.events, event_handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   TRY(may_queue(*stream));
   if (event->graph) return wait_in_graph(*stream, *event);
@@ -75,19 +88,25 @@ CALL(cuStreamWaitEvent, (CUstream handle, CUevent event_handle, unsigned), {
     return spoil(stream->graph, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   if (event->stream && undone(*event->stream, event->seq))
     enqueue(*stream, {"", {}, {}, [] {}}, event);
-  else if (tracing && event->stream)
+  else if (driver.traces && event->stream)
     join(stream->clock, event->clock);
-})
+  return CUDA_SUCCESS;
+}
 
-CALL_IN_CONTEXT(cuEventCreate, (CUevent *out, unsigned flags), {
+API cuEventCreate(CUevent *out, unsigned flags) {
+  ENTER_LIVING_CONTEXT;
   *out = new_handle<CUevent>();
-  events[*out] = Event{ctx, flags};
-})
-CALL(cuEventDestroy_v2, (CUevent handle),
-     { return events.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+  driver.events[*out] = Event{ctx, flags};
+  return CUDA_SUCCESS;
+}
+API cuEventDestroy_v2(CUevent handle) {
+  ENTER;
+  return driver.events.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
 
-CALL(cuEventRecord, (CUevent handle, CUstream stream_handle), {
-  Event *event = lookup(events, handle);
+API cuEventRecord(CUevent handle, CUstream stream_handle) {
+  ENTER;
+  Event *event = lookup(driver.events, handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   STREAM(stream, stream_handle);
   CHECK(stream->ctx == event->ctx, CUDA_ERROR_INVALID_HANDLE);
@@ -98,49 +117,54 @@ CALL(cuEventRecord, (CUevent handle, CUstream stream_handle), {
     return CUDA_SUCCESS;
   }
   auto when = std::make_shared<double>(0);
-  event->stream = stream;
+  event->stream = stream->shared_from_this();
   event->milliseconds = when;
   // On a stream with nothing to wait for the event is complete at once, as on an idle GPU.
   bool idle = !undone_before(*stream);
   event->seq = enqueue(*stream, {"", {}, {}, [=] { *when = wall_ms(); }});
   event->clock = stream->clock;
   if (idle) run(*stream, LATEST);
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuEventQuery, (CUevent handle), {
-  Event *event = lookup(events, handle);
+API cuEventQuery(CUevent handle) {
+  ENTER;
+  Event *event = lookup(driver.events, handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
   if (event->stream && undone(*event->stream, event->seq)) {
-    if (++polls > MOST_POLLS) run(*event->stream, event->seq);
+    if (has_polled_enough()) run(*event->stream, event->seq);
     return CUDA_ERROR_NOT_READY;
   }
   host_waited(event->clock);
   return CUDA_SUCCESS;
-})
+}
 
-CALL(cuEventSynchronize, (CUevent handle), {
-  Event *event = lookup(events, handle);
+API cuEventSynchronize(CUevent handle) {
+  ENTER;
+  Event *event = lookup(driver.events, handle);
   CHECK(event, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
   if (!event->stream) return CUDA_SUCCESS;
   shared_ptr<Stream> stream = event->stream;
-  host_waits += undone(*stream, event->seq);
+  driver.host_waits += undone(*stream, event->seq);
   host_waited(event->clock);
   run(*stream, event->seq);
   return stream->ctx->dead;
-})
+}
 
-CALL(cuEventElapsedTime, (float *milliseconds, CUevent first, CUevent second), {
-  Event *a = lookup(events, first), *b = lookup(events, second);
+API cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second) {
+  ENTER;
+  Event *a = lookup(driver.events, first), *b = lookup(driver.events, second);
   CHECK(a && b && a->stream && b->stream, CUDA_ERROR_INVALID_HANDLE);
   CHECK(!((a->flags | b->flags) & CU_EVENT_DISABLE_TIMING), CUDA_ERROR_INVALID_HANDLE);
   CHECK(!undone(*a->stream, a->seq) && !undone(*b->stream, b->seq), CUDA_ERROR_NOT_READY);
   double elapsed = *b->milliseconds - *a->milliseconds;
   *milliseconds = b->seq > a->seq ? std::max(elapsed, 0.001) : elapsed;
-})
+  return CUDA_SUCCESS;
+}
 
 API cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent second) {
   return cuEventElapsedTime(milliseconds, first, second);

@@ -1,31 +1,33 @@
 // What tests ask of the driver; __init__.py calls these.
-#include "core.h"
+#include "api.h"
 
 EXPORT void hostcuda_configure(int devices, size_t bytes) {
-  device_count = devices, device_bytes = bytes;
+  driver.device_count = devices, driver.device_bytes = bytes;
 }
 
-EXPORT void hostcuda_record_only(int yes) { record_only = yes; }
+EXPORT void hostcuda_load_images(bool yes) { driver.loads_images = yes; }
+
+EXPORT void hostcuda_order(int which, unsigned long long seed) { set_order(Order(which), seed); }
 
 EXPORT long hostcuda_calls() {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
-  return calls;
+  std::lock_guard lock(driver.lock);
+  return driver.calls;
 }
 
 EXPORT long hostcuda_host_waits() {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
-  return host_waits;
+  std::lock_guard lock(driver.lock);
+  return driver.host_waits;
 }
 
 // Operations queued and not yet run: on one stream, or on all with handle -1.
 EXPORT long hostcuda_pending(uintptr_t handle) {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  std::lock_guard lock(driver.lock);
   if (handle != uintptr_t(-1)) {
     auto stream = find_stream(CUstream(handle));
     return stream ? long(stream->todo.size()) : -1;
   }
   long count = 0;
-  for (auto &item : contexts)
+  for (auto &item : driver.contexts)
     for (auto &stream : item.second.streams) count += stream->todo.size();
   return count;
 }
@@ -39,9 +41,9 @@ struct hostcuda_row {
 
 // Both fill at most `room` rows and answer how many there are.
 EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  std::lock_guard lock(driver.lock);
   size_t n = 0;
-  for (auto &item : blocks) {
+  for (auto &item : driver.blocks) {
     const Block &b = item.second;
     if (b.kind != Kind::device && b.kind != Kind::managed) continue;
     if (n < room) rows[n] = {b.start, b.size, b.ctx->device, ""};
@@ -51,14 +53,14 @@ EXPORT size_t hostcuda_live_blocks(hostcuda_row *rows, size_t room) {
 }
 
 EXPORT size_t hostcuda_damaged(hostcuda_row *rows, size_t room) {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  std::lock_guard lock(driver.lock);
   size_t n = 0;
   auto add = [&](uintptr_t start, size_t size, int device, const char *by = "") {
     if (n < room) rows[n] = {start, size, device, by};
     ++n;
   };
-  for (auto &d : broken) add(d.start, d.size, d.device, d.by.c_str());
-  for (auto &b : freed)
+  for (auto &d : driver.broken) add(d.start, d.size, d.device, d.by.c_str());
+  for (auto &b : driver.freed)
     if (!untouched(b)) add(b.start, b.size, b.ctx->device);
   return n;
 }
@@ -71,48 +73,48 @@ struct hostcuda_launch {
   size_t bytes;
 };
 
+EXPORT void hostcuda_record(bool yes) { driver.records = yes; }
+
 EXPORT size_t hostcuda_launches(hostcuda_launch *rows, size_t room) {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  std::lock_guard lock(driver.lock);
   size_t n = 0;
-  for (auto &l : launch_log) {
+  for (auto &l : driver.launches) {
     if (n == room) break;
     rows[n++] = {l.name.c_str(),
                  {l.grid[0], l.grid[1], l.grid[2]},
                  {l.block[0], l.block[1], l.block[2]},
                  l.shared,
-                 l.stream,
+                 uintptr_t(l.stream),
                  l.arguments.data(),
                  l.arguments.size()};
   }
-  return launch_log.size();
+  return driver.launches.size();
 }
 
 EXPORT void hostcuda_clear() {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
-  launch_log.clear();
-  host_waits = 0;
-  broken.clear();
-  while (!freed.empty()) leave_quarantine();
-  broken.clear();
+  std::lock_guard lock(driver.lock);
+  driver.launches.clear();
+  driver.host_waits = 0;
+  forget_freed();
 }
 
 EXPORT void hostcuda_finish() {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
-  long before = host_waits;
-  for (auto &item : contexts) settle_context(&item.second);
-  host_waits = before;
+  std::lock_guard lock(driver.lock);
+  long before = driver.host_waits;
+  for (auto &item : driver.contexts) settle_context(&item.second);
+  driver.host_waits = before;
 }
 
 EXPORT void hostcuda_revive() {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
-  for (auto &item : contexts) item.second.dead = CUDA_SUCCESS;
+  std::lock_guard lock(driver.lock);
+  for (auto &item : driver.contexts) item.second.dead = CUDA_SUCCESS;
 }
 
 // Why kernels failed; if `untold`, where no call has told it. Fills at most `room` rows.
 EXPORT size_t hostcuda_failures(bool untold, const char **rows, size_t room) {
-  std::lock_guard<std::recursive_mutex> lock(big_lock);
+  std::lock_guard lock(driver.lock);
   size_t n = 0;
-  for (auto &item : contexts) {
+  for (auto &item : driver.contexts) {
     const Death &dead = item.second.dead;
     if (!dead || (untold && dead.told)) continue;
     if (n < room) rows[n] = dead.message.c_str();

@@ -2,9 +2,11 @@
 // Programming Guide, "Texture Fetching".
 #include "textures.h"
 
-#include "fibers.h"
-
 #include <cmath>
+#include <limits>
+
+#include "api.h"
+#include "fibers.h"
 
 namespace {
 
@@ -212,32 +214,42 @@ char *hostcuda::surface_at(u64 handle, int x, int y, int z, int size, int mode) 
 
 // ---- entry points -------------------------------------------------------------------------------
 
-CALL(cuArray3DCreate_v2, (CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *description),
-     { return create(*description, out); })
-CALL(cuArrayCreate_v2, (CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d),
-     { return create({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, out); })
+API cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *description) {
+  ENTER;
+  return create(*description, out);
+}
+API cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d) {
+  ENTER;
+  return create({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, out);
+}
 
-CALL(cuArrayDestroy, (CUarray handle), {
+API cuArrayDestroy(CUarray handle) {
+  ENTER;
   Array *array = lookup(arrays, handle);
   CHECK(array, CUDA_ERROR_INVALID_HANDLE);
-  Block *b = lookup(blocks, uintptr_t(array->image.data));
+  Block *b = lookup(driver.blocks, uintptr_t(array->image.data));
   arrays.erase(handle);
   CHECK(b, CUDA_ERROR_CONTEXT_IS_DESTROYED);
   settle_context(b->ctx);
   release(b);
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuArray3DGetDescriptor_v2, (CUDA_ARRAY3D_DESCRIPTOR *out, CUarray handle), {
+API cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *out, CUarray handle) {
+  ENTER;
   Array *array = lookup(arrays, handle);
   CHECK(array, CUDA_ERROR_INVALID_HANDLE);
   *out = array->description;
-})
-CALL(cuArrayGetDescriptor_v2, (CUDA_ARRAY_DESCRIPTOR *out, CUarray handle), {
+  return CUDA_SUCCESS;
+}
+API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *out, CUarray handle) {
+  ENTER;
   Array *array = lookup(arrays, handle);
   CHECK(array, CUDA_ERROR_INVALID_HANDLE);
   auto &d = array->description;
   *out = {d.Width, d.Height, d.Format, d.NumChannels};
-})
+  return CUDA_SUCCESS;
+}
 
 namespace {
 
@@ -278,24 +290,30 @@ CUresult image_of(const CUDA_RESOURCE_DESC &resource, Image *image) {
 
 }  // namespace
 
-CALL_IN_CONTEXT(cuTexObjectCreate,
-                (CUtexObject *out, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *how,
-                 const CUDA_RESOURCE_VIEW_DESC *view),
-                {
-                  CHECK(!view, CUDA_ERROR_NOT_SUPPORTED);
-                  Texture t = {{}, *how, false};
-                  TRY(image_of(*resource, &t.image));
-                  CHECK(!as_integer(t) || how->filterMode == CU_TR_FILTER_MODE_POINT,
-                        CUDA_ERROR_INVALID_VALUE);
-                  return add(t, out);
-                })
-CALL_IN_CONTEXT(cuSurfObjectCreate, (CUsurfObject *out, const CUDA_RESOURCE_DESC *resource), {
+API cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resource,
+                      const CUDA_TEXTURE_DESC *how, const CUDA_RESOURCE_VIEW_DESC *view) {
+  ENTER_LIVING_CONTEXT;
+  CHECK(!view, CUDA_ERROR_NOT_SUPPORTED);
+  Texture t = {{}, *how, false};
+  TRY(image_of(*resource, &t.image));
+  CHECK(!as_integer(t) || how->filterMode == CU_TR_FILTER_MODE_POINT,
+        CUDA_ERROR_INVALID_VALUE);
+  return add(t, out);
+}
+API cuSurfObjectCreate(CUsurfObject *out, const CUDA_RESOURCE_DESC *resource) {
+  ENTER_LIVING_CONTEXT;
   Texture t = {{}, {}, true};
   CHECK(resource->resType == CU_RESOURCE_TYPE_ARRAY, CUDA_ERROR_INVALID_VALUE);
   TRY(image_of(*resource, &t.image));
   return add(t, out);
-})
-CALL(cuTexObjectDestroy, (CUtexObject object),
-     { CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE); })
-CALL(cuSurfObjectDestroy, (CUsurfObject object),
-     { CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE); })
+}
+API cuTexObjectDestroy(CUtexObject object) {
+  ENTER;
+  CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE);
+  return CUDA_SUCCESS;
+}
+API cuSurfObjectDestroy(CUsurfObject object) {
+  ENTER;
+  CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE);
+  return CUDA_SUCCESS;
+}

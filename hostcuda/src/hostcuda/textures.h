@@ -1,6 +1,6 @@
 // CUDA arrays, and the texture and surface objects that read and write images.
 #pragma once
-#include "core.h"
+#include "model.h"
 
 namespace hostcuda {
 

@@ -1,5 +1,5 @@
 // Runs queued work, says what it damaged, and, if asked, writes down which memory it changed.
-#include "core.h"
+#include "api.h"
 
 namespace {
 
@@ -60,7 +60,7 @@ void print(const Stream &s, const Operation &op, const std::vector<Before> &befo
 }  // namespace
 
 void hostcuda::report(const Damage &d) {
-  broken.push_back(d);
+  driver.broken.push_back(d);
   tell(d.by + " wrote into a block of " + std::to_string(d.size) + " bytes after it was freed");
 }
 
@@ -70,23 +70,17 @@ void hostcuda::tell(const std::string &message) {
 
 void hostcuda::perform(const Stream &s, const Operation &op) {
   std::vector<Before> before;
-  if (tracing)
+  if (driver.traces)
     for (auto &range : op.work.writes)
       before.push_back({range, Bytes((char *)range.start, (char *)range.start + range.size)});
   op.work.run();
   for (auto &range : op.work.writes) inspect(range.start, op.work.name);
-  if (tracing && !op.work.name.empty()) print(s, op, before);
+  if (driver.traces && !op.work.name.empty()) print(s, op, before);
 }
 
-// The order in which queued work runs, where CUDA allows several: 0 latest, 1 earliest, 2 random.
-EXPORT void hostcuda_order(int which, unsigned long long seed) {
-  order = Order(which);
-  random_state = (seed + 1) * 0x9E3779B97F4A7C15ull;
-}
-
-EXPORT void hostcuda_loud() { loud = true; }
+EXPORT bool hostcuda_loud(bool yes) { return loud |= yes; }
 
 EXPORT void hostcuda_trace(const char *path) {
   trace_file = fopen(path, "w");
-  tracing = trace_file != nullptr;
+  driver.traces = trace_file != nullptr;
 }

@@ -1,8 +1,9 @@
-// Stream capture and the launch of graphs. What a capture forbids is in core.h.
-#include "core.h"
+// Captures: what they forbid and gather, and the launch of the graphs that come of them.
+#include "api.h"
 
 namespace {
 
+thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 std::map<CUgraph, shared_ptr<Graph>> graphs;
 std::map<CUgraphExec, shared_ptr<Graph>> executables;
 
@@ -32,7 +33,36 @@ CUgraphNode node_of(const Graph &graph, size_t index) {
 
 }  // namespace
 
-Work *hostcuda::work_of(CUgraphExec handle, CUgraphNode node) {
+namespace hostcuda {
+
+CUresult spoil(const shared_ptr<Graph> &graph, CUresult error) {
+  graph->spoilt = true;
+  return error;
+}
+
+// The default stream would have to wait for captured blocking ones.
+CUresult may_queue(const Stream &s) {
+  CHECK(!s.graph || !s.graph->spoilt, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  for (auto &t : s.ctx->streams)
+    if (s.legacy && t->graph && t->blocking())
+      return spoil(t->graph, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  return CUDA_SUCCESS;
+}
+
+CUresult may_ask(const Stream &s) {
+  return s.graph ? spoil(s.graph, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) : CUDA_SUCCESS;
+}
+
+CUresult may_be_unsafe() {
+  if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  for (auto &item : driver.contexts)
+    for (auto &t : item.second.streams)
+      if (t->graph && t->graph->mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return spoil(t->graph, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  return CUDA_SUCCESS;
+}
+
+Work *work_of(CUgraphExec handle, CUgraphNode node) {
   auto *graph = lookup(executables, handle);
   if (graph) *graph = std::make_shared<Graph>(**graph);  // what is launched stays as it is
   for (size_t i = 0; graph && i < (*graph)->nodes.size(); ++i)
@@ -40,7 +70,10 @@ Work *hostcuda::work_of(CUgraphExec handle, CUgraphNode node) {
   return nullptr;
 }
 
-CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), {
+}  // namespace hostcuda
+
+API cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+  ENTER;
   STREAM(stream, handle);
   CHECK(!stream->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CHECK(!stream->graph, CUDA_ERROR_ILLEGAL_STATE);
@@ -48,13 +81,18 @@ CALL(cuStreamBeginCapture_v2, (CUstream handle, CUstreamCaptureMode mode), {
   stream->graph = std::make_shared<Graph>();
   stream->began_here = true;
   stream->graph->mode = mode;
-  stream->graph->id = ++last_handle;
-})
+  stream->graph->id = ++driver.last_handle;
+  return CUDA_SUCCESS;
+}
 
-CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode),
-     { std::swap(thread_mode, *mode); })
+API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+  ENTER;
+  std::swap(thread_mode, *mode);
+  return CUDA_SUCCESS;
+}
 
-CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
+API cuStreamEndCapture(CUstream handle, CUgraph *out) {
+  ENTER;
   STREAM(stream, handle);
   shared_ptr<Graph> graph = stream->graph;
   CHECK(graph, CUDA_ERROR_ILLEGAL_STATE);
@@ -73,7 +111,8 @@ CALL(cuStreamEndCapture, (CUstream handle, CUgraph *out), {
   CHECK(joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
   *out = new_handle<CUgraph>();
   graphs[*out] = graph;
-})
+  return CUDA_SUCCESS;
+}
 
 // Asked about the default stream beside the capture of a blocking one, CUDA answers with the error
 // that work there would end in, and leaves the capture alone.
@@ -100,25 +139,33 @@ API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
   return cuStreamGetCaptureInfo_v2(handle, status, nullptr, nullptr, nullptr, nullptr);
 }
 
-CALL(cuGraphInstantiateWithFlags, (CUgraphExec *out, CUgraph handle, unsigned long long), {
+API cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long) {
+  ENTER;
   auto *graph = lookup(graphs, handle);
   CHECK(graph, CUDA_ERROR_INVALID_HANDLE);
   *out = new_handle<CUgraphExec>();
   executables[*out] = std::make_shared<Graph>(**graph);
-})
+  return CUDA_SUCCESS;
+}
 
-CALL(cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), {
+API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+  ENTER;
   auto *found = lookup(executables, handle);
   CHECK(found, CUDA_ERROR_INVALID_HANDLE);
   STREAM(stream, stream_handle);
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   TRY(may_queue(*stream));
   shared_ptr<Graph> graph = *found;
-  Stream *s = stream.get();
-  enqueue(*stream, {"", {}, {}, [=] { run(*s, *graph); }});
-})
+  for (auto &node : graph->nodes) record(*stream, node.work);
+  enqueue(*stream, {"", {}, {}, [=] { run(*stream, *graph); }});
+  return CUDA_SUCCESS;
+}
 
-CALL(cuGraphDestroy, (CUgraph handle),
-     { return graphs.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
-CALL(cuGraphExecDestroy, (CUgraphExec handle),
-     { return executables.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; })
+API cuGraphDestroy(CUgraph handle) {
+  ENTER;
+  return graphs.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+API cuGraphExecDestroy(CUgraphExec handle) {
+  ENTER;
+  return executables.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,65 @@
+// How an entry point is written: a plain function that begins with a guard.
+//
+//   API cuDoSomething(CUstream handle) {
+//     ENTER;
+//     STREAM(stream, handle);
+//     ...
+//   }
+#pragma once
+#include "model.h"
+
+// Each entry point is written under its exact exported name, whatever version <cuda.h> maps it to.
+#undef cuEventElapsedTime
+#undef cuGetProcAddress
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define API EXPORT CUresult CUDAAPI
+
+#define CHECK(condition, error) \
+  if (!(condition)) return error
+#define TRY(call) \
+  if (CUresult status_ = (call)) return status_
+
+namespace hostcuda {
+
+// Does the caller drop the answer? So do destructors, in both libraries.
+constexpr bool is_dropped(const char *name) {
+  for (const char *word : {"Free", "Destroy", "Unload", "Unregister"})
+    for (const char *at = name; *at; ++at) {
+      int n = 0;
+      while (word[n] && at[n] == word[n]) ++n;
+      if (!word[n]) return true;
+    }
+  return false;
+}
+
+// One call of the host, under the lock.
+struct Guard {
+  std::lock_guard<std::recursive_mutex> lock{driver.lock};
+  explicit Guard(bool is_cleanup);  // schedule.cpp
+};
+
+}  // namespace hostcuda
+
+// The guards: of any call; of one about a device; of one about the current context, which may have
+// failed; of one that works in it.
+#define ENTER                                \
+  constexpr bool cleanup_ = is_dropped(__func__); \
+  Guard guard_(cleanup_);                    \
+  CHECK(driver.is_started, CUDA_ERROR_NOT_INITIALIZED)
+#define ENTER_DEVICE(device) \
+  ENTER;                     \
+  CHECK(valid_device(device), CUDA_ERROR_INVALID_DEVICE)
+#define ENTER_CONTEXT       \
+  ENTER;                    \
+  Context *ctx = current(); \
+  CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT)
+#define ENTER_LIVING_CONTEXT \
+  ENTER_CONTEXT;             \
+  CHECK(!ctx->dead, ctx->dead)
+// The stream that the caller means.
+#define STREAM(name, handle)                     \
+  Stream *name = find_stream(handle);            \
+  if (!name)                                     \
+    return uintptr_t(handle) > 2 ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT; \
+  CHECK(!name->ctx->dead, name->ctx->dead)

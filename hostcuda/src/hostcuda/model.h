@@ -1,0 +1,270 @@
+// What the driver consists of: contexts, streams and the work queued on them, events, graphs, blocks
+// of memory, modules. "Device" memory is host memory, and kernels are host code (translated.h).
+//
+// Streams are LAZY. Work is queued and runs at the latest moment the CUDA documentation allows:
+// when the host waits for it, or when later work that is ordered after it runs. Two other orders may
+// be chosen, the earliest, and a random one: each is legal, and a missing fence that is harmless in
+// one of them shows in another.
+#pragma once
+#include <cuda.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "translated.h"
+
+namespace hostcuda {
+
+using std::shared_ptr;
+using Bytes = std::vector<char>;
+
+const size_t ALIGNMENT = 512;           // of blocks
+const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zeroed
+const unsigned char FREED_BYTE = 0xA7;  // a freed block: small as a float, so that += 1 shows
+const int MULTIPROCESSORS = 2;          // of a device
+const int MOST_SHARED = 227 << 10;      // bytes of shared memory, for a kernel that asks for them
+const uint64_t LATEST = ~0ull;
+
+// ---- types --------------------------------------------------------------------------------------
+
+struct Stream;
+
+struct Launch {
+  std::string name;  // of the kernel
+  unsigned grid[3], block[3], shared;
+  CUstream stream;  // where it ran, in the record
+  Bytes arguments;
+};
+
+struct Range {
+  uintptr_t start;
+  size_t size;
+};
+
+// What is queued or captured: a name for messages, the memory that it may touch, and the work.
+struct Work {
+  std::string name;
+  std::vector<Range> reads, writes;
+  std::function<void()> run;
+  shared_ptr<const Launch> launch = nullptr;  // of a kernel
+};
+
+// What a capture has gathered. Its nodes are in an order that respects their dependencies.
+struct Graph {
+  struct Node {
+    Work work;
+    std::set<size_t> after;
+  };
+  std::vector<Node> nodes;
+  CUstreamCaptureMode mode;
+  cuuint64_t id;
+  bool open = true, spoilt = false;
+};
+
+// How much of each stream's work, by its number, comes before something.
+using Clock = std::map<int, uint64_t>;
+
+struct Operation {
+  uint64_t seq;
+  Work work;
+  shared_ptr<Stream> after;  // cuStreamWaitEvent: run this stream up to after_seq first
+  uint64_t after_seq;
+  Clock clock;
+};
+
+struct Context;
+struct Stream : std::enable_shared_from_this<Stream> {
+  Context *ctx;
+  CUstream handle;
+  unsigned flags;
+  bool legacy = false, destroyed = false;
+  int priority = 0, number = 0;
+  unsigned haste = 0;  // in the random order: of 8 calls, how many let it run
+  Clock clock;         // of what is queued last
+  std::deque<Operation> todo;
+  shared_ptr<Graph> graph;  // while it is being captured
+  bool began_here = false;
+  std::set<size_t> last;    // the nodes that its next one follows
+  bool blocking() const { return !(flags & CU_STREAM_NON_BLOCKING); }
+};
+
+struct Event {
+  Context *ctx;
+  unsigned flags;
+  shared_ptr<Stream> stream;  // of the latest record, null before the first
+  uint64_t seq = 0;
+  Clock clock;
+  shared_ptr<double> milliseconds;
+  shared_ptr<Graph> graph;  // of a record on a stream that was being captured
+  std::set<size_t> last;
+};
+
+// What every call answers after a kernel has failed.
+class Death {
+  CUresult status = CUDA_SUCCESS;
+
+ public:
+  std::string message;
+  bool told = false;  // some call has answered it
+  Death &operator=(CUresult failure) { return status = failure, told = false, *this; }
+  bool operator!() const { return status == CUDA_SUCCESS; }
+  operator CUresult();
+};
+
+struct Context {
+  CUcontext handle;
+  CUdevice device;
+  unsigned flags = 0;
+  int references = 0;  // primary contexts count retains; others are 1 until destroyed
+  bool primary = false;
+  Death dead;
+  shared_ptr<Stream> legacy;
+  std::vector<shared_ptr<Stream>> streams;  // the legacy one too
+  std::vector<CUcontext> peers;             // contexts whose memory this one may reach
+};
+
+enum class Kind { device, pinned, registered, managed, variable };
+struct Block {
+  uintptr_t start;
+  size_t size;
+  Kind kind;
+  Context *ctx;
+  bool owned;  // allocated here, at `start`
+  unsigned flags;
+  unsigned long long id;
+};
+
+struct Module {
+  Context *ctx;
+  void *library = nullptr;  // null: a real GPU image, whose launches are only recorded
+  std::map<std::string, CUfunction> functions;
+  std::set<uintptr_t> variables;  // those that cuModuleGetGlobal was asked for
+};
+struct Function {
+  Module *module;
+  std::string name;
+  const hc_kernel *kernel;  // null: only recorded
+  unsigned most_shared;     // bytes of dynamic shared memory
+};
+
+struct Damage {
+  uintptr_t start;
+  size_t size;
+  int device;
+  std::string by;  // the work, if it is known
+};
+
+// ---- the driver ---------------------------------------------------------------------------------
+
+enum class Order { latest, earliest, random };
+
+struct Driver {
+  std::recursive_mutex lock;  // for everything: this is a test double, not a fast driver
+  bool is_started = false;    // by cuInit
+  bool is_forked = false;     // CUDA does not survive fork
+  bool is_cleanup = false;    // of this call the answer is dropped, by libraries' destructors
+  bool loads_images = true;   // of a GPU; launches of their kernels are recorded, and do nothing
+  bool records = false;       // launches
+  bool traces = false;        // work (trace.cpp)
+
+  int device_count = 1;
+  size_t device_bytes = size_t(1) << 30;
+  Order order = Order::latest;
+
+  uint64_t clock = 0;        // sequence number of the last operation queued
+  uint64_t last_handle = 0;  // handles are never reused, so a stale one is always recognised
+  int last_stream = 0;       // number
+  int polls = 0;             // queries since the last work was queued that found work undone
+  long calls = 0;            // of entry points
+  long host_waits = 0;       // how often the host was blocked on work that had not run yet
+  Clock host_clock;          // what the host has waited for
+
+  std::map<CUcontext, Context> contexts;  // destroyed ones stay, with 0 references
+  std::map<CUstream, shared_ptr<Stream>> streams;
+  std::map<CUevent, Event> events;
+  std::map<CUmodule, Module> modules;
+  std::map<CUfunction, Function> functions;
+  std::map<uintptr_t, Block> blocks;  // by start address
+  std::deque<Block> freed;            // their bytes are kept for a while
+  std::vector<Damage> broken;         // found when work ran, or the bytes of a freed block went
+  std::vector<Launch> launches;
+};
+extern Driver driver;
+
+inline Death::operator CUresult() {
+  told |= status != CUDA_SUCCESS && !driver.is_cleanup;
+  return status;
+}
+
+inline bool valid_device(CUdevice device) { return device >= 0 && device < driver.device_count; }
+
+template <class Map, class Key>
+auto *lookup(Map &map, Key key) {
+  auto it = map.find(key);
+  return it == map.end() ? nullptr : &it->second;
+}
+
+template <class H>
+H new_handle() {
+  return H(uintptr_t(0x10000 + 0x10 * ++driver.last_handle));
+}
+
+// ---- contexts.cpp -------------------------------------------------------------------------------
+
+Context *current();  // of the calling thread; null: none
+
+// ---- schedule.cpp: what waits for what, and what runs when ---------------------------------------
+
+void set_order(Order order, uint64_t seed);
+shared_ptr<Stream> new_stream(Context *ctx, unsigned flags, CUstream handle);
+Stream *find_stream(CUstream handle);  // as the caller means it; null: none
+bool undone(const Stream &s, uint64_t upto);
+bool undone_before(const Stream &s);     // anything that new work on `s` would wait for
+void join(Clock &clock, const Clock &other);
+void run(Stream &s, uint64_t upto);      // its work up to a sequence number
+bool has_polled_enough();                // the host asks, finds work undone, and asks again
+uint64_t enqueue(Stream &s, Work work, const Event *after = nullptr);
+void record(const Stream &s, const Work &work);  // if it is a launch, and tests ask
+void host_waited(const Clock &clock);
+void settle(Stream &s);                  // the host waits for all that new work would wait for
+void settle_context(Context *ctx);
+double wall_ms();
+
+// ---- captures.cpp: what a call may not do while a stream is being captured -----------------------
+
+CUresult spoil(const shared_ptr<Graph> &graph, CUresult error);
+CUresult may_queue(const Stream &s);  // before work is queued
+CUresult may_ask(const Stream &s);    // before the host waits for a stream, or asks about it
+CUresult may_be_unsafe();             // before an allocation, and what else relaxed captures allow
+Work *work_of(CUgraphExec graph, CUgraphNode node);  // null: there is none
+
+// ---- blocks.cpp: memory -------------------------------------------------------------------------
+
+Block *find_block(const void *address);
+Block *find_freed(uintptr_t address);
+bool on_device(const Block *b);
+bool holds(const Block *b, const void *address, size_t size);
+bool untouched(const Block &b);  // since it was freed
+size_t used_bytes(int device);
+CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, void **out);
+void release(Block *b);
+void forget_freed();  // the bytes of freed blocks
+
+// ---- trace.cpp ----------------------------------------------------------------------------------
+
+void perform(const Stream &s, const Operation &op);  // runs it, and says what it damaged
+void report(const Damage &damage);
+void tell(const std::string &message);  // prints what is wrong, if this is asked for
+
+}  // namespace hostcuda
+using namespace hostcuda;
