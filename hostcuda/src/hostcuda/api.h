@@ -57,6 +57,10 @@ struct Guard {
 #define ENTER_LIVING_CONTEXT \
   ENTER_CONTEXT;             \
   CHECK(!ctx->dead, ctx->dead)
+// What a handle stands for.
+#define FIND(name, map, handle)     \
+  auto *name = lookup(map, handle); \
+  CHECK(name, CUDA_ERROR_INVALID_HANDLE)
 // The stream that the caller means.
 #define STREAM(name, handle)                     \
   Stream *name = find_stream(handle);            \

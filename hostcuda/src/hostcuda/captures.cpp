@@ -141,8 +141,7 @@ API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
 
 API cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long) {
   ENTER;
-  auto *graph = lookup(graphs, handle);
-  CHECK(graph, CUDA_ERROR_INVALID_HANDLE);
+  FIND(graph, graphs, handle);
   *out = new_handle<CUgraphExec>();
   executables[*out] = std::make_shared<Graph>(**graph);
   return CUDA_SUCCESS;
@@ -150,8 +149,7 @@ API cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long 
 
 API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   ENTER;
-  auto *found = lookup(executables, handle);
-  CHECK(found, CUDA_ERROR_INVALID_HANDLE);
+  FIND(found, executables, handle);
   STREAM(stream, stream_handle);
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   TRY(may_queue(*stream));

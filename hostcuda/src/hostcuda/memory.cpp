@@ -73,16 +73,20 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
   return CUDA_SUCCESS;
 }
 
-CUresult copy_flat(const void *to, const void *from, size_t n, When when, CUstream stream) {
+enum Sides { any, to_device, from_device, both };  // that must be device memory
+CUresult copy_flat(const void *to, const void *from, size_t n, Sides sides, When when,
+                   CUstream stream) {
+  CHECK(!n || !(sides & to_device) || holds(find_block(to), to, n), CUDA_ERROR_INVALID_VALUE);
+  CHECK(!n || !(sides & from_device) || holds(find_block(from), from, n), CUDA_ERROR_INVALID_VALUE);
   return copy({(char *)to, n, n}, {(char *)from, n, n}, n, 1, 1, when, stream);
 }
-
-// The typed copies name the side that must be device memory.
-CUresult copy_typed(const void *to, const void *from, size_t n, When when, CUstream stream,
-                    bool to_device, bool from_device) {
-  CHECK(!n || !to_device || holds(find_block(to), to, n), CUDA_ERROR_INVALID_VALUE);
-  CHECK(!n || !from_device || holds(find_block(from), from, n), CUDA_ERROR_INVALID_VALUE);
-  return copy_flat(to, from, n, when, stream);
+CUresult copy_now(const void *to, const void *from, size_t n, Sides sides) {
+  ENTER_CONTEXT;
+  return copy_flat(to, from, n, sides, When::now, nullptr);
+}
+CUresult copy_queued(const void *to, const void *from, size_t n, Sides sides, CUstream stream) {
+  ENTER;
+  return copy_flat(to, from, n, sides, When::queued, stream);
 }
 
 template <class T>
@@ -98,6 +102,18 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
     for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
   }});
   return CUDA_SUCCESS;
+}
+
+template <class T>
+CUresult fill_now(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {
+  ENTER_CONTEXT;
+  return fill(to, pitch, value, width, height, nullptr);
+}
+template <class T>
+CUresult fill_queued(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,
+                     CUstream stream) {
+  ENTER;
+  return fill(to, pitch, value, width, height, stream);
 }
 
 // One side of a copy of a box. Null: not inside of the array.
@@ -147,6 +163,7 @@ const CUDA_MEMCPY3D &same(const CUDA_MEMCPY3D_PEER *c) {
 }
 
 void *texels(CUarray handle, size_t offset) {
+  std::lock_guard lock(driver.lock);
   Array *array = lookup(arrays, handle);
   return array ? array->image.data + offset : nullptr;
 }
@@ -272,42 +289,24 @@ API cuPointerGetAttribute(void *out, CUpointer_attribute attribute, CUdeviceptr 
   ENTER;
   Block *b = find_block((void *)address);
   CHECK(b, CUDA_ERROR_INVALID_VALUE);
+  auto answer = [&](auto value) { return memcpy(out, &value, sizeof value), CUDA_SUCCESS; };
+  unsigned type = on_device(b) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+#define A(name) CU_POINTER_ATTRIBUTE_##name
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      *(CUcontext *)out = b->ctx->handle;
-      break;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *(unsigned *)out = on_device(b) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-      break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      *(CUdeviceptr *)out = address;
-      break;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      *(void **)out = b->kind == Kind::device ? nullptr : (void *)address;
-      CHECK(*(void **)out, CUDA_ERROR_INVALID_VALUE);
-      break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      *(unsigned long long *)out = b->id;
-      break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      *(bool *)out = b->kind == Kind::managed;
-      break;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *(int *)out = b->ctx->device;
-      break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      *(uintptr_t *)out = b->start;
-      break;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      *(size_t *)out = b->size;
-      break;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      *(bool *)out = true;
-      break;
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+    case A(CONTEXT): return answer(b->ctx->handle);
+    case A(MEMORY_TYPE): return answer(type);
+    case A(DEVICE_POINTER): return answer(address);
+    case A(HOST_POINTER):
+      if (b->kind == Kind::device) return answer(nullptr), CUDA_ERROR_INVALID_VALUE;
+      return answer(address);
+    case A(BUFFER_ID): return answer(b->id);
+    case A(IS_MANAGED): return answer(b->kind == Kind::managed);
+    case A(DEVICE_ORDINAL): return answer(b->ctx->device);
+    case A(RANGE_START_ADDR): return answer(b->start);
+    case A(RANGE_SIZE): return answer(b->size);
+    case A(MAPPED): return answer(true);
+    default: return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return CUDA_SUCCESS;
 }
 
 // Unlike the singular form this one succeeds for any address, and answers nulls.
@@ -317,61 +316,65 @@ API cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void
   for (unsigned i = 0; i < count; ++i) {
     if (cuPointerGetAttribute(out[i], attributes[i], address) == CUDA_SUCCESS) continue;
     switch (attributes[i]) {
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        *(unsigned *)out[i] = 0;
-        break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        *(int *)out[i] = -2;
-        break;
-      case CU_POINTER_ATTRIBUTE_MAPPED:
-      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        *(bool *)out[i] = false;
-        break;
-      default:
-        *(void **)out[i] = nullptr;
+      case A(MEMORY_TYPE): *(unsigned *)out[i] = 0; break;
+      case A(DEVICE_ORDINAL): *(int *)out[i] = -2; break;
+      case A(MAPPED):
+      case A(IS_MANAGED): *(bool *)out[i] = false; break;
+      default: *(void **)out[i] = nullptr;
     }
   }
+#undef A
   return CUDA_SUCCESS;
 }
 
 // ---- copies and fills ---------------------------------------------------------------------------
 
-#define DEVICE(address) ((const void *)(address))
-#define COPY(name, params, to, from, to_device, from_device)                    \
-  API name params {                                                             \
-    ENTER_CONTEXT;                                                              \
-    return copy_typed(to, from, n, When::now, nullptr, to_device, from_device); \
-  }
-#define COPY_ASYNC(name, params, to, from, to_device, from_device)                \
-  API name params {                                                               \
-    ENTER;                                                                        \
-    return copy_typed(to, from, n, When::queued, stream, to_device, from_device); \
-  }
-COPY(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), DEVICE(to), DEVICE(from), 0, 0)
-COPY(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t n), DEVICE(to), from, 1, 0)
-COPY(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t n), to, DEVICE(from), 0, 1)
-COPY(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n), DEVICE(to), DEVICE(from), 1, 1)
-COPY(cuMemcpyPeer, (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n), DEVICE(to),
-     DEVICE(from), 1, 1)
-COPY(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t at, size_t n), DEVICE(to),
-     texels(from, at), 1, 1)
-COPY(cuMemcpyDtoA_v2, (CUarray to, size_t at, CUdeviceptr from, size_t n), texels(to, at),
-     DEVICE(from), 1, 1)
-COPY(cuMemcpyAtoH_v2, (void *to, CUarray from, size_t at, size_t n), to, texels(from, at), 0, 1)
-COPY(cuMemcpyHtoA_v2, (CUarray to, size_t at, const void *from, size_t n), texels(to, at), from, 1, 0)
-COPY(cuMemcpyAtoA_v2, (CUarray to, size_t at, CUarray from, size_t from_at, size_t n),
-     texels(to, at), texels(from, from_at), 1, 1)
-COPY_ASYNC(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), DEVICE(to),
-           DEVICE(from), 0, 0)
-COPY_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream stream),
-           DEVICE(to), from, 1, 0)
-COPY_ASYNC(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t n, CUstream stream), to,
-           DEVICE(from), 0, 1)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),
-           DEVICE(to), DEVICE(from), 1, 1)
-COPY_ASYNC(cuMemcpyPeerAsync,
-           (CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n, CUstream stream),
-           DEVICE(to), DEVICE(from), 1, 1)
+API cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
+  return copy_now((void *)to, (void *)from, n, any);
+}
+API cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) {
+  return copy_now((void *)to, from, n, to_device);
+}
+API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) {
+  return copy_now(to, (void *)from, n, from_device);
+}
+API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
+  return copy_now((void *)to, (void *)from, n, both);
+}
+API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n) {
+  return copy_now((void *)to, (void *)from, n, both);
+}
+API cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t at, size_t n) {
+  return copy_now((void *)to, texels(from, at), n, both);
+}
+API cuMemcpyDtoA_v2(CUarray to, size_t at, CUdeviceptr from, size_t n) {
+  return copy_now(texels(to, at), (void *)from, n, both);
+}
+API cuMemcpyAtoH_v2(void *to, CUarray from, size_t at, size_t n) {
+  return copy_now(to, texels(from, at), n, from_device);
+}
+API cuMemcpyHtoA_v2(CUarray to, size_t at, const void *from, size_t n) {
+  return copy_now(texels(to, at), from, n, to_device);
+}
+API cuMemcpyAtoA_v2(CUarray to, size_t at, CUarray from, size_t from_at, size_t n) {
+  return copy_now(texels(to, at), texels(from, from_at), n, both);
+}
+API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
+  return copy_queued((void *)to, (void *)from, n, any, stream);
+}
+API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream stream) {
+  return copy_queued((void *)to, from, n, to_device, stream);
+}
+API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream stream) {
+  return copy_queued(to, (void *)from, n, from_device, stream);
+}
+API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
+  return copy_queued((void *)to, (void *)from, n, both, stream);
+}
+API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n,
+                      CUstream stream) {
+  return copy_queued((void *)to, (void *)from, n, both, stream);
+}
 
 API cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) {
   ENTER_LIVING_CONTEXT;
@@ -400,24 +403,45 @@ API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {
 }
 
 // A fill of device memory is asynchronous to the host even in its "synchronous" form.
-#define FILL(name, name2d, suffix, type)                                                      \
-  API name##suffix(CUdeviceptr to, type value, size_t n) {                                    \
-    ENTER_CONTEXT;                                                                            \
-    return fill<type>(to, 0, value, n, 1, nullptr);                                           \
-  }                                                                                           \
-  API name##Async(CUdeviceptr to, type value, size_t n, CUstream stream) {                    \
-    ENTER;                                                                                    \
-    return fill<type>(to, 0, value, n, 1, stream);                                            \
-  }                                                                                           \
-  API name2d##suffix(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) { \
-    ENTER_CONTEXT;                                                                            \
-    return fill<type>(to, pitch, value, width, height, nullptr);                              \
-  }                                                                                           \
-  API name2d##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,    \
-                    CUstream stream) {                                                        \
-    ENTER;                                                                                    \
-    return fill<type>(to, pitch, value, width, height, stream);                               \
-  }
-FILL(cuMemsetD8, cuMemsetD2D8, _v2, unsigned char)
-FILL(cuMemsetD16, cuMemsetD2D16, _v2, unsigned short)
-FILL(cuMemsetD32, cuMemsetD2D32, _v2, unsigned int)
+API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t n) {
+  return fill_now(to, 0, value, n, 1);
+}
+API cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream stream) {
+  return fill_queued(to, 0, value, n, 1, stream);
+}
+API cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
+                    size_t height) {
+  return fill_now(to, pitch, value, width, height);
+}
+API cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
+                      size_t height, CUstream stream) {
+  return fill_queued(to, pitch, value, width, height, stream);
+}
+API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t n) {
+  return fill_now(to, 0, value, n, 1);
+}
+API cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t n, CUstream stream) {
+  return fill_queued(to, 0, value, n, 1, stream);
+}
+API cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
+                     size_t height) {
+  return fill_now(to, pitch, value, width, height);
+}
+API cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
+                       size_t height, CUstream stream) {
+  return fill_queued(to, pitch, value, width, height, stream);
+}
+API cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t n) {
+  return fill_now(to, 0, value, n, 1);
+}
+API cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t n, CUstream stream) {
+  return fill_queued(to, 0, value, n, 1, stream);
+}
+API cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
+                     size_t height) {
+  return fill_now(to, pitch, value, width, height);
+}
+API cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
+                       size_t height, CUstream stream) {
+  return fill_queued(to, pitch, value, width, height, stream);
+}

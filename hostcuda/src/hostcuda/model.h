@@ -148,7 +148,7 @@ struct Module {
   Context *ctx;
   void *library = nullptr;  // null: a real GPU image, whose launches are only recorded
   std::map<std::string, CUfunction> functions;
-  std::set<uintptr_t> variables;  // those that cuModuleGetGlobal was asked for
+  std::vector<uintptr_t> variables;  // where its blocks start
 };
 struct Function {
   Module *module;

@@ -1,7 +1,6 @@
 // Modules, functions and launches.
 #include <dlfcn.h>
 #include <elf.h>
-#include <link.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -50,7 +49,7 @@ CUresult load(const void *image, CUmodule *out) {
                              : nullptr)
     for (u32 i = 0; i < translated->variable_count; ++i) {
       uintptr_t start = uintptr_t(translated->variables[i].start);
-      module.variables.insert(start);
+      module.variables.push_back(start);
       driver.blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
     }
   *out = new_handle<CUmodule>();
@@ -178,8 +177,7 @@ API cuModuleLoad(CUmodule *out, const char *path) {
 
 API cuModuleUnload(CUmodule handle) {
   ENTER;
-  Module *module = lookup(driver.modules, handle);
-  CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  FIND(module, driver.modules, handle);
   CHECK(!module->ctx->dead, module->ctx->dead);
   if (module->ctx->references) settle_context(module->ctx);  // its kernels may be queued
   for (auto &item : module->functions) driver.functions.erase(item.second);
@@ -191,8 +189,7 @@ API cuModuleUnload(CUmodule handle) {
 
 API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
   ENTER;
-  Module *module = lookup(driver.modules, handle);
-  CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  FIND(module, driver.modules, handle);
   CHECK(!module->ctx->dead, module->ctx->dead);
   CUfunction &known = module->functions[name];
   if (!known) {
@@ -212,62 +209,42 @@ API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
 
 API cuModuleGetGlobal_v2(CUdeviceptr *out, size_t *size, CUmodule handle, const char *name) {
   ENTER;
-  Module *module = lookup(driver.modules, handle);
-  CHECK(module, CUDA_ERROR_INVALID_HANDLE);
+  FIND(module, driver.modules, handle);
   CHECK(!module->ctx->dead, module->ctx->dead);
   void *address = module->library ? dlsym(module->library, name) : nullptr;
-  Dl_info info;
-  ElfW(Sym) *symbol = nullptr;
-  CHECK(address && dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol,
-        CUDA_ERROR_NOT_FOUND);
-  uintptr_t start = uintptr_t(address);
-  if (module->variables.insert(start).second)
-    driver.blocks[start] = {start, symbol->st_size, Kind::variable, module->ctx, false, 0, 0};
-  if (out) *out = start;
-  if (size) *size = symbol->st_size;
+  Block *b = lookup(driver.blocks, uintptr_t(address));
+  CHECK(b, CUDA_ERROR_NOT_FOUND);
+  if (out) *out = b->start;
+  if (size) *size = b->size;
   return CUDA_SUCCESS;
 }
 
 API cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
   ENTER;
-  Function *f = lookup(driver.functions, handle);
-  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  FIND(f, driver.functions, handle);
   hc_limits unknown = {32, 0, 0, 0, 1024};
   auto &limits = f->kernel ? f->kernel->limits : unknown;
-  switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = limits.threads;
-      break;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-      *value = limits.shared;
-      break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-      *value = limits.constant;
-      break;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-      *value = limits.local;
-      break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      *value = f->most_shared;
-      break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      *value = limits.registers;
-      break;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      *value = 90;
-      break;
-    default:
-      *value = 0;
-  }
+#define A(name) CU_FUNC_ATTRIBUTE_##name
+  const std::map<int, int> known = {
+      {A(MAX_THREADS_PER_BLOCK), int(limits.threads)},
+      {A(SHARED_SIZE_BYTES), limits.shared},
+      {A(CONST_SIZE_BYTES), limits.constant},
+      {A(LOCAL_SIZE_BYTES), limits.local},
+      {A(MAX_DYNAMIC_SHARED_SIZE_BYTES), int(f->most_shared)},
+      {A(NUM_REGS), limits.registers},
+      {A(PTX_VERSION), 90},
+      {A(BINARY_VERSION), 90},
+  };
+#undef A
+  auto it = known.find(attribute);
+  *value = it != known.end() ? it->second : 0;
   return CUDA_SUCCESS;
 }
 
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, int threads,
                                                 size_t shared) {
   ENTER;
-  Function *f = lookup(driver.functions, handle);
-  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  FIND(f, driver.functions, handle);
   CHECK(threads > 0 && threads <= 1024, CUDA_ERROR_INVALID_VALUE);
   *blocks = occupancy(*f, unsigned(threads), shared);
   return CUDA_SUCCESS;
@@ -275,8 +252,7 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, 
 
 API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
   ENTER;
-  Function *f = lookup(driver.functions, handle);
-  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  FIND(f, driver.functions, handle);
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
     CHECK(value >= 0 && value <= MOST_SHARED, CUDA_ERROR_INVALID_VALUE);
     f->most_shared = value;
@@ -302,8 +278,7 @@ API cuFuncSetSharedSize(CUfunction handle, unsigned) {
 
 API cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size) {
   ENTER;
-  Function *f = lookup(driver.functions, handle);
-  CHECK(f, CUDA_ERROR_INVALID_HANDLE);
+  FIND(f, driver.functions, handle);
   CHECK(f->kernel, CUDA_ERROR_NOT_SUPPORTED);
   CHECK(index < size_t(f->kernel->count), CUDA_ERROR_INVALID_VALUE);
   *offset = f->kernel->offsets[index];

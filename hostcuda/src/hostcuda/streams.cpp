@@ -16,8 +16,7 @@ API cuStreamCreate(CUstream *out, unsigned flags) {
 
 API cuStreamDestroy_v2(CUstream handle) {
   ENTER;
-  auto *found = lookup(driver.streams, handle);
-  CHECK(found, CUDA_ERROR_INVALID_HANDLE);
+  FIND(found, driver.streams, handle);
   CHECK(!(*found)->ctx->dead, (*found)->ctx->dead);
   (*found)->destroyed = true;  // its queued work still runs, as documented
   driver.streams.erase(handle);
@@ -80,8 +79,7 @@ static CUresult wait_in_graph(Stream &s, const Event &event) {
 API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
   ENTER;
   STREAM(stream, handle);
-  Event *event = lookup(driver.events, event_handle);
-  CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  FIND(event, driver.events, event_handle);
   TRY(may_queue(*stream));
   if (event->graph) return wait_in_graph(*stream, *event);
   if (stream->graph && event->stream)
@@ -106,8 +104,7 @@ API cuEventDestroy_v2(CUevent handle) {
 
 API cuEventRecord(CUevent handle, CUstream stream_handle) {
   ENTER;
-  Event *event = lookup(driver.events, handle);
-  CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  FIND(event, driver.events, handle);
   STREAM(stream, stream_handle);
   CHECK(stream->ctx == event->ctx, CUDA_ERROR_INVALID_HANDLE);
   TRY(may_queue(*stream));
@@ -129,8 +126,7 @@ API cuEventRecord(CUevent handle, CUstream stream_handle) {
 
 API cuEventQuery(CUevent handle) {
   ENTER;
-  Event *event = lookup(driver.events, handle);
-  CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  FIND(event, driver.events, handle);
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
   if (event->stream && undone(*event->stream, event->seq)) {
@@ -143,8 +139,7 @@ API cuEventQuery(CUevent handle) {
 
 API cuEventSynchronize(CUevent handle) {
   ENTER;
-  Event *event = lookup(driver.events, handle);
-  CHECK(event, CUDA_ERROR_INVALID_HANDLE);
+  FIND(event, driver.events, handle);
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
   if (!event->stream) return CUDA_SUCCESS;

@@ -69,18 +69,10 @@ Channel read(const Texture &t, const char *at) {
       c.real = fraction<T>(value);
   };
   switch (t.image.format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-      load(uint8_t());
-      break;
-    case CU_AD_FORMAT_SIGNED_INT8:
-      load(int8_t());
-      break;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-      load(uint16_t());
-      break;
-    case CU_AD_FORMAT_SIGNED_INT16:
-      load(int16_t());
-      break;
+    case CU_AD_FORMAT_UNSIGNED_INT8: load(uint8_t()); break;
+    case CU_AD_FORMAT_SIGNED_INT8: load(int8_t()); break;
+    case CU_AD_FORMAT_UNSIGNED_INT16: load(uint16_t()); break;
+    case CU_AD_FORMAT_SIGNED_INT16: load(int16_t()); break;
     case CU_AD_FORMAT_HALF:
       uint16_t bits;
       memcpy(&bits, at, sizeof bits);
@@ -225,8 +217,7 @@ API cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d) {
 
 API cuArrayDestroy(CUarray handle) {
   ENTER;
-  Array *array = lookup(arrays, handle);
-  CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+  FIND(array, arrays, handle);
   Block *b = lookup(driver.blocks, uintptr_t(array->image.data));
   arrays.erase(handle);
   CHECK(b, CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -237,15 +228,13 @@ API cuArrayDestroy(CUarray handle) {
 
 API cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *out, CUarray handle) {
   ENTER;
-  Array *array = lookup(arrays, handle);
-  CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+  FIND(array, arrays, handle);
   *out = array->description;
   return CUDA_SUCCESS;
 }
 API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *out, CUarray handle) {
   ENTER;
-  Array *array = lookup(arrays, handle);
-  CHECK(array, CUDA_ERROR_INVALID_HANDLE);
+  FIND(array, arrays, handle);
   auto &d = array->description;
   *out = {d.Width, d.Height, d.Format, d.NumChannels};
   return CUDA_SUCCESS;
