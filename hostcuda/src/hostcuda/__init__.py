@@ -146,16 +146,16 @@ def install(
     driver.hostcuda_failures.restype = ctypes.c_size_t
     driver.hostcuda_failures.argtypes = [ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t]
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
-    driver.hostcuda_order.argtypes = [ctypes.c_int, ctypes.c_ulonglong]
+    driver.hostcuda_configure.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    driver.hostcuda_begin.argtypes = [ctypes.c_bool, ctypes.c_int, ctypes.c_ulonglong]
     driver.hostcuda_trace.argtypes = [ctypes.c_char_p]
     driver.hostcuda_loud.argtypes, driver.hostcuda_loud.restype = [ctypes.c_bool], ctypes.c_bool
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
         query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
     if devices is None:
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
-    driver.hostcuda_configure(devices, ctypes.c_size_t(MEMORY))
-    driver.hostcuda_load_images(not compilers)
-    driver.hostcuda_order(ORDERS.index(order), seed)
+    driver.hostcuda_configure(devices, MEMORY)
+    driver.hostcuda_begin(not compilers, ORDERS.index(order), seed)
     if path := os.environ.get("HOSTCUDA_TRACE"):
         driver.hostcuda_trace(path.encode())
     _cupy.replace_runtime(driver, compilers)

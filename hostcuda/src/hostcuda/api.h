@@ -43,9 +43,9 @@ struct Guard {
 
 // The guards: of any call; of one about a device; of one about the current context, which may have
 // failed; of one that works in it.
-#define ENTER                                \
+#define ENTER                                     \
   constexpr bool cleanup_ = is_dropped(__func__); \
-  Guard guard_(cleanup_);                    \
+  Guard guard_(cleanup_);                         \
   CHECK(driver.is_started, CUDA_ERROR_NOT_INITIALIZED)
 #define ENTER_DEVICE(device) \
   ENTER;                     \
@@ -62,8 +62,8 @@ struct Guard {
   auto *name = lookup(map, handle); \
   CHECK(name, CUDA_ERROR_INVALID_HANDLE)
 // The stream that the caller means.
-#define STREAM(name, handle)                     \
-  Stream *name = find_stream(handle);            \
-  if (!name)                                     \
+#define STREAM(name, handle)                                                               \
+  Stream *name = find_stream(handle);                                                      \
+  if (!name)                                                                               \
     return uintptr_t(handle) > 2 ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT; \
   CHECK(!name->ctx->dead, name->ctx->dead)

@@ -74,23 +74,19 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
 }
 
 enum Sides { any, to_device, from_device, both };  // that must be device memory
-CUresult copy_flat(const void *to, const void *from, size_t n, Sides sides, When when,
-                   CUstream stream) {
+CUresult copy_flat(const void *to, const void *from, size_t n, Sides sides, When when = When::now,
+                   CUstream stream = nullptr) {
+  ENTER;
+  CHECK(stream || current(), CUDA_ERROR_INVALID_CONTEXT);
   CHECK(!n || !(sides & to_device) || holds(find_block(to), to, n), CUDA_ERROR_INVALID_VALUE);
   CHECK(!n || !(sides & from_device) || holds(find_block(from), from, n), CUDA_ERROR_INVALID_VALUE);
   return copy({(char *)to, n, n}, {(char *)from, n, n}, n, 1, 1, when, stream);
 }
-CUresult copy_now(const void *to, const void *from, size_t n, Sides sides) {
-  ENTER_CONTEXT;
-  return copy_flat(to, from, n, sides, When::now, nullptr);
-}
-CUresult copy_queued(const void *to, const void *from, size_t n, Sides sides, CUstream stream) {
-  ENTER;
-  return copy_flat(to, from, n, sides, When::queued, stream);
-}
 
 template <class T>
-CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, CUstream handle) {
+CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,
+              CUstream handle = nullptr) {
+  ENTER;
   STREAM(stream, handle);
   if (!width || !height) return CUDA_SUCCESS;
   CHECK(to % sizeof(T) == 0 &&
@@ -102,18 +98,6 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
     for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
   }});
   return CUDA_SUCCESS;
-}
-
-template <class T>
-CUresult fill_now(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {
-  ENTER_CONTEXT;
-  return fill(to, pitch, value, width, height, nullptr);
-}
-template <class T>
-CUresult fill_queued(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,
-                     CUstream stream) {
-  ENTER;
-  return fill(to, pitch, value, width, height, stream);
 }
 
 // One side of a copy of a box. Null: not inside of the array.
@@ -330,50 +314,50 @@ API cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void
 // ---- copies and fills ---------------------------------------------------------------------------
 
 API cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy_now((void *)to, (void *)from, n, any);
+  return copy_flat((void *)to, (void *)from, n, any);
 }
 API cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) {
-  return copy_now((void *)to, from, n, to_device);
+  return copy_flat((void *)to, from, n, to_device);
 }
 API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) {
-  return copy_now(to, (void *)from, n, from_device);
+  return copy_flat(to, (void *)from, n, from_device);
 }
 API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy_now((void *)to, (void *)from, n, both);
+  return copy_flat((void *)to, (void *)from, n, both);
 }
 API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n) {
-  return copy_now((void *)to, (void *)from, n, both);
+  return copy_flat((void *)to, (void *)from, n, both);
 }
 API cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t at, size_t n) {
-  return copy_now((void *)to, texels(from, at), n, both);
+  return copy_flat((void *)to, texels(from, at), n, both);
 }
 API cuMemcpyDtoA_v2(CUarray to, size_t at, CUdeviceptr from, size_t n) {
-  return copy_now(texels(to, at), (void *)from, n, both);
+  return copy_flat(texels(to, at), (void *)from, n, both);
 }
 API cuMemcpyAtoH_v2(void *to, CUarray from, size_t at, size_t n) {
-  return copy_now(to, texels(from, at), n, from_device);
+  return copy_flat(to, texels(from, at), n, from_device);
 }
 API cuMemcpyHtoA_v2(CUarray to, size_t at, const void *from, size_t n) {
-  return copy_now(texels(to, at), from, n, to_device);
+  return copy_flat(texels(to, at), from, n, to_device);
 }
 API cuMemcpyAtoA_v2(CUarray to, size_t at, CUarray from, size_t from_at, size_t n) {
-  return copy_now(texels(to, at), texels(from, from_at), n, both);
+  return copy_flat(texels(to, at), texels(from, from_at), n, both);
 }
 API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
-  return copy_queued((void *)to, (void *)from, n, any, stream);
+  return copy_flat((void *)to, (void *)from, n, any, When::queued, stream);
 }
 API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream stream) {
-  return copy_queued((void *)to, from, n, to_device, stream);
+  return copy_flat((void *)to, from, n, to_device, When::queued, stream);
 }
 API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream stream) {
-  return copy_queued(to, (void *)from, n, from_device, stream);
+  return copy_flat(to, (void *)from, n, from_device, When::queued, stream);
 }
 API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
-  return copy_queued((void *)to, (void *)from, n, both, stream);
+  return copy_flat((void *)to, (void *)from, n, both, When::queued, stream);
 }
 API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n,
                       CUstream stream) {
-  return copy_queued((void *)to, (void *)from, n, both, stream);
+  return copy_flat((void *)to, (void *)from, n, both, When::queued, stream);
 }
 
 API cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) {
@@ -404,44 +388,44 @@ API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {
 
 // A fill of device memory is asynchronous to the host even in its "synchronous" form.
 API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t n) {
-  return fill_now(to, 0, value, n, 1);
+  return fill(to, 0, value, n, 1);
 }
 API cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream stream) {
-  return fill_queued(to, 0, value, n, 1, stream);
+  return fill(to, 0, value, n, 1, stream);
 }
 API cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
                     size_t height) {
-  return fill_now(to, pitch, value, width, height);
+  return fill(to, pitch, value, width, height);
 }
 API cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
                       size_t height, CUstream stream) {
-  return fill_queued(to, pitch, value, width, height, stream);
+  return fill(to, pitch, value, width, height, stream);
 }
 API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t n) {
-  return fill_now(to, 0, value, n, 1);
+  return fill(to, 0, value, n, 1);
 }
 API cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t n, CUstream stream) {
-  return fill_queued(to, 0, value, n, 1, stream);
+  return fill(to, 0, value, n, 1, stream);
 }
 API cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
                      size_t height) {
-  return fill_now(to, pitch, value, width, height);
+  return fill(to, pitch, value, width, height);
 }
 API cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
                        size_t height, CUstream stream) {
-  return fill_queued(to, pitch, value, width, height, stream);
+  return fill(to, pitch, value, width, height, stream);
 }
 API cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t n) {
-  return fill_now(to, 0, value, n, 1);
+  return fill(to, 0, value, n, 1);
 }
 API cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t n, CUstream stream) {
-  return fill_queued(to, 0, value, n, 1, stream);
+  return fill(to, 0, value, n, 1, stream);
 }
 API cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
                      size_t height) {
-  return fill_now(to, pitch, value, width, height);
+  return fill(to, pitch, value, width, height);
 }
 API cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
                        size_t height, CUstream stream) {
-  return fill_queued(to, pitch, value, width, height, stream);
+  return fill(to, pitch, value, width, height, stream);
 }

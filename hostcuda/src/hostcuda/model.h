@@ -1,10 +1,11 @@
-// What the driver consists of: contexts, streams and the work queued on them, events, graphs, blocks
-// of memory, modules. "Device" memory is host memory, and kernels are host code (translated.h).
+// What the driver consists of: contexts, streams and the work queued on them, events, graphs,
+// blocks of memory, modules. "Device" memory is host memory, and kernels are host code
+// (translated.h).
 //
 // Streams are LAZY. Work is queued and runs at the latest moment the CUDA documentation allows:
-// when the host waits for it, or when later work that is ordered after it runs. Two other orders may
-// be chosen, the earliest, and a random one: each is legal, and a missing fence that is harmless in
-// one of them shows in another.
+// when the host waits for it, or when later work that is ordered after it runs. Two other orders
+// may be chosen, the earliest, and a random one: each is legal, and a missing fence that is
+// harmless in one of them shows in another.
 #pragma once
 #include <cuda.h>
 

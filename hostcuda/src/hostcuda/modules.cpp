@@ -18,43 +18,9 @@ CUresult load_library(const char *image, size_t size, void **library) {
   CHECK(file >= 0, CUDA_ERROR_OPERATING_SYSTEM);
   bool written = write(file, image, size) == ssize_t(size);
   *library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-  if (!*library && getenv("HOSTCUDA_VERBOSE")) fprintf(stderr, "hostcuda: %s\n", dlerror());
   unlink(path);
   close(file);
   return *library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
-}
-
-CUresult load(const void *image, CUmodule *out) {
-  Context *ctx = current();
-  CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT);
-  CHECK(!ctx->dead, ctx->dead);
-  CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
-  Module module;
-  module.ctx = ctx;
-  const Elf64_Ehdr *elf = (const Elf64_Ehdr *)image;
-  const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba};
-  if (!memcmp(image, ELFMAG, SELFMAG) && elf->e_machine == EM_X86_64 && elf->e_type == ET_DYN) {
-    // The section headers are the last thing g++ writes, so they tell the size of the image.
-    size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
-    TRY(load_library((const char *)image, size, &module.library));
-  } else if (memcmp(image, ELFMAG, SELFMAG) && memcmp(image, fatbin, sizeof fatbin) &&
-             !strstr(std::string((const char *)image, strnlen((const char *)image, 4096)).c_str(),
-                     ".version")) {
-    return CUDA_ERROR_INVALID_IMAGE;
-  } else if (!driver.loads_images) {
-    return CUDA_ERROR_NO_BINARY_FOR_GPU;
-  }
-  if (auto *translated = module.library
-                             ? (const hc_module *)dlsym(module.library, "hostcuda_module")
-                             : nullptr)
-    for (u32 i = 0; i < translated->variable_count; ++i) {
-      uintptr_t start = uintptr_t(translated->variables[i].start);
-      module.variables.push_back(start);
-      driver.blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
-    }
-  *out = new_handle<CUmodule>();
-  driver.modules[*out] = module;
-  return CUDA_SUCCESS;
 }
 
 // The parameter bytes of a launch, at CUDA's offsets, from either form of the call.
@@ -149,8 +115,34 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
 }  // namespace
 
 API cuModuleLoadData(CUmodule *out, const void *image) {
-  ENTER;
-  return load(image, out);
+  ENTER_LIVING_CONTEXT;
+  CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
+  Module module;
+  module.ctx = ctx;
+  const Elf64_Ehdr *elf = (const Elf64_Ehdr *)image;
+  const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba};
+  if (!memcmp(image, ELFMAG, SELFMAG) && elf->e_machine == EM_X86_64 && elf->e_type == ET_DYN) {
+    // The section headers are the last thing g++ writes, so they tell the size of the image.
+    size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
+    TRY(load_library((const char *)image, size, &module.library));
+  } else if (memcmp(image, ELFMAG, SELFMAG) && memcmp(image, fatbin, sizeof fatbin) &&
+             !strstr(std::string((const char *)image, strnlen((const char *)image, 4096)).c_str(),
+                     ".version")) {
+    return CUDA_ERROR_INVALID_IMAGE;
+  } else if (!driver.loads_images) {
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
+  if (auto *translated = module.library
+                             ? (const hc_module *)dlsym(module.library, "hostcuda_module")
+                             : nullptr)
+    for (u32 i = 0; i < translated->variable_count; ++i) {
+      uintptr_t start = uintptr_t(translated->variables[i].start);
+      module.variables.push_back(start);
+      driver.blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
+    }
+  *out = new_handle<CUmodule>();
+  driver.modules[*out] = module;
+  return CUDA_SUCCESS;
 }
 
 API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_option *options,
@@ -165,14 +157,13 @@ API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_o
 }
 
 API cuModuleLoad(CUmodule *out, const char *path) {
-  ENTER;
   FILE *file = fopen(path, "rb");
   CHECK(file, CUDA_ERROR_FILE_NOT_FOUND);
   Bytes image;
   for (int c; (c = getc(file)) != EOF;) image.push_back(c);
   fclose(file);
   image.resize(image.size() + sizeof(Elf64_Ehdr));  // so that a short file is not read past its end
-  return load(image.data(), out);
+  return cuModuleLoadData(out, image.data());
 }
 
 API cuModuleUnload(CUmodule handle) {

@@ -80,6 +80,9 @@ H handle(intptr_t value) {
 }  // namespace
 
 #define SKIP "int __pyx_skip_dispatch"
+#define OPTIONAL(name)                                                      \
+  ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_" #name " *" \
+  "__pyx_optional_args"
 #define ENTRY(type, name, signature, params)                                     \
   static type rt_##name params;                                                  \
   static int at_##name =                                                         \
@@ -147,10 +150,7 @@ NUMBER(intptr_t, malloc, "size_t, " SKIP, (size_t size, int), 0, CUdeviceptr val
                    : CUDA_SUCCESS)
 NUMBER(intptr_t, mallocAsync, "size_t, intptr_t, " SKIP, (size_t size, intptr_t stream, int), 0,
        CUdeviceptr value, ready() ?: cuMemAllocAsync(&value, size, handle<CUstream>(stream)))
-NUMBER(intptr_t, mallocManaged,
-       "size_t, " SKIP
-       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_mallocManaged "
-       "*__pyx_optional_args",
+NUMBER(intptr_t, mallocManaged, "size_t, " SKIP OPTIONAL(mallocManaged),
        (size_t size, int, void *), 0, CUdeviceptr value,
        ready() ?: cuMemAllocManaged(&value, size, CU_MEM_ATTACH_GLOBAL))
 NUMBER(intptr_t, hostAlloc, "size_t, unsigned int, " SKIP, (size_t size, unsigned flags, int), 0,
@@ -229,10 +229,7 @@ OBJECT(streamSynchronize, "intptr_t, " SKIP, (intptr_t s, int),
        READY(cuStreamSynchronize(handle<CUstream>(s))))
 OBJECT(streamQuery, "intptr_t, " SKIP, (intptr_t s, int),
        PyLong_FromLong(ready() ?: cuStreamQuery(handle<CUstream>(s))))
-OBJECT(streamWaitEvent,
-       "intptr_t, intptr_t, " SKIP
-       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_streamWaitEvent "
-       "*__pyx_optional_args",
+OBJECT(streamWaitEvent, "intptr_t, intptr_t, " SKIP OPTIONAL(streamWaitEvent),
        (intptr_t s, intptr_t event, int, void *),
        READY(cuStreamWaitEvent(handle<CUstream>(s), handle<CUevent>(event), 0)))
 NUMBER(intptr_t, eventCreate, SKIP, (int), 0, CUevent value, ready() ?: cuEventCreate(&value, 0))
@@ -253,10 +250,7 @@ NUMBER(float, eventElapsedTime, "intptr_t, intptr_t, " SKIP, (intptr_t a, intptr
 struct capture_options {
   int given, mode;
 };
-OBJECT(streamBeginCapture,
-       "intptr_t, " SKIP
-       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_streamBeginCapture "
-       "*__pyx_optional_args",
+OBJECT(streamBeginCapture, "intptr_t, " SKIP OPTIONAL(streamBeginCapture),
        (intptr_t s, int, capture_options *options),
        READY(cuStreamBeginCapture_v2(handle<CUstream>(s),
                                      options && options->given
@@ -395,18 +389,12 @@ struct array_options {
   int given;
   unsigned flags;
 };
-NUMBER(intptr_t, mallocArray,
-       "intptr_t, size_t, size_t, " SKIP
-       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_mallocArray "
-       "*__pyx_optional_args",
+NUMBER(intptr_t, mallocArray, "intptr_t, size_t, size_t, " SKIP OPTIONAL(mallocArray),
        (intptr_t channels, size_t width, size_t height, int, array_options *options), 0,
        CUarray value,
        make_array(channels, width, height, 0, options && options->given ? options->flags : 0,
                   &value))
-NUMBER(intptr_t, malloc3DArray,
-       "intptr_t, size_t, size_t, size_t, " SKIP
-       ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_malloc3DArray "
-       "*__pyx_optional_args",
+NUMBER(intptr_t, malloc3DArray, "intptr_t, size_t, size_t, size_t, " SKIP OPTIONAL(malloc3DArray),
        (intptr_t channels, size_t width, size_t height, size_t depth, int, array_options *options),
        0, CUarray value,
        make_array(channels, width, height, depth, options && options->given ? options->flags : 0,

@@ -5,9 +5,10 @@ EXPORT void hostcuda_configure(int devices, size_t bytes) {
   driver.device_count = devices, driver.device_bytes = bytes;
 }
 
-EXPORT void hostcuda_load_images(bool yes) { driver.loads_images = yes; }
-
-EXPORT void hostcuda_order(int which, unsigned long long seed) { set_order(Order(which), seed); }
+EXPORT void hostcuda_begin(bool loads_images, int order, u64 seed) {
+  driver.loads_images = loads_images;
+  set_order(Order(order), seed);
+}
 
 EXPORT long hostcuda_calls() {
   std::lock_guard lock(driver.lock);

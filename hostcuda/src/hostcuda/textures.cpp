@@ -13,9 +13,7 @@ namespace {
 // ---- CUDA arrays --------------------------------------------------------------------------------
 
 CUresult create(const CUDA_ARRAY3D_DESCRIPTOR &d, CUarray *out) {
-  Context *ctx = current();
-  CHECK(ctx, CUDA_ERROR_INVALID_CONTEXT);
-  CHECK(!ctx->dead, ctx->dead);
+  ENTER_LIVING_CONTEXT;
   CHECK(!(d.Flags & CUDA_ARRAY3D_CUBEMAP), CUDA_ERROR_NOT_SUPPORTED);
   Array array = {d, {}};
   Image &image = array.image;
@@ -207,11 +205,9 @@ char *hostcuda::surface_at(u64 handle, int x, int y, int z, int size, int mode) 
 // ---- entry points -------------------------------------------------------------------------------
 
 API cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *description) {
-  ENTER;
   return create(*description, out);
 }
 API cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d) {
-  ENTER;
   return create({d->Width, d->Height, 0, d->Format, d->NumChannels, 0}, out);
 }
 
