@@ -231,7 +231,6 @@ static inline f32 root(f32 x) { return __builtin_sqrtf(x); }
 static inline f64 root(f64 x) { return __builtin_sqrt(x); }
 // By way of a double, which is right but for the last rounding.
 static inline f32 rsqrt_approx(f32 x) { return f32(1 / __builtin_sqrt(f64(x))); }
-static inline f64 rsqrt_approx(f64 x) { return 1 / __builtin_sqrt(x); }
 static inline f64 high_word(f64 x) { return bits<f64>(bits<u64>(x) & 0xffffffff00000000ull); }
 // Of the high words alone, by way of a float (equal to an H200 for all 2^20 fractions).
 static inline f64 rcp_approx(f64 x) {
@@ -244,6 +243,23 @@ static inline f64 rcp_approx(f64 x) {
   u64 found = bits<u64>(high_word(f64(1 / fraction)));
   exponent = s32(found >> 52) + 1023 - exponent;
   return bits<f64>(exponent <= 0 ? sign : sign | u64(exponent) << 52 | (found & ((1ull << 52) - 1)));
+}
+// Of the high words alone, too: those of the float's (on an H200 for all 2^21 of two exponents).
+static inline f64 rsqrt_start(f64 x) {
+  u64 raw = bits<u64>(high_word(x));
+  s32 exponent = s32(raw >> 52);  // with the sign
+  if (exponent <= 0 || exponent >= 2047) return exponent ? 1 / __builtin_sqrt(high_word(x)) : __builtin_inf();
+  s32 odd = (exponent & 1) ^ 1;  // 1023 is odd
+  f64 fraction = bits<f64>((raw & ((1ull << 52) - 1)) | u64(1023 + odd) << 52);
+  f64 found = high_word(f64(rsqrt_approx(f32(fraction))));
+  return found * bits<f64>(u64(1023 - (exponent - 1023 - odd) / 2) << 52);
+}
+// A step of third order from there, as ptxas writes it.
+static inline f64 rsqrt_approx(f64 x) {
+  if (!(x > 0 && x < __builtin_inf())) return 1 / __builtin_sqrt(x);
+  if (x < 0x1p-1022) return rsqrt_approx(x * 0x1p108) * 0x1p54;
+  f64 y = rsqrt_start(x), e = __builtin_fma(x, -(y * y), 1.0);
+  return __builtin_fma(__builtin_fma(e, 0.375, 0.5), y * e, y);
 }
 static inline f32 div_approx(f32 a, f32 b) {  // a quotient by a huge number is 0
   f32 size = absolute(b);

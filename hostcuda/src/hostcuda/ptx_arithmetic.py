@@ -216,9 +216,8 @@ def _approximate(w: Writer, i: Instruction, m: Modifiers) -> str:
         return w.put(i.operands[0], kind, _half(w, i, m, kind, i.name, 1))
     ftz = m.take("ftz")
     a = w.use(i.operands[1], kind)
-    found = f"{APPROXIMATE[i.name]}({w.flush(a) if ftz and kind == 'f32' else a})"
-    if kind == "f64" and ftz:
-        found = f"high_word({found})"
+    name = "rsqrt_start" if ftz and kind == "f64" else APPROXIMATE[i.name]
+    found = f"{name}({w.flush(a) if ftz and kind == 'f32' else a})"
     return w.put(i.operands[0], kind, w.flush(found) if ftz and kind == "f32" else found)
 
 
