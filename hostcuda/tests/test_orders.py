@@ -80,8 +80,8 @@ def test_orders_name_the_work_that_races(script, run):
     done = run(script, "--orders", "20")
     assert done.returncode == 1
     assert "hostcuda: a race: " in done.stderr
-    assert "a copy of 16 bytes (on stream " in done.stderr
-    assert "kernel cupy_" in done.stderr
+    assert re.search(r"a copy of 16 bytes of program.py:\d+ \(on stream ", done.stderr)
+    assert re.search(r"kernel cupy_\w+ of program.py:\d+ ", done.stderr)
     assert "of a block of 16" in done.stderr
 
 
@@ -99,27 +99,24 @@ def test_a_program_that_never_prints_the_same_is_not_compared(run):
 
 def test_work_with_a_common_predecessor_is_unordered():
     trace = "work 1 1 a\nafter 1 1\nwrite 9 8 0 8\nwork 2 2 b\nafter 1 1\nafter 2 2\nread 9 8 4 4\n"
-    one = orders.Run("latest", "", 0, orders._read(trace))
+    one = orders.Run("latest", "", 0, *orders._read(trace))
     assert one.work[1].clock == {1: 1, 2: 2}
     assert one.work[0].writes == [orders.Range(9, 8, 0, 8)]
     assert list(orders._races(one, one)) == []
 
 
 def test_a_trace_that_a_crash_cut_is_read():
-    assert [work.name for work in orders._read("work 1 1 a\nread 1 8 0 8\nwork 2 1 b\nread 1")] == [
-        "a",
-        "b",
-    ]
+    work, _ = orders._read("work 1 1 a\nread 1 8 0 8\nwork 2 1 b\nread 1")
+    assert [one.name for one in work] == ["a", "b"]
 
 
 def test_work_is_the_same_work_where_a_run_has_more_fences():
     """`number` counts these, and a library may leave out the fence of a stream that is done."""
     race = "work {} 1 a\nwrite 9 8 0 8\n", "work {} 2 b\nwrite 9 8 2 6\n"
-    one = orders.Run("latest", "", 0, orders._read(race[0].format(1) + race[1].format(2)))
-    other = orders.Run("earliest", "", 0, orders._read(race[1].format(4) + race[0].format(1)))
-    ((is_unsure, text),) = orders._races(one, other)
-    assert not is_unsure
-    assert text.endswith("both use bytes 0 to 8 of a block of 8")
+    one = orders.Run("latest", "", 0, *orders._read(race[0].format(1) + race[1].format(2)))
+    other = orders.Run("earliest", "", 0, *orders._read(race[1].format(4) + race[0].format(1)))
+    (text,) = orders._races(one, other)
+    assert text.endswith("both use bytes 2 to 8 of a block of 8")
 
 
 def test_the_race_of_a_program_that_asserts_is_named(run):
@@ -146,7 +143,7 @@ def test_the_race_of_a_test_suite_is_named(run_suite):
     done = run_suite(f"def test_it():{RACE_IN_A_TEST}{fails}", "--orders", "20")
     assert done.returncode == 1
     assert "-test_it.py::test_it passed\n+test_it.py::test_it failed\n" in done.stderr
-    assert "hostcuda: a race: a copy of 16 bytes (on stream " in done.stderr
+    assert "hostcuda: a race: a copy of 16 bytes of test_it.py:" in done.stderr
 
 
 KERNEL = """
@@ -210,4 +207,70 @@ def test_work_on_other_bytes_of_a_block_does_not_race(run):
     done = run(COLUMNS, "--orders", "20")
     assert done.returncode == 1
     assert done.stderr.count("hostcuda: a race: ") == 1
-    assert "a copy of 16 bytes (on stream " in done.stderr
+    assert "a copy of 16 bytes of program.py:" in done.stderr
+
+
+POINTERS = """
+kernel = cupy.RawKernel(
+    'extern "C" __global__ void f(float **m, float *o) { o[1] = m[0][2]; }', "f"
+)
+o = cupy.zeros(4, np.float32)
+pointers = cupy.array([x.data.ptr], np.uint64)
+cupy.cuda.Device().synchronize()
+a.set_async(h, stream=s)
+with t:
+    kernel((1,), (1,), (pointers, o))
+cupy.cuda.Device().synchronize()
+print(o)
+"""
+
+
+def test_a_kernel_that_reads_through_a_pointer_in_memory_races(run):
+    done = run(POINTERS, "--orders", "20")
+    assert done.returncode == 1
+    assert "are not ordered, and both use bytes 8 to 12 of a block of 16" in done.stderr
+    assert done.stderr.count("hostcuda: a race: ") == 1
+
+
+def test_orders_print_what_checks_find(run):
+    done = run("print(1); cupy.empty_like(x) + 1; x.get()", "--no-pool", "--orders", "3")
+    assert (done.returncode, done.stdout) == (70, "1\n")
+    assert "bytes 0 to 4 of a block of 16, which nothing has written" in done.stderr
+    assert done.stderr.endswith("hostcuda: the same output in 3 orders\n")
+
+
+# Right if threads and blocks run as they are numbered.
+UNORDERED = {
+    "no barrier": "__shared__ int s[256]; s[i] = i; x[i] = i ? s[i - 1] : 0;",
+    "no second barrier": """
+        __shared__ int s[256];
+        s[i] = i;
+        for (int d = 1; d < 256; d *= 2) {
+            __syncthreads();
+            int y = i + d < 256 ? s[i + d] : 0;
+            s[i] += y;
+        }
+        x[i] = s[i];
+    """,
+    "blocks": "if (!i) x[blockIdx.x] = blockIdx.x ? x[blockIdx.x - 1] + 1 : 1;",
+}
+
+
+@pytest.mark.parametrize("body", UNORDERED)
+def test_an_order_of_threads_or_blocks_shows(body, run):
+    script = f"""
+f = cupy.RawKernel('''extern "C" __global__ void f(int *x) {{
+    int i = threadIdx.x; {UNORDERED[body]}
+}}''', "f")
+x = cupy.zeros(256, np.int32)
+f((8,) if {body == "blocks"} else (1,), (256,), (x,))
+print(x.sum())
+"""
+    assert run(script).stdout == run(script, "--order", "earliest").stdout
+    outputs = [run(script, "--order", "random", "--seed", "3").stdout for _ in range(2)]
+    assert outputs[0] == outputs[1] != run(script).stdout
+    done = run(script, "--orders", "5")
+    assert done.returncode == 1
+    named = r"order of threads and blocks in kernel f of program.py:\d+ makes the difference"
+    assert re.search(named, done.stderr)
+    assert "a race: " not in done.stderr

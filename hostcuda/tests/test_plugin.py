@@ -205,6 +205,29 @@ def test_a_test_that_fails_tells_why_the_kernel_failed(run, tmp_path):
     assert "1 failed" in text
 
 
+CHECKED = """
+import cupy, cupyx.scipy.ndimage, numpy as np, pytest
+
+def test_unwritten():
+    cupy.empty(4).copy() + 1
+
+def test_right():
+    cupy.zeros(4) + 1
+    cupy.empty(4).copy()
+    image = cupy.asarray(np.random.RandomState(3).rand(40, 50) > 0.5)
+    with pytest.raises(NotImplementedError):  # Thrust; before it, threads race on purpose
+        cupyx.scipy.ndimage.label(image)
+"""
+
+
+def test_what_checks_find_fails_the_test_that_did_it(run, tmp_path):
+    (tmp_path / "test_strange.py").write_text(CHECKED)
+    text = run("--hostcuda", "--hostcuda-check")
+    assert "\nFAILED test_strange.py::test_unwritten - Failed: hostcuda: kernel cupy_add__" in text
+    assert "1 failed, 1 passed" in text
+    assert "2 passed" in run("--hostcuda")
+
+
 @pytest.mark.parametrize("order", ["earliest", "random"])
 def test_orders_are_options(order, run):
     text = run("--hostcuda", "--hostcuda-order", order, "-k", "outside or right")

@@ -6,6 +6,7 @@ before pytest is.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -86,6 +87,7 @@ def install(
     order: str | None = None,
     seed: int = 0,
     pool: bool = True,
+    check: bool = False,
 ) -> None:
     """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
 
@@ -100,10 +102,14 @@ def install(
         their launches are recorded only.
     order, seed
         When queued work runs, where CUDA allows several moments: "latest", "earliest", or "random"
-        with a seed.  By default ``$HOSTCUDA_ORDER``, such as "random:7", or the latest.
+        with a seed.  By default ``$HOSTCUDA_ORDER``, such as "random:7", or the latest.  With
+        "random", or with a seed, kernels run their threads and blocks in a random order, too.
     pool
         Let CuPy's arrays share blocks, as on a GPU.  Without, each array is a block: a write
         outside of an array, or into one that was dropped, is found.
+    check
+        Find kernels that read what nothing has written, and threads of a block that race.  By
+        default ``$HOSTCUDA_CHECK``.
 
     Raises
     ------
@@ -124,6 +130,8 @@ def install(
         )
     if "pycuda._driver" in sys.modules:
         raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
+    if check:
+        os.environ["HOSTCUDA_CHECK"] = "1"
     # In the libraries' own caches, kernels must not mix with those of a GPU or another translator.
     key = _build.compiler_key()[:16]
     for library in ("cupy", "pycuda"):
@@ -147,17 +155,20 @@ def install(
     driver.hostcuda_failures.argtypes = [ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t]
     driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
     driver.hostcuda_configure.argtypes = [ctypes.c_int, ctypes.c_size_t]
-    driver.hostcuda_begin.argtypes = [ctypes.c_bool, ctypes.c_int, ctypes.c_ulonglong]
-    driver.hostcuda_trace.argtypes = [ctypes.c_char_p]
+    driver.hostcuda_begin.argtypes = [
+        *(ctypes.c_bool, ctypes.c_bool),
+        *(ctypes.c_int, ctypes.c_ulonglong),
+    ]
+    driver.hostcuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     driver.hostcuda_loud.argtypes, driver.hostcuda_loud.restype = [ctypes.c_bool], ctypes.c_bool
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
         query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
     if devices is None:
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, MEMORY)
-    driver.hostcuda_begin(not compilers, ORDERS.index(order), seed)
+    driver.hostcuda_begin(not compilers, _build.is_checking(), ORDERS.index(order), seed)
     if path := os.environ.get("HOSTCUDA_TRACE"):
-        driver.hostcuda_trace(path.encode())
+        _trace(driver, path)
     _cupy.replace_runtime(driver, compilers)
     _driver = driver
     prepare = spawn.get_preparation_data
@@ -171,6 +182,26 @@ def install(
         import cupy
 
         cupy.cuda.set_allocator(None)
+
+
+_LIBRARIES = {"bridge", "cupy", "cupyx", "hostcuda", "pycuda", "pytools"}
+
+
+def _trace(driver: Any, path: str) -> None:
+    """Let the driver write down what work uses, and which line of the program queued it."""
+
+    @ctypes.CFUNCTYPE(None)
+    def ask() -> None:
+        frame: Any = sys._getframe()
+        while frame and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+            frame = frame.f_back
+        if frame:
+            name = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            driver.hostcuda_caller(name.encode())
+
+    driver.hostcuda_trace(path.encode(), ask)
+    # It also keeps `ask`.
+    atexit.register(lambda ask=ask: driver.hostcuda_trace(None, None))
 
 
 class _InstallInSpawned:
@@ -235,7 +266,10 @@ def damaged() -> list[Damage]:
 
 
 def failures(untold: bool = True) -> list[str]:
-    """Answer why kernels failed; only those for which no call has raised an error, if `untold`."""
+    """Answer why kernels failed, and what checks found.
+
+    If `untold`, leave out failures for which a call has raised an error.
+    """
     rows = (ctypes.c_char_p * 16)()
     count = _driver.hostcuda_failures(untold, rows, len(rows))
     return [(rows[i] or b"").decode() for i in range(min(count, len(rows)))]

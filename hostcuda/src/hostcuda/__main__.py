@@ -33,6 +33,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="give each CuPy array a block of its own: more wrong accesses are found",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="find reads of memory that nothing has written, and races in a block of a kernel",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
@@ -56,7 +61,8 @@ def main() -> int:
         program = [*devices, *["--no-pool"] * options.no_pool, *program]
         return orders.compare(program, options.orders, options.seed)
     try:
-        hostcuda.install(options.devices, True, options.order, options.seed, not options.no_pool)
+        pool = not options.no_pool
+        hostcuda.install(options.devices, True, options.order, options.seed, pool, options.check)
     except hostcuda.Unsupported as error:
         sys.exit(str(error))
     if options.order:  # for the processes that the program starts, too

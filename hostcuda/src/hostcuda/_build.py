@@ -193,7 +193,7 @@ def compile(
 
     def make(target: Path) -> None:
         try:
-            text = ptx.translate(checked().ptx, checked().limits)
+            text = ptx.translate(checked().ptx, checked().limits, checks=is_checking())
         except ptx.Unsupported as error:
             raise CompileError(str(error)) from None
         flags = [*KERNEL_FLAGS, *_processor_flags()]
@@ -233,10 +233,15 @@ def _check(
         raise CompileError(str(error)) from None
 
 
+def is_checking() -> bool:
+    """Tell whether the driver looks at each access; children, such as nvcc's, inherit it."""
+    return os.environ.get("HOSTCUDA_CHECK", "") not in ("", "0")
+
+
 def compiler_key() -> str:
     """Name what compiled kernels depend on besides their source, for the caches of others."""
     digest = hashlib.sha256(CXX.encode() + Path(__file__).read_bytes())
-    digest.update(" ".join(_processor_flags()).encode())
+    digest.update(" ".join(_processor_flags()).encode() + b"checks" * is_checking())
     for path in (*ptx.FILES, *FOLDER.glob("_n*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -33,8 +33,19 @@ constexpr bool is_dropped(const char *name) {
   return false;
 }
 
+// An entry point that runs. If traced, it asks Python who called it, before it locks: Python's own
+// lock must not be waited for under this one.
+struct Called {
+  static inline thread_local int depth = 0;
+  Called() {
+    if (!depth++ && driver.ask_caller) driver.ask_caller();
+  }
+  ~Called() { --depth; }
+};
+
 // One call of the host, under the lock.
 struct Guard {
+  Called called;
   std::lock_guard<std::recursive_mutex> lock{driver.lock};
   explicit Guard(bool is_cleanup);  // schedule.cpp
 };

@@ -23,6 +23,12 @@ std::string place(const Fiber &f) {
   return text(", block (%u,%u,%u), thread (%u,%u,%u)", b[0], b[1], b[2], f.tid[0], f.tid[1], f.tid[2]);
 }
 
+std::string source(u32 line, u32 file) {
+  const char *name = file ? now->kernel->module->files[file] : "";
+  if (!line) return "";
+  return *name ? text(" (%s, line %u)", name, line) : text(" (line %u)", line);
+}
+
 namespace {
 
 const size_t HEAP = 8 << 20;  // bytes for malloc in kernels, as on a GPU
@@ -234,7 +240,7 @@ void hc_free(hc_thread *t, u64 address, u32 line) {
   heap_bytes -= b->size;
   release(b);
   const hc_module &module = *now->kernel->module;  // its accesses may know the block
-  for (u32 i = 0; i < module.site_count; ++i) module.sites[i].count = 0;
+  for (u32 i = 0; i < module.site_count; ++i) module.sites[i].count = 0, module.sites[i].shadow = nullptr;
 }
 
 u64 hc_clock() {

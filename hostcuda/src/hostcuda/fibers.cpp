@@ -100,10 +100,8 @@ Fiber *new_fiber() {
 
 void assign(Fiber &f, Group &g) {
   f.block = f.group = &g;
-  f.number = g.started++;
-  f.tid[0] = f.number % g.ntid[0];
-  f.tid[1] = f.number / g.ntid[0] % g.ntid[1];
-  f.tid[2] = f.number / (g.ntid[0] * g.ntid[1]);
+  number(f, thread_at(g.started));
+  ++g.started;
   f.local = f.local_start;
   f.wait = Wait::none;
   g.warps[f.warp()].lanes[f.lane()] = &f;
@@ -111,8 +109,8 @@ void assign(Fiber &f, Group &g) {
 
 Fiber *take_ready(Group &g, u32 w) {
   Warp &warp = g.warps[w];
-  u32 lane = __builtin_ctz(warp.ready);
-  warp.ready &= warp.ready - 1;
+  u32 lane = pick(warp.ready);
+  warp.ready &= ~(1u << lane);
   if (!warp.ready && !warp.meeting) g.active &= ~(1u << w);
   g.current = w;
   warp.lanes[lane]->wait = Wait::none;
@@ -124,7 +122,7 @@ Fiber *next(Group &g, Fiber *mine) {
   u32 w = g.current;
   for (;;) {
     if (g.warps[w].ready) return take_ready(g, w);
-    bool begun = g.started >= std::min((w + 1) * WARP, g.threads);
+    bool begun = g.started >= warp_end(w, g.threads);
     if (begun && g.warps[w].meeting && meet(g, w)) continue;
     bool others = g.active & ~(g.warps[w].meeting ? 0 : 1u << w);
     if (!(begun && others && !mine) && g.started < g.threads) {
@@ -141,12 +139,12 @@ Fiber *next(Group &g, Fiber *mine) {
         mine = idle.back();
         idle.pop_back();
       }
-      g.current = g.started / WARP;
       assign(*mine, g);
+      g.current = mine->warp();
       return mine;
     }
     if (!g.active) return nullptr;
-    w = __builtin_ctz(g.active);
+    w = pick(g.active);
   }
 }
 
@@ -169,6 +167,10 @@ void run_all(Fiber &f) {  // of threads that never wait
   for (;;) {
     run(&f);
     if (g.started == g.threads) break;
+    if (thread_state) {
+      assign(f, g);
+      continue;
+    }
     f.number = g.started++;
     f.local = f.local_start;
     if (++f.tid[0] < g.ntid[0]) continue;
@@ -223,6 +225,7 @@ void start_group(Group &g, const Run &run, u64 index) {
   if (g.uses_barriers)
     for (Barrier &barrier : g.barriers) barrier = {};
   g.uses_barriers = false;
+  begin_checks(g);
 }
 
 // Let the threads of a block run until all have ended or wait; tell whether any ran.
@@ -289,6 +292,7 @@ void run_groups(const Run &run) {
   u64 before = hc_changes, alive = 0;
   double since = wall_ms();
   size_t turn = 0;
+  std::vector<u64> order;  // of the next blocks, from the last one on
   u64 workspace[8] = {64};  // what cooperative groups look for
   Block shown = {uintptr_t(workspace), sizeof workspace, Kind::variable, run.ctx, false, 0, 0};
   if (run.cooperative) driver.blocks[shown.start] = shown;
@@ -305,7 +309,9 @@ void run_groups(const Run &run) {
         }
         Group *g = free.back();
         free.pop_back();
-        start_group(*g, run, begun++);
+        if (order.empty()) order_blocks(&order, begun, std::min<u64>(blocks - begun, MOST_RESIDENT));
+        start_group(*g, run, order.back());
+        order.pop_back(), ++begun;
         g->workspace = run.cooperative ? shown.start : 0;
         resident.push_back(g);
       } else if (resident.empty()) {
@@ -345,6 +351,14 @@ void run_groups(const Run &run) {
 
 }  // namespace
 
+void number(Fiber &f, u32 number) {
+  const u32 *ntid = f.block->ntid;
+  f.number = number;
+  f.tid[0] = number % ntid[0];
+  f.tid[1] = number / ntid[0] % ntid[1];
+  f.tid[2] = number / (ntid[0] * ntid[1]);
+}
+
 void release(Group &g, u32 warp, u32 lanes) {
   g.warps[warp].ready |= lanes;
   g.active |= 1u << warp;
@@ -360,13 +374,8 @@ void suspend(Fiber &f, Wait wait, u32 line) {
                        u32 file) {
   std::string where = now->name;
   if (t) where += place(*(const Fiber *)t);
-  std::string source;
-  if (line) {
-    const char *name = file ? now->kernel->module->files[file] : "";
-    source = *name ? text(" (%s, line %u)", name, line) : text(" (line %u)", line);
-  }
   fflush(stdout);
-  failure_message = where + ": " + message + source;
+  failure_message = where + ": " + message + source(line, file);
   tell(failure_message);
   failure = status;
   if (!active) throw failure;  // by the scheduler itself
@@ -379,9 +388,10 @@ CUresult run_kernel(const Run &run, std::string *message) {
   now = &run;
   failure = CUDA_SUCCESS;
   active = nullptr;
+  shuffle_threads(run.block.x * run.block.y * run.block.z);
   purge_heap();
   for (u32 i = 0; i < run.kernel->module->site_count; ++i)
-    run.kernel->module->sites[i].start = run.kernel->module->sites[i].count = 0;
+    run.kernel->module->sites[i].count = 0, run.kernel->module->sites[i].shadow = nullptr;
 #ifdef __x86_64__
   unsigned control = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(run.kernel->flushes ? 0x9fc0 : 0x1f80);

@@ -21,6 +21,8 @@ struct Fiber : hc_thread {
   u32 mask;     // of a warp function; which lanes met
   hc_warp_op op;
   u64 a, result;
+  const hc_site *reader;  // of shared memory that nothing has written
+  u64 read_at;
   u32 b, c;
   u32 lane() const { return number % WARP; }
   u32 warp() const { return number / WARP; }
@@ -44,6 +46,8 @@ struct Barrier {
   u32 counted[MOST_WARPS] = {};   // arrived, whether they wait or not
 };
 
+struct Checks;  // what a block's threads did with memory
+
 // A block that has begun.
 struct Group : hc_block {
   u32 threads, started, alive;
@@ -53,6 +57,7 @@ struct Group : hc_block {
   Warp warps[MOST_WARPS];
   Barrier barriers[BARRIERS];
   Bytes memory;  // shared
+  shared_ptr<Checks> checks;
 };
 
 struct Size {
@@ -74,16 +79,38 @@ CUresult run_kernel(const Run &run, std::string *message);
 
 inline const Run *now = nullptr;  // what runs
 
+// The order of threads and blocks (shuffle.cpp).
+inline uint64_t thread_state = 0;  // if it is random; 0: as numbered
+void shuffle_threads(u32 threads);          // of the blocks of a kernel that begins
+u32 thread_at(u32 place);                   // which one begins there
+u32 warp_end(u32 warp, u32 threads);        // the place where all of a warp have begun
+u32 pick_any(u32 set);                      // one of its bits
+inline u32 pick(u32 set) { return thread_state ? pick_any(set) : __builtin_ctz(set); }
+// Add one or more of the next blocks; the last one begins first.
+void order_blocks(std::vector<u64> *order, u64 first, u64 count);
+
 // End the kernel with an error of CUDA's. The message follows the thread's name.
 [[noreturn]] void fail(const hc_thread *t, CUresult status, const std::string &message, u32 line,
                        u32 file = 0);
 std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string place(const Fiber &fiber);  // its block and thread
+std::string source(u32 line, u32 file);  // " (line 4)"
+void number(Fiber &fiber, u32 number);   // it becomes this thread of its block
 
 void release(Group &g, u32 warp, u32 lanes);     // they are ready
 void suspend(Fiber &f, Wait wait, u32 line);     // until then
 void recheck(Group &g, u32 warp);                // a thread has ended: do others wait in vain?
 bool meet(Group &g, u32 warp);                   // the lanes that came first in the source go on
+void begin_checks(Group &g);  // of a block that begins
+void pass_barrier(Group &g);  // what its threads did comes before what they will do
+void pass_warp(Group &g, u32 warp, u32 lanes);
+// The bytes that the last kernel used.
+void take_uses(std::vector<Range> *reads, std::vector<Range> *writes);
+inline bool checking = false;
+inline std::vector<std::string> findings;
+inline std::set<std::tuple<std::string, u64, u64>> told;  // what they are about
+void find(const std::string &finding);
+
 void purge_heap();                                // of what went with its context
 [[noreturn]] void bad_texel(const char *what);
 

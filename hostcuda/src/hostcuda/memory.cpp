@@ -48,6 +48,7 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
         if (item.second.device == source->ctx->device || item.second.device == target->ctx->device)
           run(*other, LATEST);
     copy_box(to, from, width, height, depth);
+    mark_written(uintptr_t(to.start), last(to));
     return CUDA_SUCCESS;
   }
   if (!target || (when == When::now && !device_only)) {

@@ -58,6 +58,7 @@ struct Work {
   std::vector<Range> reads, writes;
   std::function<void()> run;
   shared_ptr<const Launch> launch = nullptr;  // of a kernel
+  std::string caller = {};  // if traced: "program.py:7"
 };
 
 // What a capture has gathered. Its nodes are in an order that respects their dependencies.
@@ -199,12 +200,19 @@ struct Driver {
   std::deque<Block> freed;            // their bytes are kept for a while
   std::vector<Damage> broken;         // found when work ran, or the bytes of a freed block went
   std::vector<Launch> launches;
+  void (*ask_caller)() = nullptr;     // if traced, at each call of the program
 };
 extern Driver driver;
+inline thread_local std::string caller;  // the program's line, if traced
 
 inline Death::operator CUresult() {
   told |= status != CUDA_SUCCESS && !driver.is_cleanup;
   return status;
+}
+
+inline unsigned random_below(unsigned n, uint64_t &state) {  // xorshift*
+  state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+  return unsigned(state * 0x2545F4914F6CDD1Dull >> 33) % n;
 }
 
 inline bool valid_device(CUdevice device) { return device >= 0 && device < driver.device_count; }
@@ -263,6 +271,7 @@ void forget_freed();  // the bytes of freed blocks
 
 // ---- trace.cpp ----------------------------------------------------------------------------------
 
+void mark_written(uintptr_t start, size_t size);     // checks.cpp
 void perform(const Stream &s, const Operation &op);  // runs it, and says what it damaged
 void report(const Damage &damage);
 void tell(const std::string &message);  // prints what is wrong, if this is asked for

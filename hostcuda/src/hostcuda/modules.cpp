@@ -43,19 +43,13 @@ CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
   return CUDA_SUCCESS;
 }
 
-// What a kernel may use: the memory from each address among its arguments on, to the end of its
-// block, freed or not, and the images of its texture and surface objects.
-void add_touched(const Bytes &arguments, Work *work) {
+// A kernel reads the images of its texture objects. What else it uses is seen when it runs.
+void add_textures(const Bytes &arguments, Work *work) {
   for (size_t i = 0; i + sizeof(void *) <= arguments.size(); i += sizeof(void *)) {
-    uintptr_t word;
+    uint64_t word;
     memcpy(&word, &arguments[i], sizeof word);
-    if (Texture *t = lookup(textures, uint64_t(word))) {
-      auto &ranges = t->surface ? work->writes : work->reads;
-      ranges.push_back({uintptr_t(t->image.data), t->image.bytes()});
-    }
-    Block *b = find_block((void *)word);
-    if (!b) b = find_freed(word);
-    if (b) work->writes.push_back({word, b->start + b->size - word});
+    Texture *t = lookup(textures, word);
+    if (t && !t->surface) work->reads.push_back({uintptr_t(t->image.data), t->image.bytes()});
   }
 }
 
@@ -98,7 +92,7 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
     ctx->dead = run_kernel(run, &ctx->dead.message);
   };
   *work = {name, {}, {}, run, made};
-  add_touched(made->arguments, work);
+  add_textures(made->arguments, work);
   return CUDA_SUCCESS;
 }
 

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+DAMAGED = 70  # the exit status where checks find something, and outputs are the same
 MOST_SHOWN = 3  # pairs
 
 
@@ -39,13 +40,14 @@ class Work(NamedTuple):
     stream: int
     name: str
     clock: dict[int, int]  # stream -> the last work on it that comes before
-    reads: list[Range]  # what it may read
-    writes: list[Range]  # what it changed
+    reads: list[Range]
+    writes: list[Range]
+    notes: dict[str, str]  # "caller": the line of the program; "hash": of what was written
 
-    @property
-    def exact_reads(self) -> list[Range]:
-        """What it certainly reads: a kernel reads what it likes from its pointers on."""
-        return [] if self.name.startswith("kernel ") else self.reads
+    def __str__(self) -> str:
+        """Return its name, and where the program queued it."""
+        caller = self.notes.get("caller")
+        return f"{self.name} of {caller}" if caller else self.name
 
 
 class Run(NamedTuple):
@@ -54,18 +56,24 @@ class Run(NamedTuple):
     order: str
     output: str
     status: int
-    work: list[Work]  # in the order of the calls
+    work: list[Work]  # in the order of the calls; empty if the run was not traced
+    findings: list[str]
+
+    @property
+    def result(self) -> tuple[str, int]:
+        """What runs are compared by."""
+        return self.output, self.status
 
 
 def compare(program: list[str], count: int, seed: int) -> int:
     """Run a program in `count` orders; print what differs; return the exit status, 1 for a race.
 
-    `program` are arguments of ``python -m hostcuda``.
+    `program` are arguments of ``python -m hostcuda``.  Only runs that are explained are traced.
     """
-    orders = ["latest", "earliest", *(f"random:{seed + i}" for i in range(count - 2))]
-    first, again = (_run(program, "latest") for _ in range(2))
-    if (first.output, first.status) != (again.output, again.status):
-        print(_difference(first, again), file=sys.stderr)
+    orders = ["earliest", *(f"random:{seed + i}" for i in range(count - 2))]
+    first, traced = _run(program, "latest"), _run(program, "latest", trace=True)
+    if first.result != traced.result:
+        print(_difference(first, traced), file=sys.stderr)
         print(
             "hostcuda: two runs in the same order differ (times? random numbers? addresses?), so "
             "that orders cannot be compared: let the program print the same each time",
@@ -73,22 +81,25 @@ def compare(program: list[str], count: int, seed: int) -> int:
         )
         return 1
     sys.stdout.write(first.output)
+    for finding in dict.fromkeys(traced.findings):
+        print(f"hostcuda: {finding}", file=sys.stderr)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for other in pool.map(lambda order: _run(program, order), orders[1:]):
-            if (first.output, first.status) != (other.output, other.status):
+        for other in pool.map(lambda order: _run(program, order), orders):
+            if first.result != other.result:
+                pool.shutdown(wait=False, cancel_futures=True)
                 print(_difference(first, other), file=sys.stderr)
-                print(_explain(first, other), file=sys.stderr)
-                pool.shutdown(cancel_futures=True)
+                print(_explain(program, traced, other), file=sys.stderr)
                 return 1
     failed = f"; the program fails in each, with exit status {first.status}" if first.status else ""
-    print(f"hostcuda: the same output in {len(orders)} orders{failed}", file=sys.stderr)
-    return first.status
+    print(f"hostcuda: the same output in {count} orders{failed}", file=sys.stderr)
+    return first.status or DAMAGED * bool(traced.findings)
 
 
-def _run(program: list[str], order: str) -> Run:
+def _run(program: list[str], order: str, trace: bool = False) -> Run:
     with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder, "trace")
-        variables = {"HOSTCUDA_ORDER": order, "HOSTCUDA_TRACE": str(trace)}
+        path = Path(folder, "trace")
+        variables = {"HOSTCUDA_ORDER": order, "HOSTCUDA_TRACE": str(path) if trace else ""}
+        variables["HOSTCUDA_CHECK"] = str(int(trace))
         done = subprocess.run(
             [sys.executable, "-m", "hostcuda", *program],
             env={**os.environ, **variables},
@@ -96,27 +107,33 @@ def _run(program: list[str], order: str) -> Run:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        work = _read(trace.read_text()) if trace.exists() else []
+        work, findings = _read(path.read_text()) if path.exists() else ([], [])
     status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as in a shell
-    return Run(order, done.stdout, status, work)
+    return Run(order, done.stdout, status, work, findings)
 
 
-def _read(trace: str) -> list[Work]:
-    """Return the work of a trace, in the order of the calls."""
+def _read(trace: str) -> tuple[list[Work], list[str]]:
+    """Return the work of a trace, in the order of the calls, and what checks found."""
     found: list[Work] = []
+    findings = []
     for line in trace[: trace.rfind("\n") + 1].splitlines():  # a crash may cut the last line
-        kind, *fields = line.split(" ", 3 if line.startswith("work ") else -1)
+        kind, _, text = line.partition(" ")
         if kind == "work":
-            number, stream = map(int, fields[:2])
-            work = Work(number, len(found), stream, fields[2], {}, [], [])
+            number, stream, name = text.split(" ", 2)
+            work = Work(int(number), len(found), int(stream), name, {}, [], [], {})
             found.append(work)
+        elif kind == "found":
+            findings.append(text)
         elif kind == "after":
-            work.clock[int(fields[0])] = int(fields[1])
-        else:
-            block, size, start, length = map(int, fields)
+            on, last = map(int, text.split())
+            work.clock[on] = last
+        elif kind in ("read", "write"):
+            block, size, start, length = map(int, text.split())
             ranges = work.reads if kind == "read" else work.writes
             ranges.append(Range(block, size, start, start + length))
-    return sorted(found)
+        else:
+            work.notes[kind] = text
+    return sorted(found, key=lambda work: work[:2]), findings
 
 
 def _difference(one: Run, other: Run) -> str:
@@ -133,16 +150,18 @@ def _difference(one: Run, other: Run) -> str:
     )
 
 
-def _explain(one: Run, other: Run) -> str:
-    """Name the pairs of work that race, the earliest first; those that may, if none is sure."""
-    pairs = list(_races(one, other))
-    unsure = all(is_unsure for is_unsure, _ in pairs)
-    texts = list(dict.fromkeys(text for is_unsure, text in pairs if is_unsure == unsure))
+def _explain(program: list[str], one: Run, other: Run) -> str:
+    """Name the pairs of work that race, the earliest first; or the kernel whose threads do."""
+    kind, _, seed = other.order.partition(":")
+    if kind == "random":
+        threads = _run(program, f"latest:{int(seed) + 1}", trace=True)
+        if threads.result != one.result:
+            return _explain_threads(one, threads)
+    texts = list(dict.fromkeys(_races(one, _run(program, other.order, trace=True))))
     if not texts:
         return (
             "hostcuda: no two pieces of work are found that race: perhaps the host reads or "
-            "changes page-locked or managed memory while work uses it, or a kernel reads through a "
-            "pointer that lies in memory"
+            "changes page-locked or managed memory while work uses it"
         )
     shown = [f"hostcuda: a race: {text}" for text in texts[:MOST_SHOWN]]
     if more := len(texts) - len(shown):
@@ -150,12 +169,23 @@ def _explain(one: Run, other: Run) -> str:
     return "\n".join(shown)
 
 
+def _explain_threads(one: Run, other: Run) -> str:
+    """Name the first kernel that wrote something else with its threads in another order."""
+    pairs = zip(one.work, other.work, strict=False)
+    changed = (a for a, b in pairs if a.notes.get("hash") != b.notes.get("hash"))
+    return (
+        f"hostcuda: the order of threads and blocks in {next(changed, 'a kernel')} makes the "
+        "difference, also where queued work keeps its order: is a barrier missing? or are floats "
+        "added by atomics, or texts printed by several threads?"
+    )
+
+
 def _named(stream: int) -> str:
     return "the default stream" if stream == 1 else f"stream {stream}"
 
 
-def _races(one: Run, other: Run) -> Iterator[tuple[bool, str]]:
-    """Yield pairs of work; True with those that race only if a kernel reads what it may."""
+def _races(one: Run, other: Run) -> Iterator[str]:
+    """Describe pairs of work that are not ordered, and that the runs had in different orders."""
     # The same calls, until one run does otherwise.
     pairs = zip(one.work, other.work, strict=False)
     both = list(itertools.takewhile(lambda pair: pair[0].name == pair[1].name, pairs))
@@ -165,23 +195,37 @@ def _races(one: Run, other: Run) -> Iterator[tuple[bool, str]]:
         if (a_there.place > b_there.place) == (a.place > b.place):
             continue
         by_a, by_b = a.writes + a_there.writes, b.writes + b_there.writes
-        names = f"{a.name} (on {_named(a.stream)}) and {b.name} (on {_named(b.stream)}) are not"
-        if common := _common(by_a, by_b + b.exact_reads) or _common(by_b, a.exact_reads):
-            yield False, f"{names} ordered, and both use {common}"
-        elif common := _common(by_a, b.reads) or _common(by_b, a.reads):
-            yield True, f"{names} ordered, and may both use {common}"
+        of_a, of_b = a.reads + a_there.reads, b.reads + b_there.reads
+        if common := _common(by_a, by_b + of_b) or _common(by_b, of_a):
+            yield (
+                f"{a} (on {_named(a.stream)}) and {b} (on {_named(b.stream)}) are not ordered, and "
+                f"both use {common}"
+            )
 
 
 def _common(ranges: list[Range], others: list[Range]) -> str:
     """Describe the bytes of the first block that two lists of ranges share; "" if there is none."""
-    shared = [
-        Range(one.block, one.size, max(one.first, other.first), min(one.end, other.end))
-        for one, other in itertools.product(ranges, others)
-        if one.block == other.block and max(one.first, other.first) < min(one.end, other.end)
-    ]
-    shared = [common for common in shared if common.block == shared[0].block]
+    shared: list[Range] = []
+    left, right = _joined(ranges), _joined(others)
+    while left and right:
+        one, other = left[-1], right[-1]
+        first, end = max(one.first, other.first), min(one.end, other.end)
+        if one.block == other.block and first < end:
+            shared.append(Range(one.block, one.size, first, end))
+        (left if (one.block, one.first) > (other.block, other.first) else right).pop()
+    shared = [common for common in shared if common.block == shared[-1].block]
     if not shared:
         return ""
     first, end = min(common.first for common in shared), max(common.end for common in shared)
-    end = min(-(-end // 4) * 4, shared[0].size)  # of numbers, often only some bytes change
-    return f"bytes {first // 4 * 4} to {end} of a block of {shared[0].size}"
+    return f"bytes {first} to {end} of a block of {shared[0].size}"
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """Sort ranges, and join those that overlap."""
+    found: list[Range] = []
+    for one in sorted(ranges):
+        if found and found[-1].block == one.block and one.first <= found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found

@@ -29,6 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="give each CuPy array a block of its own: more wrong accesses are found",
     )
+    group.addoption(
+        "--hostcuda-check",
+        action="store_true",
+        help="find reads of memory that nothing has written, and races in a block of a kernel",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has enabled faulthandler
@@ -49,8 +54,8 @@ def pytest_load_initial_conftests(
     if hostcuda.installed() and any(settings):
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
-            "-seed and -no-pool come too late: give `python -m hostcuda` its own --devices, "
-            "--order, --seed and --no-pool, before `-m pytest`"
+            "-seed, -no-pool and -check come too late: give `python -m hostcuda` its own "
+            "--devices, --order, --seed, --no-pool and --check, before `-m pytest`"
         )
     if options.hostcuda:
         try:
@@ -59,6 +64,7 @@ def pytest_load_initial_conftests(
                 order=options.hostcuda_order,
                 seed=options.hostcuda_seed,
                 pool=not options.hostcuda_no_pool,
+                check=options.hostcuda_check,
             )
         except hostcuda.Unsupported as error:
             raise pytest.UsageError(str(error)) from None

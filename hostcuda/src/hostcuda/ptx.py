@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import ptx_arithmetic, ptx_compare, ptx_control
-from .ptx_analysis import arithmetic_floats, contractions, counted, fused_sum, infer
+from .ptx_analysis import arithmetic_floats, contractions, counted, fused_sum, infer, unwritten
 from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction, Module, Unsupported, Variable, parse, size_of
 from .ptx_writer import FLOATS, HANDLERS, Modifiers, Shared, Writer
@@ -31,9 +31,9 @@ _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "active
 
 
 class _Translator:
-    def __init__(self, module: Module, limits: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, module: Module, limits: Mapping[str, tuple[int, ...]], checks: bool) -> None:
         self.module, self.limits = module, limits
-        self.common = Shared(module)
+        self.common = Shared(module, checks)
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
         self.flushes = self._flushes()
         self.calls = {name: self._callees(f) for name, f in self.bodies.items()}
@@ -221,10 +221,13 @@ class _Translator:
             if i.label:
                 lines.append(f"{i.label}:;")
                 continue
-            if id(i) in dropped:
-                continue
             w.scope = i.scope
-            code = fused_sum(w, i, fused[id(i)]) if id(i) in fused else _translated(w, i)
+            code = ""
+            if id(i) not in dropped:
+                code = fused_sum(w, i, fused[id(i)]) if id(i) in fused else _translated(w, i)
+            if self.common.checks:
+                before, after = unwritten(w, i, code)
+                code = before + code + after
             if i.guard:
                 code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
             lines.append(f"  {code}")
@@ -233,6 +236,9 @@ class _Translator:
             for v in function.variables
             if v.space == "reg" and v.name in used
         ]
+        if self.common.checks:
+            registers = (v for v in function.variables if v.space == "reg" and v.name in used)
+            declared += [f"  bool {v.code}_u = false;" for v in registers]
         declared += [
             f"  alignas(16) char {v.code}[{max(v.bytes, 1)}];"
             for v in function.variables
@@ -401,12 +407,14 @@ def _translated(w: Writer, i: Instruction) -> str:
     return code
 
 
-def translate(text: str, limits: Mapping[str, tuple[int, ...]]) -> str:
+def translate(text: str, limits: Mapping[str, tuple[int, ...]], checks: bool = False) -> str:
     """Return C++ for PTX; `limits` are those of `_nvrtc.Limits`, by the kernels' names.
+
+    With `checks`, the driver looks at each access (``checks.cpp``).
 
     Raises
     ------
     Unsupported
         For what the host cannot run, by name.
     """
-    return _Translator(parse(text), limits).text()
+    return _Translator(parse(text), limits, checks).text()

@@ -188,3 +188,35 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
     if ftz:
         found = w.flush(found)
     return w.put(i.operands[0], kind, f"sat({found})" if "sat" in i.modifiers else found)
+
+
+_FOREIGN = {"shfl", "vote", "match", "redux", "elect", "activemask", "atom", "call", "tex", "tld4"}
+
+
+def unwritten(w: Writer, i: Instruction, code: str) -> tuple[str, str]:
+    """Return what follows values that nothing has written: before an instruction, and after it.
+
+    Each register has a flag.  A value that another thread gives is let pass.
+    """
+
+    def flags(texts: Iterable[str]) -> list[str]:
+        found = (w.scope.find(name) for text in texts for name in _NAME.findall(text))
+        return [f"{v.code}_u" for v in found if v and v.space == "reg" and v.kind != "pred"]
+
+    def either(texts: Iterable[str]) -> str:
+        return " | ".join(flags(texts)) or "false"
+
+    before, source = "", either(i.operands[1:])
+    if i.name in ("st", "red", "atom", "sust", "cp"):
+        given = i.operands[2 if i.name == "atom" else 1 :]
+        before = f"t->unwritten = {'false' if i.name == 'cp' else either(given)}; "
+    if i.name in (_STORES - {"call"}) or i.name in ("cp", "bra", "brx"):
+        return before, ""
+    if i.name in ("ld", "ldu"):
+        source = "t->unwritten" if "hc_seen" in code else "false"
+    elif i.name == "selp":
+        a, b, predicate = i.operands[1:]
+        source = f"{w.use(predicate, 'pred')} ? {either([a])} : {either([b])}"
+    elif i.name in _FOREIGN:
+        source = "false"
+    return before, "".join(f" {to} = {source};" for to in flags(i.operands[:1]))

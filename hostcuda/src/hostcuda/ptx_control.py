@@ -185,7 +185,7 @@ def _activemask(w: Writer, i: Instruction, m: Modifiers) -> str:
 @instruction("membar", "fence", "griddepcontrol", "pmevent", "setmaxnreg")
 def _membar(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.left = []  # threads run one at a time, and see each other's writes
-    return '__asm__ volatile("" ::: "memory");'
+    return '__asm__ volatile("" ::: "memory");' + " hc_fence(t);" * w.common.checks
 
 
 @instruction("nanosleep")

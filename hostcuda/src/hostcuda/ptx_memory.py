@@ -18,10 +18,9 @@ SPACES = {
     "local": "local",
     "shared": "shared",
 }
-WAITING = "volatile", "acquire", "relaxed", "acq_rel", "mmio"
+WAITING = "volatile", "acquire", "release", "relaxed", "acq_rel", "mmio"
 _HINTS = {
     "weak",
-    "release",
     "nc",
     "ca",
     "cg",
@@ -57,35 +56,55 @@ def _hints(m: Modifiers) -> bool:
     return is_volatile
 
 
-def pointer(w: Writer, i: Instruction, text: str, size: int, space: str, kind: str) -> str:
-    """Return the host's address of an access that was checked."""
+def pointer(
+    w: Writer,
+    i: Instruction,
+    text: str,
+    size: int,
+    space: str,
+    kind: str,
+    is_volatile: bool = False,
+    value: str = "nullptr",
+) -> str:
+    """Return the host's address of an access that was checked; `value` is that of `hc_seen`."""
     variable, code, offset = w.address(text)
     if variable is not None:
-        inside = (
-            0 <= offset <= variable.bytes - size and variable.align % size == 0 == offset % size
-        )
-        if variable.space == "shared":
-            w.uses.add("shared")
-            start = w.shared_offset(variable)
-            if inside:
-                return f"(shared + {start + offset})"
-            code, space = f"{start + offset}ull", "shared"
-        elif variable.space == "param" or inside:
-            return f"((char *){w.start(variable)} + {offset})"
-        else:
-            code = f"u64({w.start(variable)} + {offset})"
-    elif offset:
-        code = f"({code} + u64({offset}ll))"
+        space = {"shared": "shared", "local": "local"}.get(variable.space, space)
+    is_inside = variable is not None and (
+        variable.space == "param"
+        or (0 <= offset <= variable.bytes - size and variable.align % size == 0 == offset % size)
+    )
+    is_seen = w.common.checks and space in ("generic", "shared")
     if space == "param":
         space = "generic"
-    site = w.common.site(i, size, space, kind)
+    site = ""
+    if is_seen or not is_inside:
+        site = w.common.site(i, size, space, kind, is_volatile)
     if space == "shared":
         w.uses.add("shared")
-        return f"at_shared<{size}>(t, {site}, shared, shared_bytes, {code})"
-    if space == "local":
+        if variable is not None:
+            code, offset = f"{w.shared_offset(variable) + offset}ull", 0
+    elif variable is not None:
+        code = f"((char *){w.start(variable)} + {offset})"
+        code, offset = code if is_inside else f"u64({code})", 0
+    if offset:
+        code = f"({code} + u64({offset}ll))"
+    if is_inside:
+        found = f"(shared + {code})" if space == "shared" else code
+    elif space == "shared":
+        found = f"at_shared<{size}>(t, {site}, shared, shared_bytes, {code})"
+    elif space == "local":
         w.uses.add("local")
-        return f"at_local<{size}>(t, {site}, local, {w.local_bytes}, {code})"
-    return f"at<{size}>(t, {site}, {code})"
+        found = f"at_local<{size}>(t, {site}, local, {w.local_bytes}, {code})"
+    else:
+        found = f"at<{size}>(t, {site}, {code})"
+    return f"hc_seen(t, {site}, {found}, {value})" if is_seen else found
+
+
+def _fence(w: Writer, i: Instruction) -> str:
+    """Return the fence that an access has."""
+    has = w.common.checks and {"acquire", "release", "acq_rel"} & {*i.modifiers}
+    return "hc_fence(t); " if has else ""
 
 
 @instruction("ld", "ldu")
@@ -93,13 +112,13 @@ def _ld(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind, space, is_volatile = m.type(), _space(m), _hints(m)
     m.choose("v2", "v4", "v8")
     c, names = w.c(kind), w.parts(i.operands[0])
-    at = pointer(w, i, i.operands[1], size_of(kind) * len(names), space, "reads")
+    at = pointer(w, i, i.operands[1], size_of(kind) * len(names), space, "reads", is_volatile)
     word = "load_volatile" if is_volatile else "load"
     if len(names) == 1:
-        return w.put(names[0], kind, f"{word}<{c}>({at})")
+        return _fence(w, i) + w.put(names[0], kind, f"{word}<{c}>({at})")
     loads = [f"const {c} x{n} = {word}<{c}>(p + {n * size_of(kind)});" for n in range(len(names))]
     puts = [w.put(name, kind, f"x{n}") for n, name in enumerate(names)]
-    return f"{{ const char *p = {at}; {' '.join(loads)} {' '.join(puts)} }}"
+    return f"{{ {_fence(w, i)}const char *p = {at}; {' '.join(loads)} {' '.join(puts)} }}"
 
 
 @instruction("st")
@@ -109,17 +128,16 @@ def _st(w: Writer, i: Instruction, m: Modifiers) -> str:
     is_volatile = _hints(m)
     m.choose("v2", "v4", "v8")
     c, values = w.c(kind), w.parts(i.operands[1])
-    at = pointer(w, i, i.operands[0], size_of(kind) * len(values), space, "writes")
+    size = size_of(kind) * len(values)
+    at = pointer(w, i, i.operands[0], size, space, "writes", is_volatile, "x")
     word = "store_volatile" if is_volatile else "store"
     changes = " ++hc_changes;" if w.common.counts_changes and space in ("generic", "shared") else ""
-    if len(values) == 1:
-        code = f"{word}<{c}>({at}, {w.use(values[0], kind, stored=True)});{changes}"
-    else:
-        stores = [
-            f"{word}<{c}>(p + {n * size_of(kind)}, {w.use(value, kind, stored=True)});"
-            for n, value in enumerate(values)
-        ]
-        code = f"{{ char *p = {at}; {' '.join(stores)}{changes} }}"
+    given = ", ".join(w.use(value, kind, stored=True) for value in values)
+    stores = [f"{word}<{c}>(p + {n * size_of(kind)}, x[{n}]);" for n in range(len(values))]
+    code = (
+        f"{{ {_fence(w, i)}const {c} x[] = {{{given}}}; char *p = {at}; "
+        f"{' '.join(stores)}{changes} }}"
+    )
     if in_step:
         # Code older than Volta counts on a warp's threads writing shared memory in step.
         return f"{meeting(w, i)} {code} {meeting(w, i)}"
@@ -187,7 +205,8 @@ def _atom(w: Writer, i: Instruction, m: Modifiers) -> str:
     count = {"v2": 2, "v4": 4, "v8": 8}.get(m.choose("v2", "v4", "v8"), 1)
     if count > 1:
         m.unknown(f"v{count}")
-    at = pointer(w, i, operands[1], size, space, "updates")
+    value = "&x0" if op == "exch" else "nullptr"
+    at = pointer(w, i, operands[1], size, space, "updates", False, value)
     terms = [w.use(text, kind) for text in operands[2:]]
     names = [f"const {c} x{n} = {term};" for n, term in enumerate(terms)]
     made = _combined(w, m, op, kind, [f"x{n}" for n in range(len(terms))])
@@ -196,8 +215,8 @@ def _atom(w: Writer, i: Instruction, m: Modifiers) -> str:
         changes = " hc_changes += __builtin_memcmp(&old, &made, sizeof made) != 0;"
     put = "" if operands[0] == "_" else w.put(operands[0], kind, "old")
     return (
-        f"{{ {' '.join(names)} char *p = {at}; const {c} old = load<{c}>(p), made = {made};"
-        f"{changes} store<{c}>(p, made); {put} }}"
+        f"{{ {_fence(w, i)}{' '.join(names)} char *p = {at}; "
+        f"const {c} old = load<{c}>(p), made = {made};{changes} store<{c}>(p, made); {put} }}"
     )
 
 
@@ -322,6 +341,11 @@ def _surface(w: Writer, i: Instruction, m: Modifiers) -> str:
         f"char *p = hc_surface(t, {w.use(text[1].strip(), 'u64')}, {x}, {y}, {z}, "
         f"{size * len(vector)}, {['zero', 'clamp', 'trap'].index(mode or 'trap')}, {i.line});"
     )
+    if w.common.checks:
+        site = w.common.site(
+            i, size * len(vector), "generic", "reads" if is_load else "writes", False
+        )
+        call += f" if (p) p = hc_seen(t, {site}, p, nullptr);"
     if is_load:
         body = " ".join(
             w.put(name, kind, f"p ? load<{c}>(p + {n * size}) : {c}(0)")

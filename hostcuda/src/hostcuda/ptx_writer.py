@@ -118,17 +118,19 @@ class Modifiers:
 class Shared:
     """What the functions of a module have in common while they are written."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, checks: bool) -> None:
         self.module = module
+        self.checks = checks  # each access calls the driver
         self.codes: dict[str, str] = {}  # of variables and functions
         self.offsets: dict[str, int] = {}  # of the module's shared memory
         self.sites: list[str] = []
         self.counts_changes = False
         self.places = 0  # of meetings
 
-    def site(self, i: Instruction, size: int, space: str, kind: str) -> str:
+    def site(self, i: Instruction, size: int, space: str, kind: str, is_volatile: bool) -> str:
         """Add a place that uses memory."""
-        self.sites.append(f"{{0, 0, {i.line}, {i.file}, {size}, hc_{space}, hc_{kind}}}")
+        fields = f"{i.line}, {i.file}, {size}, hc_{space}, hc_{kind}, {str(is_volatile).lower()}"
+        self.sites.append(f"{{0, 0, {fields}}}")
         return f"&sites[{len(self.sites) - 1}]"
 
 

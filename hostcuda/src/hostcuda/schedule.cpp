@@ -1,5 +1,6 @@
 // What waits for what, and what runs when.
 #include "api.h"
+#include "fibers.h"
 
 #include <chrono>
 
@@ -9,11 +10,7 @@ namespace {
 const int MOST_POLLS = 1000;  // then the work runs: a GPU would end it at some time
 
 uint64_t random_state = 1;
-unsigned random_below(unsigned n) {  // xorshift*
-  random_state ^= random_state >> 12, random_state ^= random_state << 25;
-  random_state ^= random_state >> 27;
-  return unsigned(random_state * 0x2545F4914F6CDD1Dull >> 33) % n;
-}
+unsigned random_below(unsigned n) { return hostcuda::random_below(n, random_state); }
 
 // Does new work on `a` wait for earlier work on `b`? The legacy default stream and the blocking
 // streams of its context wait for each other; every other pair is independent.
@@ -41,6 +38,7 @@ Guard::Guard(bool is_cleanup) {
 void set_order(Order order, uint64_t seed) {
   driver.order = order;
   random_state = (seed + 1) * 0x9E3779B97F4A7C15ull;
+  thread_state = order == Order::random || seed ? ~random_state : 0;
 }
 
 shared_ptr<Stream> new_stream(Context *ctx, unsigned flags, CUstream handle) {
@@ -108,6 +106,7 @@ void record(const Stream &s, const Work &work) {
 }
 
 uint64_t enqueue(Stream &s, Work work, const Event *after) {
+  work.caller = caller;
   if (s.graph) {
     s.graph->nodes.push_back({std::move(work), s.last});
     s.last = {s.graph->nodes.size() - 1};

@@ -1,12 +1,15 @@
 // What tests ask of the driver; __init__.py calls these.
 #include "api.h"
+#include "fibers.h"
 
 EXPORT void hostcuda_configure(int devices, size_t bytes) {
   driver.device_count = devices, driver.device_bytes = bytes;
 }
 
-EXPORT void hostcuda_begin(bool loads_images, int order, u64 seed) {
+// Threads and blocks have a random order, too, if `order` is random or there is a seed.
+EXPORT void hostcuda_begin(bool loads_images, bool checks, int order, u64 seed) {
   driver.loads_images = loads_images;
+  checking = checks;
   set_order(Order(order), seed);
 }
 
@@ -109,9 +112,10 @@ EXPORT void hostcuda_finish() {
 EXPORT void hostcuda_revive() {
   std::lock_guard lock(driver.lock);
   for (auto &item : driver.contexts) item.second.dead = CUDA_SUCCESS;
+  findings.clear(), told.clear();
 }
 
-// Why kernels failed; if `untold`, where no call has told it. Fills at most `room` rows.
+// Why kernels failed; if `untold`, where no call has told it. And what `--check` found. Fills at most `room` rows.
 EXPORT size_t hostcuda_failures(bool untold, const char **rows, size_t room) {
   std::lock_guard lock(driver.lock);
   size_t n = 0;
@@ -119,6 +123,10 @@ EXPORT size_t hostcuda_failures(bool untold, const char **rows, size_t room) {
     const Death &dead = item.second.dead;
     if (!dead || (untold && dead.told)) continue;
     if (n < room) rows[n] = dead.message.c_str();
+    ++n;
+  }
+  for (auto &finding : findings) {
+    if (n < room) rows[n] = finding.c_str();
     ++n;
   }
   return n;

@@ -1,5 +1,6 @@
-// Runs queued work, says what it damaged, and, if asked, writes down which memory it changed.
+// Runs queued work, says what it damaged, and, if asked, writes down which memory it used.
 #include "api.h"
+#include "fibers.h"
 
 namespace {
 
@@ -14,12 +15,6 @@ void inspect(uintptr_t address, const std::string &by) {
   memset((char *)b->start, FREED_BYTE, b->size);
 }
 
-// The blocks that work may write, as they were before it.
-struct Before {
-  Range range;
-  Bytes bytes;
-};
-
 void print_range(const char *what, uintptr_t start, size_t size) {
   Block *b = find_block((void *)start);
   if (!b && !(b = find_freed(start))) return;
@@ -27,34 +22,34 @@ void print_range(const char *what, uintptr_t start, size_t size) {
           size_t(start - b->start), size);
 }
 
-const size_t MOST_RUNS = 300;  // of bytes that differ; more are told as one
+const size_t MOST_RANGES = 10000;  // more are told as one for each block
 
-// The runs of bytes that differ.
-std::vector<Range> runs(const char *one, const char *other, size_t size) {
-  std::vector<Range> found;
-  for (size_t i = 0; i < size; ++i) {
-    if (one[i] == other[i]) continue;
-    size_t first = i;
-    while (i < size && one[i] != other[i]) ++i;
-    found.push_back({first, i - first});
+void print_ranges(const char *what, const std::vector<Range> &ranges) {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    Range all = ranges[i];
+    if (ranges.size() > MOST_RANGES)
+      for (Block *b = find_block((void *)all.start);
+           b && i + 1 < ranges.size() && find_block((void *)ranges[i + 1].start) == b; ++i)
+        all.size = ranges[i + 1].start + ranges[i + 1].size - all.start;
+    print_range(what, all.start, all.size);
   }
-  return found;
 }
 
-void print(const Stream &s, const Operation &op, const std::vector<Before> &before) {
-  fprintf(trace_file, "work %llu %d %s\n", (unsigned long long)op.seq, s.number,
-          op.work.name.c_str());
+void print(const Stream &s, const Operation &op) {
+  std::vector<Range> reads = op.work.reads, writes = op.work.writes;
+  take_uses(&reads, &writes);
+  fprintf(trace_file, "work %llu %d %s\ncaller %s\n", (unsigned long long)op.seq, s.number,
+          op.work.name.c_str(), op.work.caller.c_str());
   for (auto &[number, seq] : op.clock)
     fprintf(trace_file, "after %d %llu\n", number, (unsigned long long)seq);
-  for (auto &range : op.work.reads) print_range("read", range.start, range.size);
-  for (auto &[range, bytes] : before) {
-    print_range("read", range.start, range.size);
-    auto changed = runs(bytes.data(), (const char *)range.start, range.size);
-    if (changed.size() > MOST_RUNS)
-      changed = {{changed.front().start, changed.back().start + changed.back().size -
-                                             changed.front().start}};
-    for (auto &run : changed) print_range("write", range.start + run.start, run.size);
-  }
+  print_ranges("read", reads);
+  print_ranges("write", writes);
+  u64 hash = 0;  // of what was written
+  for (auto &range : writes)
+    if (holds(find_block((void *)range.start), (void *)range.start, range.size))
+      for (size_t i = 0; i < range.size; ++i)
+        hash = (hash ^ ((u8 *)range.start)[i]) * 0x100000001b3;
+  fprintf(trace_file, "hash %llu\n", hash);
 }
 
 }  // namespace
@@ -64,23 +59,35 @@ void hostcuda::report(const Damage &d) {
   tell(d.by + " wrote into a block of " + std::to_string(d.size) + " bytes after it was freed");
 }
 
+void hostcuda::find(const std::string &finding) {
+  if (driver.traces) {
+    fprintf(trace_file, "found %s\n", finding.c_str());
+  } else {
+    findings.push_back(finding);
+    tell(finding);
+  }
+}
+
 void hostcuda::tell(const std::string &message) {
   if (loud) fprintf(stderr, "hostcuda: %s\n", message.c_str());
 }
 
 void hostcuda::perform(const Stream &s, const Operation &op) {
-  std::vector<Before> before;
-  if (driver.traces)
-    for (auto &range : op.work.writes)
-      before.push_back({range, Bytes((char *)range.start, (char *)range.start + range.size)});
   op.work.run();
-  for (auto &range : op.work.writes) inspect(range.start, op.work.name);
-  if (driver.traces && !op.work.name.empty()) print(s, op, before);
+  for (auto &range : op.work.writes) {
+    inspect(range.start, op.work.name);
+    mark_written(range.start, range.size);
+  }
+  if (driver.traces && !op.work.name.empty()) print(s, op);
 }
 
 EXPORT bool hostcuda_loud(bool yes) { return loud |= yes; }
 
-EXPORT void hostcuda_trace(const char *path) {
-  trace_file = fopen(path, "w");
+// `ask` is called at each entry point, and calls the function below; null: no more.
+EXPORT void hostcuda_trace(const char *path, void (*ask)()) {
+  if (path) trace_file = fopen(path, "w");
   driver.traces = trace_file != nullptr;
+  driver.ask_caller = ask;
 }
+
+EXPORT void hostcuda_caller(const char *name) { caller = name; }

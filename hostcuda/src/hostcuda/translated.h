@@ -14,7 +14,7 @@ using f32 = float;
 using f64 = double;
 
 enum hc_space : u8 { hc_generic, hc_shared, hc_local };
-enum hc_kind : u8 { hc_reads, hc_writes, hc_updates };
+enum hc_kind : u8 { hc_reads, hc_writes, hc_updates };  // the last are atomics
 
 // A load, a store or an atomic of the source. An access is right if it is one of `count` multiples
 // of its size from `start` on: the last memory that was seen here. Cleared before each launch.
@@ -25,6 +25,8 @@ struct hc_site {
   u8 bytes;
   hc_space space;
   hc_kind kind;
+  bool is_volatile;
+  void *shadow;  // of that memory (checks.cpp)
 };
 
 // What all threads of a block share.
@@ -43,6 +45,7 @@ struct hc_thread {
   char *stack_end;          // of the host's stack
   u32 tid[3];
   u32 number;  // in the block
+  bool unwritten;  // with `--check`: what was read, or will be written, comes from where nothing wrote
 };
 
 struct hc_variable {
@@ -96,6 +99,10 @@ extern u64 hc_changes;  // of memory, by modules with loops that wait
 
 // Checks an access that its site does not know; answers the host's address, or never.
 char *hc_access(hc_thread *, hc_site *, u64 address);
+// What `--check` looks at, after that. `value`: what will be written; of an atomic, if it does not
+// depend on what was there.
+char *hc_seen(hc_thread *, hc_site *, char *, const void *value);
+void hc_fence(hc_thread *);
 void hc_local_full(hc_thread *, u32 line);  // never answers
 u64 hc_callee(hc_thread *, const u64 *functions, u32 count, u64 address, u32 line);
 

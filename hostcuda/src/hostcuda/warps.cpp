@@ -32,6 +32,7 @@ void check_barrier(Group &g, Barrier &barrier) {
     release(g, w, lanes);
   }
   barrier = {};
+  pass_barrier(g);
 }
 
 Barrier &arrive(Fiber &f, u32 number, u32 count, u32 predicate, u32 line) {
@@ -172,6 +173,7 @@ bool check_rendezvous(Group &g, u32 w, size_t index, u32 but) {
   warp.waiting.pop_back();
   if (!r.arrived) return true;
   perform(warp, r.op, r.arrived);
+  pass_warp(g, w, r.arrived);
   if (r.arrived & ~but) release(g, w, r.arrived & ~but);
   return true;
 }
@@ -193,6 +195,7 @@ bool meet(Group &g, u32 w) {
     if (warp.lanes[__builtin_ctz(rest)]->place == first) lanes |= rest & -rest;
   for (u32 rest = lanes; rest; rest &= rest - 1) warp.lanes[__builtin_ctz(rest)]->mask = lanes;
   warp.meeting &= ~lanes;
+  pass_warp(g, w, lanes);
   release(g, w, lanes);
   return true;
 }

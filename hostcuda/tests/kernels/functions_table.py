@@ -1,4 +1,4 @@
-"""Compare CUDA's mathematical functions on the host driver with those of a GPU, on a million inputs.
+"""Compare CUDA's mathematical functions on the host driver with a GPU's, on a million inputs.
 
 On a machine with a GPU, `python functions_table.py --save FILE` keeps what the GPU gives, and
 `python -m hostcuda functions_table.py --compare FILE` prints a table of the functions that differ.
@@ -70,7 +70,7 @@ def inputs(kind: str) -> tuple[Any, Any]:
 
 def results(kind: str) -> Iterator[tuple[str, Any]]:
     """Run each function; give its name and what it returned."""
-    name, dtype, _, options = KINDS[kind]
+    name, _, _, options = KINDS[kind]
     found = expressions(kind)
     source = ["#include <cuda_fp16.h>"] * (kind == "half")
     for number, text in enumerate(found.values()):
@@ -94,7 +94,7 @@ def ordinals(values: Any, bits: str) -> Any:
 
 
 def difference(kind: str, ours: Any, theirs: Any) -> str:
-    """Say how far results are from a GPU's; "" if they are equal bit for bit, but for NaN's bits."""
+    """Say how far results are from a GPU's; "" if all bits are equal, but for NaN's."""
     x, _ = inputs(kind)
     bits = KINDS[kind][2]
     both_nan = np.isnan(ours) & np.isnan(theirs)

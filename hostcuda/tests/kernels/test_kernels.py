@@ -1,6 +1,7 @@
 """Each kernel of `cases` gives the numbers that CUDA's documents promise."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,16 +42,20 @@ def parameters():
             yield pytest.param(name, marks=marks, id=name)
 
 
-@pytest.fixture(scope="module")
-def results(request):
-    """Run the areas of the collected tests in another process: they may end it."""
-    calls = [item.callspec.id for item in request.session.items if hasattr(item, "callspec")]
-    areas = {call.partition(".")[0] for call in calls}.intersection(cases.AREAS)
-    command = [sys.executable, "-m", "hostcuda", str(Path(__file__).with_name("table.py"))]
+def run(areas, *options):
+    """Run areas in another process, which they may end; return results and what was printed."""
+    command = [sys.executable, "-m", "hostcuda", *options, Path(__file__).with_name("table.py")]
     done = subprocess.run([*command, "--json", *areas], capture_output=True, text=True)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines, done.stderr
-    return {name: (kind, text) for name, kind, text in lines}
+    return {name: (kind, text) for name, kind, text in lines}, done.stderr
+
+
+@pytest.fixture(scope="module")
+def results(request):
+    """Run the areas of the collected tests."""
+    calls = [item.callspec.id for item in request.session.items if hasattr(item, "callspec")]
+    return run({call.partition(".")[0] for call in calls}.intersection(cases.AREAS))[0]
 
 
 @pytest.mark.parametrize("name", [*parameters()])
@@ -58,6 +63,20 @@ def test_a_kernel_gives_the_numbers_of_cudas_documents(name, results):
     kind, text = results[name]
     if kind != "right":
         raise KINDS[kind](text)
+
+
+RACY = {"k_one_thread_of_many"}
+
+
+def test_threads_in_another_order_are_right_and_checks_find_nothing():
+    found, printed = run([], "--check", "--order", "random", "--seed", "1")
+    assert {name for name, (kind, _) in found.items() if kind != "right"} == {
+        *known.REFUSED,
+        *known.WRONG,
+        *known.ERROR,
+    }
+    found = re.findall(r"kernel (\w+), .*(?:nothing has written|no barrier between)", printed)
+    assert {*found} == RACY
 
 
 def test_known_kernels_exist():

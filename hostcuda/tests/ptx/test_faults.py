@@ -164,7 +164,7 @@ def test_exit_of_a_thread(gpu):
 def test_an_error_stays(gpu):
     import pycuda.driver as cuda
 
-    fails(gpu, ILLEGAL, "", "o[1000000] = 1;")
+    fails(gpu, ILLEGAL, "", "o[1ull << 40] = 1;")
     with pytest.raises(cuda.Error, match=ILLEGAL):
         cuda.mem_alloc(16)
 

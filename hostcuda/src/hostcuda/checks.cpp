@@ -1,0 +1,220 @@
+// Looks at each access of a kernel, if `--check` or a trace asks for it: reads of bytes that nothing
+// wrote, threads of a block that race, and which bytes a kernel uses.
+#include "fibers.h"
+
+#include <array>
+#include <unordered_map>
+
+namespace hostcuda {
+namespace {
+
+const u8 WRITTEN = 1, READ_NOW = 2, WRITTEN_NOW = 4;  // by anything; by the kernel that runs
+const u64 LINE = 32;                                  // bytes: no access is larger
+const size_t MOST_LINES = 1 << 15;                    // remembered of a block
+
+// What is known of each byte of a block of memory.
+struct Shadow {
+  Block block;
+  std::vector<u8> bytes;
+  bool is_used;  // by the kernel that runs
+};
+std::map<uintptr_t, Shadow> shadows;  // by start address
+
+Shadow *find_shadow(uintptr_t address) {
+  Block *b = find_block((void *)address);
+  if (!b) return nullptr;
+  auto known = shadows.find(b->start);
+  if (known != shadows.end() && known->second.block.id == b->id && known->second.block.size == b->size)
+    return &known->second;
+  for (auto it = shadows.begin(); it != shadows.end();)
+    it = driver.blocks.count(it->first) ? std::next(it) : shadows.erase(it);
+  return &(shadows[b->start] = {*b, std::vector<u8>(b->size, b->kind != Kind::device), false});
+}
+
+struct Access {
+  u32 epoch = 0, count = 0;  // of the block's barriers, and since then of the lane's waits
+  u32 site = 0, thread = 0;
+};
+struct Uses {  // of a byte, the latest ones; if several threads read it, by two of them
+  Access write, reads[2];
+};
+struct Clocks {  // of a warp's lanes: which waits of the others come before
+  u32 epoch = 0, known[WARP][WARP] = {};
+};
+
+}  // namespace
+
+struct Checks {
+  u32 epoch = 0;
+  std::vector<u8> written;  // shared memory
+  std::vector<Clocks> warps;
+  std::unordered_map<u64, std::array<Uses, LINE>> lines;
+};
+
+namespace {
+
+bool is_kernel_of(const char *names) { return !now->name.rfind(std::string("kernel ") + names, 0); }
+
+// Tell it once of each line, or pair of lines, of a kernel.
+bool is_told(const hc_site &a, const hc_site &b) {
+  auto key = [](const hc_site &s) { return u64(s.file) << 40 | u64(s.line) << 8 | s.kind; };
+  return !told.insert({now->name, key(a), key(b)}).second;
+}
+
+bool is_before(const Access &a, const Fiber &f, const Checks &c) {
+  if (a.epoch != c.epoch || a.thread == f.number) return true;
+  const Clocks &warp = c.warps[f.warp()];
+  return a.thread / WARP == f.warp() && warp.epoch == c.epoch &&
+         warp.known[f.lane()][a.thread % WARP] > a.count;
+}
+
+// Which bytes of which memory.
+std::string region(const Group &g, u64 address, u64 bytes) {
+  if (address - u64(g.shared) < g.shared_bytes) {
+    u64 first = address - u64(g.shared);
+    return text("bytes %llu to %llu of shared memory", first, first + bytes);
+  }
+  Block *b = find_block((void *)address);
+  u64 first = address - b->start;
+  return text("bytes %llu to %llu of a block of %zu", first, first + bytes, b->size);
+}
+
+void tell_unwritten(const Fiber &f, const hc_site &site, u64 address, const hc_site *writer) {
+  if (is_told(site, site)) return;
+  std::string then = writer ? ", and writes what it read" + source(writer->line, writer->file) : "";
+  find(now->name + place(f) + ": reads " + region(*f.group, address, site.bytes) +
+       ", which nothing has written" + source(site.line, site.file) + then);
+}
+
+void tell_race(const Fiber &f, const hc_site &site, const Access &other, u64 address) {
+  const hc_site &first = now->kernel->module->sites[other.site];
+  // Threads of CuPy's labels follow and shorten one chain, on purpose.
+  if (is_kernel_of("cupyx_scipy_ndimage_label") || is_told(first, site)) return;
+  Fiber earlier;
+  earlier.block = f.block;
+  number(earlier, other.thread);
+  auto use = [](const hc_site &s) {
+    return (s.kind == hc_reads ? " reads" : " writes") + source(s.line, s.file);
+  };
+  find(now->name + place(earlier) + use(first) + " and " +
+       text("thread (%u,%u,%u)", f.tid[0], f.tid[1], f.tid[2]) + use(site) + " " +
+       region(*f.group, address, site.bytes) + ", with no barrier between them");
+}
+
+// An access that is no atomic.
+void check_race(const Fiber &f, const hc_site &site, char *p, const void *value) {
+  // A write that changes nothing is let pass: often, several threads write the same.
+  if (value && !memcmp(p, value, site.bytes)) return;
+  Checks &c = *f.group->checks;
+  if (c.lines.size() > MOST_LINES) c.lines.clear();
+  const Clocks &warp = c.warps[f.warp()];
+  const hc_site *sites = now->kernel->module->sites;
+  Access mine = {c.epoch, warp.epoch == c.epoch ? warp.known[f.lane()][f.lane()] : 0,
+                 u32(&site - sites), f.number};
+  Uses *uses = &c.lines[u64(p) / LINE][u64(p) % LINE];
+  for (u32 i = 0; i < site.bytes; ++i) {
+    Uses &u = uses[i];
+    auto look = [&](const Access &a) {
+      if (!is_before(a, f, c) && !(site.is_volatile && sites[a.site].is_volatile))
+        tell_race(f, site, a, u64(p));
+    };
+    look(u.write);
+    if (site.kind == hc_reads) {
+      u.reads[!is_before(u.reads[0], f, c)] = mine;
+    } else {
+      for (Access &a : u.reads) look(a), a = {};
+      u.write = mine;
+    }
+  }
+}
+
+}  // namespace
+
+void begin_checks(Group &g) {
+  if (!checking) return;
+  if (!g.checks) g.checks = std::make_shared<Checks>();
+  g.checks->written.assign(g.shared_bytes, 0);
+  g.checks->warps.resize((g.threads + WARP - 1) / WARP);
+  g.checks->lines.clear();
+  ++g.checks->epoch;
+}
+
+void pass_barrier(Group &g) {
+  if (g.checks) ++g.checks->epoch;
+}
+
+void pass_warp(Group &g, u32 w, u32 lanes) {
+  if (!g.checks) return;
+  Clocks &c = g.checks->warps[w];
+  if (c.epoch != g.checks->epoch) c = {g.checks->epoch};
+  u32 all[WARP] = {};
+  for (u32 rest = lanes; rest; rest &= rest - 1) {
+    u32 lane = __builtin_ctz(rest);
+    ++c.known[lane][lane];
+    for (u32 i = 0; i < WARP; ++i) all[i] = std::max(all[i], c.known[lane][i]);
+  }
+  for (u32 rest = lanes; rest; rest &= rest - 1) memcpy(c.known[__builtin_ctz(rest)], all, sizeof all);
+}
+
+void mark_written(uintptr_t start, size_t size) {
+  if (!checking) return;
+  if (Shadow *s = find_shadow(start))
+    for (size_t i = start - s->block.start; size && i < s->block.size; ++i, --size) s->bytes[i] |= WRITTEN;
+}
+
+void take_uses(std::vector<Range> *reads, std::vector<Range> *writes) {
+  for (auto &[start, s] : shadows) {
+    if (!s.is_used) continue;
+    s.is_used = false;
+    for (auto [bit, ranges] : {std::pair(READ_NOW, reads), std::pair(WRITTEN_NOW, writes)})
+      for (size_t i = 0; i < s.bytes.size(); ++i) {
+        if (!(s.bytes[i] & bit)) continue;
+        size_t first = i;
+        for (; i < s.bytes.size() && s.bytes[i] & bit; ++i) s.bytes[i] &= u8(~bit);
+        ranges->push_back({start + first, i - first});
+      }
+  }
+}
+
+}  // namespace hostcuda
+
+char *hc_seen(hc_thread *t, hc_site *site, char *p, const void *value) {
+  Fiber &f = *(Fiber *)t;
+  Group &g = *f.group;
+  u64 address = u64(p);
+  u8 *seen;
+  bool reads = site->kind == hc_reads || (site->kind == hc_updates && !value);
+  bool gives = site->kind != hc_reads && f.unwritten, is_shared = false;
+  f.unwritten = false;
+  if (address - u64(g.shared) < g.shared_bytes) {
+    seen = &g.checks->written[address - u64(g.shared)], is_shared = true;
+  } else {
+    auto *s = (Shadow *)site->shadow;
+    if (!s || address - s->block.start >= s->block.size) {
+      bool is_local = address - u64(f.local_start) < u64(f.local_end - f.local_start);
+      if (is_local || !(s = find_shadow(address))) return p;  // or a parameter
+      site->shadow = s;
+    }
+    s->is_used = true;
+    seen = &s->bytes[address - s->block.start];
+  }
+  // Padding is read with what is beside it. Threads also read shared memory whose value they do not
+  // use: it is told where a value goes to other memory. CuPy also copies what nothing has written.
+  if (reads && std::none_of(seen, seen + site->bytes, [](u8 b) { return b & WRITTEN; })) {
+    if (!is_shared && !is_kernel_of("cupy_copy__"))
+      tell_unwritten(f, *site, address, nullptr);
+    else if (site->kind == hc_updates)
+      gives = true;
+    else
+      f.unwritten = true, f.reader = site, f.read_at = address;
+  }
+  bool copies = gives && (is_shared || is_kernel_of("cupy_copy__"));
+  if (gives && !copies) tell_unwritten(f, *f.reader, f.read_at, site);
+  u8 bits = (reads ? READ_NOW : 0) | (site->kind == hc_reads ? 0 : WRITTEN | WRITTEN_NOW);
+  for (u32 i = 0; i < site->bytes; ++i)
+    seen[i] = (seen[i] | bits) & u8(copies ? ~WRITTEN : ~0);
+  if (site->kind != hc_updates && g.threads > 1) check_race(f, *site, p, value);
+  return p;
+}
+
+void hc_fence(hc_thread *t) { pass_barrier(*((Fiber *)t)->group); }
