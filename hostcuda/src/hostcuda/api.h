@@ -15,6 +15,8 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define API EXPORT CUresult CUDAAPI
 
+API cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second);  // CUDA 13 has _v2 alone
+
 #define CHECK(condition, error) \
   if (!(condition)) return error
 #define TRY(call) \
