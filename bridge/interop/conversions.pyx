@@ -99,7 +99,8 @@ def as_cupy(
     -----
     *Ownership:* the view keeps `array` alive.  Both can be freed in any order, on any thread.
     *Ordering:* work queued on PyCUDA's streams, or on `stream`, runs before later work on CuPy's
-    current stream.  The host does not wait (rule: `bridge.interop.ordering`).
+    current stream: call it again each time PyCUDA has written.  The host does not wait (rule:
+    `bridge.interop.ordering`).
     *Cost:* half the time of ``cupy.asarray(array)`` for an array's first view, a quarter for later
     ones.  The size does not matter.
     """

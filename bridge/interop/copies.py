@@ -22,7 +22,9 @@ _ADVICE: dict[tuple[type, ...], str] = {
     (cupy.cuda.MemoryPointer,): (
         f"{_OF_MEMORY}; as an allocator, pass allocator=bridge.pycuda_allocator()"
     ),
-    (GPUArray,): "give a.gpudata, or let the array copy: a.set(host), a.get()",
+    (GPUArray,): (
+        "give a.gpudata (of two arrays: memcpy_dtod), or let the array copy: a.set(host), a.get()"
+    ),
     (Global,): "give its pointer, the first item",
     (cupy.cuda.Stream, cupy.cuda.ExternalStream): (
         "make the stream by s = pycuda.driver.Stream(), on which CuPy works under "

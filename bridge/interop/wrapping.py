@@ -71,8 +71,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     if isinstance(func, drv.Function):
         raise TypeError(
             "wrap_pycuda: func is a pycuda.driver.Function, whose arguments would not be checked; "
-            "compile with bridge.SourceModule, whose functions take CuPy arrays, or call "
-            "bridge.launch(func, ...)"
+            "compile with bridge.SourceModule, whose functions take CuPy arrays and check them; "
+            "bridge.launch(func, ...) orders the launch, but cannot check dtypes"
         )
     check_function(
         func, "wrap_pycuda: func", "convert inside, with bridge.as_pycuda and bridge.as_cupy"

@@ -73,7 +73,7 @@ class _Program(ast.NodeVisitor):
         self.perhaps = {node for one in choices for node in ast.walk(one)}
         self.needed = set[str]()  # the modules that it imports in any case
         self.wrong: dict[str, int] = {}  # other reasons why it does not run, and their lines
-        self.is_part = False  # of a package
+        self.is_part = (path.parent / "__init__.py").exists()  # of a package
         for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name) | ast.ClassDef(name):
@@ -115,7 +115,7 @@ class _Program(ast.NodeVisitor):
             case ast.keyword("grid" | "block", given):
                 for one in self.values.assigned(given):
                     if isinstance(one, ast.Tuple) and any(map(_is_quotient, one.elts)):
-                        self.wrong.setdefault(f"{node.arg} has a / for a //", given.lineno)
+                        self.wrong.setdefault(f"{node.arg} has a / for a //", one.lineno)
             case ast.Call(function) if name := self._compiling(function):
                 self.calls.append((name, node))
                 self.called.add(function)
@@ -297,7 +297,7 @@ def check_programs(
             is_notebook, cells = path.suffix == ".ipynb", list[int]()
             if is_notebook:
                 text, cells = code_of_notebook(text)
-            text, edits = to_python3(text, path.name)
+            text, edits = to_python3(text, path.name, with_notes=False)
             program = _Program(path, text, cells)
         except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
             _print(f"{path}: cannot be read: {error}")

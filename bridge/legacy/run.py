@@ -79,7 +79,11 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
         recorded = set[str]()
         recorders.append(functools.partial(_record_source, folder, recorded))
         atexit.register(
-            lambda: print(f"bridge run: {len(recorded)} sources are in {folder}", file=sys.stderr)
+            lambda: print(
+                f"bridge run: {len(recorded)} sources are in {folder}"
+                + ("" if recorded else "; run a program that calls what this one defines"),
+                file=sys.stderr,
+            )
         )
     prepare = spawn.get_preparation_data
 

@@ -224,7 +224,7 @@ def test_a_tensor_says_what_the_array_is_and_keeps_it_alive(make):
     assert (tensor.device_type, tensor.device_id) == (CUDA, 0)
     assert (tensor.code, tensor.bits, tensor.lanes) == (0, 32, 1)
     assert (tensor.shape[:2], tensor.strides[:2]) == ([3, 3], [6, 2])
-    view = bridge.as_cupy(pointer, shape=(3, 3), dtype="i4", strides=(24, 8))
+    view = bridge.as_cupy(pointer, shape=(3, 3), dtype="i4", strides=(24, 8), owner=managed)
     assert view.get().tolist() == [[6, 8, 10], [12, 14, 16], [18, 20, 22]]
     del view
     release(managed)

@@ -839,7 +839,7 @@ def test_python_2_that_python_3_can_parse(check, package, tmp_path):
     named = of_float.replace("(n / 2, 1)", "sizes")  # nothing else shows that it is for Python 2
     write(tmp_path, {"a.py": f"print('%d' % n)\nsizes = (n / 2 * 4, 1)\n{named}"})
     text, _ = check(str(tmp_path))
-    assert "a.py: will not run: grid has a / for a // (line 3)\n" in text
+    assert "a.py: will not run: grid has a / for a // (line 2)\n" in text
     write(tmp_path, {"a.py": program.replace("f()", "f%d()").replace('}")', '}" % input())')})
     text, _ = check(str(tmp_path))
     assert "a.py: not known, after bridge migrate: 1 of its sources" in text

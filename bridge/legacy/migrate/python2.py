@@ -70,7 +70,9 @@ def _of_python2(text: bytes) -> str:
     return min(used & (_NAMES | _METHODS | {"/"}) - defined, default="")
 
 
-def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
+def to_python3(
+    text: bytes, name: str, with_notes: bool = True
+) -> tuple[bytes, list[tuple[int, str]]]:
     """Convert a program that is not Python 3, or uses names of Python 2; return it, and the edits.
 
     Lines for IPython, such as ``!pip install cupy``, become comments.  Raise ImportError if a
@@ -123,6 +125,8 @@ def to_python3(text: bytes, name: str) -> tuple[bytes, list[tuple[int, str]]]:
     if re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text):
         return converted, edits
     division = DivisionEdits(converted)
+    if not with_notes:  # so that lines keep their numbers
+        division.notes.clear()
     return division.apply(), edits + division.records
 
 
