@@ -85,6 +85,45 @@ def test_orders_name_the_work_that_races(script, run):
     assert "of a block of 16" in done.stderr
 
 
+# A graph's input is written again before its launch; two threads have default streams of their own.
+OF_A_GRAPH = """
+with t:
+    t.begin_capture()
+    y = x + 1
+    graph = t.end_capture()
+    for value in range(3):
+        a.fill(value)
+        graph.launch()
+        t.synchronize()
+        print(y.get()[0])
+"""
+OF_THREADS = """
+import threading
+def write():
+    with cupy.cuda.Stream.ptds:
+        x[:] = 7
+thread = threading.Thread(target=write)
+thread.start()
+thread.join()
+with cupy.cuda.Stream.ptds:
+    print((x + 1).get())
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "first", "second"),
+    [
+        (OF_A_GRAPH, r"kernel fill of .*:\d+ \(on the default stream\)", r"a graph of .*:\d+ \("),
+        (OF_THREADS, r"kernel cupy_fill of .*:\d+ ", r"kernel cupy_add\w* of .*:\d+ "),
+    ],
+    ids=["a graph", "threads"],
+)
+def test_graphs_and_default_streams_of_threads_race(script, first, second, run):
+    done = run(script, "--orders", "20")
+    assert done.returncode == 1, done.stderr
+    assert re.search(f"a race: {first}.*{second}", done.stderr), done.stderr
+
+
 def test_ordered_work_prints_the_same_in_every_order(run):
     done = run(NO_RACE, "--orders", "5")
     assert (done.returncode, done.stdout) == (0, USUAL)

@@ -155,7 +155,7 @@ API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   TRY(may_queue(*stream));
   shared_ptr<Graph> graph = *found;
   for (auto &node : graph->nodes) record(*stream, node.work);
-  enqueue(*stream, {"", {}, {}, [=] { run(*stream, *graph); }});
+  enqueue(*stream, {"a graph", {}, {}, [=] { run(*stream, *graph); }});
   return CUDA_SUCCESS;
 }
 

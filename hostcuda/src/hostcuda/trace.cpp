@@ -2,6 +2,8 @@
 #include "api.h"
 #include "fibers.h"
 
+#include <utility>
+
 namespace {
 
 bool loud = false;  // what is wrong is printed where it is found
@@ -35,8 +37,15 @@ void print_ranges(const char *what, const std::vector<Range> &ranges) {
   }
 }
 
+std::vector<Range> node_reads, node_writes;  // of a graph that runs
+
+void add(std::vector<Range> *to, const std::vector<Range> &ranges) {
+  to->insert(to->end(), ranges.begin(), ranges.end());
+}
+
 void print(const Stream &s, const Operation &op) {
-  std::vector<Range> reads = op.work.reads, writes = op.work.writes;
+  std::vector<Range> reads = std::exchange(node_reads, {}), writes = std::exchange(node_writes, {});
+  add(&reads, op.work.reads), add(&writes, op.work.writes);
   take_uses(&reads, &writes);
   fprintf(trace_file, "work %llu %d %s\ncaller %s\n", (unsigned long long)op.seq, s.number,
           op.work.name.c_str(), op.work.caller.c_str());
@@ -78,7 +87,9 @@ void hostcuda::perform(const Stream &s, const Operation &op) {
     inspect(range.start, op.work.name);
     mark_written(range.start, range.size);
   }
-  if (driver.traces && !op.work.name.empty()) print(s, op);
+  if (!driver.traces || op.work.name.empty()) return;
+  if (op.seq) return print(s, op);
+  add(&node_reads, op.work.reads), add(&node_writes, op.work.writes);
 }
 
 EXPORT bool hostcuda_loud(bool yes) { return loud |= yes; }
