@@ -209,3 +209,29 @@ def test_a_program_with_findings_ends_with_70(tmp_path):
     )
     command.remove("--check")
     assert subprocess.run(command).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("f((1,), (128,), (x,))", "end of a block of 400 bytes that program.py:2 allocated (line"),
+        (
+            "p = x.data.ptr; del x; f((1,), (1,), (np.uintp(p),))",
+            "0 bytes into a block of 400 bytes that program.py:2 allocated and that was freed",
+        ),
+    ],
+    ids=["too far", "freed"],
+)
+def test_it_is_told_who_allocated_a_block(code, said, tmp_path):
+    program = tmp_path / "program.py"
+    source = 'extern "C" __global__ void f(float *x) { x[threadIdx.x] += 1; }'
+    program.write_text(
+        f"import cupy, numpy as np\nx = cupy.zeros(100, 'f')\n"
+        f"f = cupy.RawKernel({source!r}, 'f')\n{code}\n"
+    )
+    command = [sys.executable, "-m", "hostcuda", "--check", "--no-pool", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert said in done.stderr
+    done = subprocess.run([*command[:3], *command[4:]], capture_output=True, text=True)
+    assert "block of 400 bytes" in done.stderr  # without --check, Python is not asked
+    assert "program.py:2" not in done.stderr

@@ -167,7 +167,8 @@ def install(
         devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
     driver.hostcuda_configure(devices, MEMORY)
     driver.hostcuda_begin(not compilers, _build.is_checking(), ORDERS.index(order), seed)
-    if path := os.environ.get("HOSTCUDA_TRACE"):
+    path = os.environ.get("HOSTCUDA_TRACE") or None
+    if path or _build.is_checking():
         _trace(driver, path)
     _cupy.replace_runtime(driver, compilers)
     _driver = driver
@@ -187,8 +188,8 @@ def install(
 _LIBRARIES = {"bridge", "cupy", "cupyx", "hostcuda", "pycuda", "pytools"}
 
 
-def _trace(driver: Any, path: str) -> None:
-    """Let the driver write down what work uses, and which line of the program queued it."""
+def _trace(driver: Any, path: str | None) -> None:
+    """Let the driver know which lines of the program call it; and, in a file, what work uses."""
 
     @ctypes.CFUNCTYPE(None)
     def ask() -> None:
@@ -199,7 +200,7 @@ def _trace(driver: Any, path: str) -> None:
             name = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
             driver.hostcuda_caller(name.encode())
 
-    driver.hostcuda_trace(path.encode(), ask)
+    driver.hostcuda_trace(path and path.encode(), ask)
     # It also keeps `ask`.
     atexit.register(lambda ask=ask: driver.hostcuda_trace(None, None))
 

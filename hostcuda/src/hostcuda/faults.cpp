@@ -46,24 +46,30 @@ bool is_reachable(const Block &b) {
   });
 }
 
+std::string named(const Block &b) {
+  return text("a block of %zu bytes", b.size) +
+         (b.caller.empty() ? "" : " that " + b.caller + " allocated");
+}
+
 // Where an address lies that no block holds: near which one, as that is the same in each run.
 std::string whereabouts(u64 address, u64 bytes) {
   if (Block *b = find_freed(address))
-    return text(", %llu bytes into a block of %zu bytes that was freed", address - b->start, b->size);
+    return text(", %llu bytes into ", address - b->start) + named(*b) +
+           (b->caller.empty() ? "" : " and") + " that was freed";
   const u64 near = 64 << 10;
   auto above = driver.blocks.upper_bound(address);
   std::string found = text(" at 0x%llx, where there is no memory of the device", address);
   u64 least = near;
   if (above != driver.blocks.end() && above->first - address < least) {
     least = above->first - address;
-    found = text(", %llu bytes before a block of %zu bytes", least, above->second.size);
+    found = text(", %llu bytes before ", least) + named(above->second);
   }
   if (above != driver.blocks.begin()) {
     const Block &b = std::prev(above)->second;
     u64 end = b.start + b.size;
-    if (address < end) return text(" over the end of a block of %zu bytes", b.size);
+    if (address < end) return " over the end of " + named(b);
     if (address - end < least)
-      found = text(", %llu bytes behind the end of a block of %zu bytes", address - end, b.size);
+      found = text(", %llu bytes behind the end of ", address - end) + named(b);
   }
   return address < 4096 ? text(" at 0x%llx, near a null pointer", address) : found;
 }

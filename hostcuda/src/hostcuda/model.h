@@ -144,6 +144,7 @@ struct Block {
   bool owned;  // allocated here, at `start`
   unsigned flags;
   unsigned long long id;
+  std::string caller = {};  // the program's line that allocated it, if it is asked for
 };
 
 struct Module {
@@ -200,10 +201,10 @@ struct Driver {
   std::deque<Block> freed;            // their bytes are kept for a while
   std::vector<Damage> broken;         // found when work ran, or the bytes of a freed block went
   std::vector<Launch> launches;
-  void (*ask_caller)() = nullptr;     // if traced, at each call of the program
+  void (*ask_caller)() = nullptr;     // if traced or checked, at each call of the program
 };
 extern Driver driver;
-inline thread_local std::string caller;  // the program's line, if traced
+inline thread_local std::string caller;  // the program's line, if asked
 
 inline Death::operator CUresult() {
   told |= status != CUDA_SUCCESS && !driver.is_cleanup;
