@@ -171,6 +171,8 @@ def install(
     if path or _build.is_checking():
         _trace(driver, path)
     _cupy.replace_runtime(driver, compilers)
+    if compilers:
+        _translate_ptx(driver)
     _driver = driver
     prepare = spawn.get_preparation_data
 
@@ -183,6 +185,21 @@ def install(
         import cupy
 
         cupy.cuda.set_allocator(None)
+
+
+def _translate_ptx(driver: Any) -> None:
+    """Let the driver load PTX."""
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+    def translate(text: bytes) -> None:
+        try:
+            image, problem = _build.compile_ptx(text.decode()).read_bytes(), ""
+        except (_build.CompileError, ValueError) as error:
+            image, problem = b"", str(error)
+        driver.hostcuda_translated(image, ctypes.c_size_t(len(image)), problem.encode())
+
+    driver.hostcuda_translator(translate)
+    atexit.register(lambda translate=translate: driver.hostcuda_translator(None))
 
 
 _LIBRARIES = {"bridge", "cupy", "cupyx", "hostcuda", "pycuda", "pytools"}

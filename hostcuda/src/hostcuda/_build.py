@@ -192,12 +192,7 @@ def compile(
         return _check(source, options, names, headers, of_nvcc)
 
     def make(target: Path) -> None:
-        try:
-            text = ptx.translate(checked().ptx, checked().limits, checks=is_checking())
-        except ptx.Unsupported as error:
-            raise CompileError(str(error)) from None
-        flags = [*KERNEL_FLAGS, *_processor_flags()]
-        _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm", "-lc"], text)
+        _make_image(checked().ptx, checked().limits, target)
 
     def note(target: Path) -> None:
         target.write_text(json.dumps(checked()[:2]))
@@ -209,6 +204,24 @@ def compile(
     image = _cached("kernel", ".so", encoded, make).read_bytes()
     log, lowered = json.loads(_cached("kernel", ".json", encoded, note).read_text())
     return Compiled(image, log, lowered)
+
+
+def compile_ptx(text: str) -> Path:
+    """Compile PTX for the host; return the image's file.
+
+    What a kernel needs of registers is not known.  Raise CompileError as `compile` does.
+    """
+    parts = compiler_key().encode(), text.encode()
+    return _cached("ptx", ".so", parts, lambda target: _make_image(text, {}, target))
+
+
+def _make_image(text: str, limits: Mapping[str, tuple[int, ...]], target: Path) -> None:
+    try:
+        code = ptx.translate(text, limits, checks=is_checking())
+    except ptx.Unsupported as error:
+        raise CompileError(str(error)) from None
+    flags = [*KERNEL_FLAGS, *_processor_flags()]
+    _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm", "-lc"], code)
 
 
 _LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}

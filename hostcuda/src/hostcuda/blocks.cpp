@@ -61,7 +61,8 @@ CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, void **o
   void *start = aligned_alloc(ALIGNMENT, (size + GAP + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
   CHECK(start, CUDA_ERROR_OUT_OF_MEMORY);
   memset(start, FRESH_BYTE, size);
-  driver.blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, true, flags, ++last_id, caller};
+  driver.blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, true, flags, ++last_id,
+                                      driver.traces ? "" : caller};
   *out = start;
   return CUDA_SUCCESS;
 }

@@ -144,7 +144,7 @@ struct Block {
   bool owned;  // allocated here, at `start`
   unsigned flags;
   unsigned long long id;
-  std::string caller = {};  // the program's line that allocated it, if it is asked for
+  std::string caller = {};  // the program's line that allocated it, if checked
 };
 
 struct Module {

@@ -11,6 +11,26 @@ namespace {
 
 const unsigned FREE_SHARED = 48 << 10;  // bytes of shared memory for kernels that do not ask
 
+void (*translate)(const char *ptx);  // calls hostcuda_translated
+thread_local struct {
+  Bytes image;
+  std::string problem;  // a sentence, instead
+} translated;
+
+const std::string PREFIX = "hostcuda: ";
+CUresult refuse(CUresult status) {
+  tell(translated.problem.substr(translated.problem.rfind(PREFIX, 0) ? 0 : PREFIX.size()));
+  return status;
+}
+
+bool is_elf(const void *image) { return !memcmp(image, ELFMAG, SELFMAG); }
+bool is_fatbin(const void *image) { return !memcmp(image, "\x50\xed\x55\xba", 4); }
+bool is_ptx(const void *image) {
+  if (is_elf(image) || is_fatbin(image)) return false;
+  std::string begin((const char *)image, strnlen((const char *)image, 4096));
+  return begin.find(".version") != std::string::npos;
+}
+
 CUresult load_library(const char *image, size_t size, void **library) {
   // A file of its own: dlopen takes two images of one name or one inode for the same library.
   char path[] = "/tmp/hostcuda-XXXXXX";
@@ -109,30 +129,33 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
 }  // namespace
 
 API cuModuleLoadData(CUmodule *out, const void *image) {
-  ENTER_LIVING_CONTEXT;
   CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
+  translated = {};
+  if (translate && is_ptx(image)) {  // before the lock: Python's own is taken
+    translate((const char *)image);
+    if (!translated.problem.empty()) return refuse(CUDA_ERROR_INVALID_PTX);
+    image = translated.image.data();
+  }
+  ENTER_LIVING_CONTEXT;
   Module module;
   module.ctx = ctx;
   const Elf64_Ehdr *elf = (const Elf64_Ehdr *)image;
-  const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba};
-  if (!memcmp(image, ELFMAG, SELFMAG) && elf->e_machine == EM_X86_64 && elf->e_type == ET_DYN) {
+  if (is_elf(image) && elf->e_machine == EM_X86_64 && elf->e_type == ET_DYN) {
     // The section headers are the last thing g++ writes, so they tell the size of the image.
     size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
     TRY(load_library((const char *)image, size, &module.library));
-  } else if (memcmp(image, ELFMAG, SELFMAG) && memcmp(image, fatbin, sizeof fatbin) &&
-             !strstr(std::string((const char *)image, strnlen((const char *)image, 4096)).c_str(),
-                     ".version")) {
+  } else if (!is_elf(image) && !is_fatbin(image) && !is_ptx(image)) {
     return CUDA_ERROR_INVALID_IMAGE;
   } else if (!driver.loads_images) {
-    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    translated.problem = PREFIX + "a cubin or a fat binary is code of a GPU, which the host cannot run; "
+                                  "load PTX, or compile the source";
+    return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU);
   }
-  if (auto *translated = module.library
-                             ? (const hc_module *)dlsym(module.library, "hostcuda_module")
-                             : nullptr)
-    for (u32 i = 0; i < translated->variable_count; ++i) {
-      uintptr_t start = uintptr_t(translated->variables[i].start);
+  if (auto *made = module.library ? (const hc_module *)dlsym(module.library, "hostcuda_module") : nullptr)
+    for (u32 i = 0; i < made->variable_count; ++i) {
+      uintptr_t start = uintptr_t(made->variables[i].start);
       module.variables.push_back(start);
-      driver.blocks[start] = {start, translated->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
+      driver.blocks[start] = {start, made->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
     }
   *out = new_handle<CUmodule>();
   driver.modules[*out] = module;
@@ -141,13 +164,25 @@ API cuModuleLoadData(CUmodule *out, const void *image) {
 
 API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_option *options,
                        void **values) {
-  for (unsigned i = 0; i < count; i++)  // the logs stay empty: PyCUDA shows what lies there
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER)
-      *(char *)values[i] = 0;
-    else if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-             options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-      values[i] = nullptr;
-  return cuModuleLoadData(out, image);
+  CUresult status = cuModuleLoadData(out, image);
+  char *log = nullptr;
+  for (unsigned i = 0; i < count; i++) {  // PyCUDA shows what lies in the logs
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = (char *)values[i];
+    if (options[i] == CU_JIT_INFO_LOG_BUFFER) *(char *)values[i] = 0;
+    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
+  }
+  for (unsigned i = 0; i < count; i++)
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+      size_t room = uintptr_t(values[i]);
+      int size = log && room ? snprintf(log, room, "%s", translated.problem.c_str()) : 0;
+      values[i] = (void *)std::min(size_t(size), room);
+    }
+  return status;
+}
+
+EXPORT void hostcuda_translator(void (*function)(const char *ptx)) { translate = function; }
+EXPORT void hostcuda_translated(const char *image, size_t size, const char *problem) {
+  translated = {Bytes(image, image + size), problem};
 }
 
 API cuModuleLoad(CUmodule *out, const char *path) {

@@ -1,0 +1,74 @@
+"""PTX that programs load, and images that they cannot load."""
+
+import numpy as np
+import pytest
+
+PTX = b"""
+.version 7.0
+.target sm_52
+.address_size 64
+.visible .global .align 4 .f32 factor = 0f40400000;
+.visible .entry scale(.param .u64 p, .param .u32 n)
+{
+  .reg .pred %q; .reg .b32 %r<3>; .reg .b64 %d<4>; .reg .f32 %f<4>;
+  ld.param.u64 %d1, [p];
+  ld.param.u32 %r1, [n];
+  mov.u32 %r2, %tid.x;
+  setp.ge.u32 %q, %r2, %r1;
+  @%q bra END;
+  mul.wide.u32 %d2, %r2, 4;
+  add.s64 %d3, %d1, %d2;
+  ld.global.f32 %f1, [%d3];
+  ld.global.f32 %f3, [factor];
+  mul.f32 %f2, %f1, %f3;
+  st.global.f32 [%d3], %f2;
+END:
+  ret;
+}
+"""
+
+
+@pytest.fixture
+def load(gpu):
+    import pycuda.driver as drv
+
+    return drv.module_from_buffer
+
+
+def test_ptx_is_loaded(load, tmp_path):
+    import cupy
+    import pycuda.driver as drv
+
+    path = tmp_path / "scale.ptx"
+    path.write_bytes(PTX)
+    for module in load(PTX), drv.module_from_file(str(path)):
+        values = np.arange(8, dtype="f")
+        module.get_function("scale")(drv.InOut(values), np.int32(5), block=(8, 1, 1))
+        assert values.tolist() == [0, 3, 6, 9, 12, 5, 6, 7]
+        pointer, size = module.get_global("factor")
+        assert size == 4
+        drv.memcpy_htod(pointer, np.float32(5))
+        module.get_function("scale")(drv.InOut(values), np.int32(1), block=(8, 1, 1))
+        assert values[1] == 3
+    x = cupy.arange(4, dtype="f")
+    cupy.RawModule(path=str(path)).get_function("scale")((1,), (4,), (x, np.int32(4)))
+    assert x.tolist() == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (PTX.replace(b"mul.f32", b"foo.f32"), r"hostcuda: foo.f32 is not supported \(in scale\)"),
+        (PTX.replace(b"mul.f32", b"mma.sync"), "hostcuda: mma.sync is not supported"),
+        (PTX[:-20], "hostcuda: PTX that ends in a statement"),
+        (b"\x7fELF\x02\x01\x01" + bytes(200), "hostcuda: a cubin or a fat binary is code of a GPU"),
+        (b"\x50\xed\x55\xba" + bytes(200), "hostcuda: a cubin or a fat binary is code of a GPU"),
+        (b"no image" + bytes(200), "invalid"),
+    ],
+    ids=["an unknown opcode", "mma", "cut", "a cubin", "a fat binary", "text"],
+)
+def test_what_cannot_be_loaded_says_why(load, image, said):
+    import pycuda.driver as drv
+
+    with pytest.raises((drv.Error, ValueError), match=said):
+        load(image)
