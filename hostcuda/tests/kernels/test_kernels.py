@@ -84,3 +84,18 @@ def test_known_kernels_exist():
     listed = [name for names, _ in KNOWN for name in names]
     assert len(listed) == len(set(listed))
     assert set(listed) <= names
+
+
+def test_functions_are_compared_with_saved_ones(tmp_path):
+    import numpy as np
+
+    program = Path(__file__).with_name("functions_table.py")
+    command = [sys.executable, "-m", "hostcuda", program, "--kinds", "half"]
+    subprocess.run([*command, "--save", tmp_path / "saved.npz"], check=True)
+    saved = dict(np.load(tmp_path / "saved.npz"))
+    saved["half: hsin"][7] += 1  # stands for a GPU's other number
+    np.savez(tmp_path / "other.npz", **saved)
+    command += ["--compare", tmp_path / "other.npz"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "| half: hsin | 1 of 65536 | " in text
+    assert "15 functions are equal" in text
