@@ -37,6 +37,7 @@ class _Translator:
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
         self.flushes = self._flushes()
         self.calls = {name: self._callees(f) for name, f in self.bodies.items()}
+        self.asking = {name: self._asks(f) for name, f in self.bodies.items()}
         self.spinning = {name: self._loops(f) for name, f in self.bodies.items()}
         self.common.counts_changes = any(self.spinning.values())
 
@@ -95,6 +96,12 @@ class _Translator:
             return any(name in WAITING for name in i.modifiers)
         return i.name in ("nanosleep", "membar", "fence")
 
+    def _asks(self, function: Function) -> bool:
+        """Tell whether a function has an instruction for which a loop may wait."""
+        body = function.body or []
+        used = counted(body)
+        return any(self._may_wait(i, used) for i in body)
+
     def _loops(self, function: Function) -> dict[int, list[str]]:
         """Return the branches back whose loop may wait for other threads."""
         body = function.body or []
@@ -119,8 +126,7 @@ class _Translator:
         names = self.closure(target) if target in self.bodies else {*self.bodies}
         if target in self.module.functions and target not in self.bodies:
             return False  # printf and the like
-        bodies = [self.bodies[name].body or [] for name in names]
-        return any(self._may_wait(j, counted(body)) for body in bodies for j in body)
+        return any(self.asking[name] for name in names)
 
     def waits(self, name: str) -> bool:
         """Tell whether a thread of a kernel may have to be set aside."""
