@@ -36,7 +36,6 @@ def load(gpu):
 
 
 def test_ptx_is_loaded(load, tmp_path):
-    import cupy
     import pycuda.driver as drv
 
     path = tmp_path / "scale.ptx"
@@ -50,6 +49,13 @@ def test_ptx_is_loaded(load, tmp_path):
         drv.memcpy_htod(pointer, np.float32(5))
         module.get_function("scale")(drv.InOut(values), np.int32(1), block=(8, 1, 1))
         assert values[1] == 3
+
+
+def test_cupy_loads_ptx(tmp_path):
+    import cupy
+
+    path = tmp_path / "scale.ptx"
+    path.write_bytes(PTX)
     x = cupy.arange(4, dtype="f")
     cupy.RawModule(path=str(path)).get_function("scale")((1,), (4,), (x, np.int32(4)))
     assert x.tolist() == [0, 3, 6, 9]
