@@ -623,6 +623,8 @@ def test_with_the_plain_allocator_it_is_not(run):
     plain = plain.replace("GPUArray(n, np.int32)", "GPUArray(n, np.int32, allocate)")
     allocate = "from exporters import Plain\nallocate = lambda n: Plain(cupy.cuda.alloc(n))"
     plain = plain.replace("n = 1000", f"n = 1000\n{allocate}")
+    end = "block=(32, 1, 1), stream=two)"  # while the first stream is held up
+    plain = plain.replace(end, f"{end}; two.synchronize()")
     case = ("non-blocking", "non-blocking", "made before")
     done = run(plain.replace("CASES", repr([case])), plainly=True)
     assert (done.stdout, done.returncode) == ("[[1]]\n", 0), done.stderr
