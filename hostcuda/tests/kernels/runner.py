@@ -34,14 +34,6 @@ TYPES = {
 UNREAD = np.zeros(64, np.uint32)  # the output of a kernel that fails
 
 
-class Known(NamedTuple):
-    """Which kernels are not right: those compiled alone, and those that may end late or never."""
-
-    alone: set[str]
-    late: set[str]
-    late_s: float = 2
-
-
 class Result(NamedTuple):
     """How a kernel ended: one of KINDS, and what is to be said of it."""
 
@@ -172,58 +164,39 @@ def run(module: Any, name: str, kernel: Kernel) -> tuple[Result, bool]:
     return Result(WRONG if text else RIGHT, text), True
 
 
-def groups(kernels: dict[str, Kernel], alone: set[str]) -> Iterator[dict[str, Kernel]]:
-    """Yield kernels that are compiled together: neighbours of one that is refused would be, too."""
+def groups(kernels: dict[str, Kernel]) -> Iterator[dict[str, Kernel]]:
+    """Yield kernels that can be compiled together."""
 
     def key(item: tuple[str, Kernel]) -> Any:
-        name, k = item
-        return k.headers, k.options, k.ftz, k.cooperative, name if name in alone else ""
+        return item[1].headers, item[1].options, item[1].ftz, item[1].cooperative
 
     for _, group in itertools.groupby(sorted(kernels.items(), key=key), key):
         yield dict(group)
 
 
-def _attempt(kernels: dict[str, Kernel]) -> tuple[Any, Result]:
-    """Return a module, or None and how compiling it ended."""
+def _compiled(kernels: dict[str, Kernel], send: Any) -> Iterator[tuple[Any, dict[str, Kernel]]]:
+    """Yield modules with their kernels; send the results of those that are not compiled."""
     try:
-        return compile_kernels(kernels), Result(RIGHT)
+        module = compile_kernels(kernels)
     except Exception as error:
+        if len(kernels) > 1:  # one of them is refused, or wrong
+            for item in kernels.items():
+                yield from _compiled(dict([item]), send)
+            return
         said = " ".join(str(error).split())[:300]
-        return None, Result(REFUSED if _is_refusal(error) else ERROR, said)
+        result = Result(REFUSED if _is_refusal(error) else ERROR, said)
+        send(("done", next(iter(kernels)), result))
+    else:
+        yield module, kernels
 
 
-def _work(kernels: dict[str, Kernel], known: Known, send: Any) -> None:
+def _work(kernels: dict[str, Kernel], send: Any) -> None:
     """Send each kernel's result; end early if the context is lost."""
-    seen: dict[Any, Result] = {}
-
-    def headers(one: Kernel) -> Result:
-        """Compile the headers of a kernel alone, once."""
-        key = one.headers, one.options
-        if key not in seen:
-            seen[key] = _attempt({"nothing": one._replace(body="", before="", inputs=())})[1]
-        return seen[key]
-
-    def compiled(group: dict[str, Kernel]) -> Iterator[tuple[Any, dict[str, Kernel]]]:
-        one = next(iter(group.values()))
-        module, result = None, Result(ERROR)
-        if one.headers and not known.alone.isdisjoint(group):
-            result = headers(one)
-        if result.kind != REFUSED:
-            module, result = _attempt(group)
-        if module:
-            yield module, group
-        elif len(group) == 1 or (one.headers and headers(one).kind == REFUSED):
-            for name in group:
-                send(("done", name, result))
-        else:
-            for name in group:
-                yield from compiled({name: group[name]})
-
-    for group in groups(kernels, known.alone):
+    for group in groups(kernels):
         send(("compiles", next(iter(group)), COMPILE_S))
-        for module, members in compiled(group):
+        for module, members in _compiled(group, send):
             for name, kernel in members.items():
-                send(("runs", name, known.late_s if name in known.late else RUN_S))
+                send(("runs", name, RUN_S))
                 result, goes_on = run(module, name, kernel)
                 send(("done", name, result))
                 if not goes_on:
@@ -234,7 +207,7 @@ def _work(kernels: dict[str, Kernel], known: Known, send: Any) -> None:
 class _Child:
     """A fork that runs some kernels of one area, or none if they have all run."""
 
-    def __init__(self, area: str, kernels: dict[str, Kernel], known: Known) -> None:
+    def __init__(self, area: str, kernels: dict[str, Kernel]) -> None:
         self.area, self.left, self.at, self.doing = area, dict(kernels), "", "starts"
         self.latest = time.monotonic() + COMPILE_S
         self.pipe, other = Pipe(duplex=False)
@@ -246,7 +219,7 @@ class _Child:
             try:
                 warnings.simplefilter("ignore")
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what kernels print
-                _work(self.left, known, other.send)
+                _work(self.left, other.send)
                 status = 0
             finally:
                 os._exit(status)
@@ -283,13 +256,8 @@ class _Child:
         return name, Result(ERROR, f"{how}, while it {self.doing}")
 
 
-def run_areas(
-    names: dict[str, set[str] | None], known: Known, jobs: int
-) -> Iterator[tuple[str, str, Result]]:
-    """Yield area, name and result of kernels, all of an area if its names are None.
-
-    The names in `known` have their area in front.
-    """
+def run_areas(names: dict[str, set[str] | None], jobs: int) -> Iterator[tuple[str, str, Result]]:
+    """Yield area, name and result of kernels, all of an area if its names are None."""
     queue = []
     for area, wanted in names.items():
         kernels = {n: k for n, k in load(area).items() if wanted is None or n in wanted}
@@ -299,8 +267,7 @@ def run_areas(
         while queue and len(running) < jobs:
             area, kernels = queue.pop(0)
             if kernels:
-                sets = ({n for n in kernels if f"{area}.{n}" in some} for some in known[:2])
-                running.append(_Child(area, kernels, Known(*sets)))
+                running.append(_Child(area, kernels))
         ready: list[Any] = wait([child.pipe for child in running], timeout=0.2)
         for child in list(running):
             found = None
