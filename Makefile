@@ -84,6 +84,7 @@ pytest: $(tools)
 nightly: lint types wheel
 	-@$(pip) ray
 	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
+	$(if $(ctk),,cd hostcuda && BRIDGE_NIGHTLY=1 ../$(bin)/python -m pytest -q tests/kernels)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/interop/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/kernels/test_packing.py
 	for order in latest earliest random:1; do for names in "" --unnamed; do HOSTCUDA_ORDER=$$order \

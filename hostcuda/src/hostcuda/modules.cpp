@@ -131,7 +131,8 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
 API cuModuleLoadData(CUmodule *out, const void *image) {
   CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
   translated = {};
-  if (translate && is_ptx(image)) {  // before the lock: Python's own is taken
+  const bool is_text = is_ptx(image);
+  if (translate && is_text) {  // before the lock: Python's own is taken
     translate((const char *)image);
     if (!translated.problem.empty()) return refuse(CUDA_ERROR_INVALID_PTX);
     image = translated.image.data();
@@ -144,7 +145,7 @@ API cuModuleLoadData(CUmodule *out, const void *image) {
     // The section headers are the last thing g++ writes, so they tell the size of the image.
     size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
     TRY(load_library((const char *)image, size, &module.library));
-  } else if (!is_elf(image) && !is_fatbin(image) && !is_ptx(image)) {
+  } else if (!is_elf(image) && !is_fatbin(image) && !is_text) {
     return CUDA_ERROR_INVALID_IMAGE;
   } else if (!driver.loads_images) {
     translated.problem = PREFIX + "a cubin or a fat binary is code of a GPU, which the host cannot run; "
@@ -166,17 +167,18 @@ API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_o
                        void **values) {
   CUresult status = cuModuleLoadData(out, image);
   char *log = nullptr;
+  void **size = nullptr;
   for (unsigned i = 0; i < count; i++) {  // PyCUDA shows what lies in the logs
     if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = (char *)values[i];
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = &values[i];
     if (options[i] == CU_JIT_INFO_LOG_BUFFER) *(char *)values[i] = 0;
     if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
   }
-  for (unsigned i = 0; i < count; i++)
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-      size_t room = uintptr_t(values[i]);
-      int size = log && room ? snprintf(log, room, "%s", translated.problem.c_str()) : 0;
-      values[i] = (void *)std::min(size_t(size), room);
-    }
+  if (size) {
+    size_t room = uintptr_t(*size);
+    int length = log && room ? snprintf(log, room, "%s", translated.problem.c_str()) : 0;
+    *size = (void *)std::min(size_t(length), room);
+  }
   return status;
 }
 

@@ -34,74 +34,55 @@ def _compare(name: str, kind: str, a: str, b: str) -> str:
     return f"{a} {SIGNS[name]} {b}"
 
 
-def _compared(w: Writer, m: Modifiers, kind: str, name: str, a: str, b: str) -> list[str]:
-    """Return the comparison, or both of a packed type."""
-    ftz = m.take("ftz")
-    if kind in HALVES:
-        one = PACKED.get(kind, kind)
-        widen = "from_half" if one == "f16" else "from_bf16"
-
-        def value(text: str) -> str:
-            return f"{widen}(flush_half({text}))" if ftz else f"{widen}({text})"
-
-        if kind in PACKED:
-            return [
-                _compare(name, "f32", value(f"u16({a}{s})"), value(f"u16({b}{s})"))
-                for s in ("", " >> 16")
-            ]
-        return [_compare(name, "f32", value(a), value(b))]
-    if ftz:
-        a, b = w.flush(a), w.flush(b)
-    return [_compare(name, kind, a, b)]
-
-
-@instruction("setp")
-def _setp(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
+def _compared(w: Writer, i: Instruction, m: Modifiers, kind: str) -> list[str]:
+    """Return the comparison, two of a packed type, without another predicate."""
     if kind[0] == "b" and kind in INTEGERS:
         kind = "u" + kind[1:]
     name = m.choose(*COMPARISONS)
     if not name:
         m.unknown(i.opcode)
-    joined = m.choose("and", "or", "xor")
     a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
-    found = _compared(w, m, kind, name, a, b)
+    ftz = m.take("ftz")
+    if kind not in HALVES:
+        return [_compare(name, kind, *map(w.flush, (a, b)) if ftz else (a, b))]
+    widen = "from_half" if PACKED.get(kind, kind) == "f16" else "from_bf16"
+    widen += "(flush_half({}))" if ftz else "({})"
+    if kind not in PACKED:
+        return [_compare(name, "f32", widen.format(a), widen.format(b))]
+    parts = ([widen.format(f"u16({text}{s})") for text in (a, b)] for s in ("", " >> 16"))
+    return [_compare(name, "f32", *both) for both in parts]
+
+
+def _joined(w: Writer, i: Instruction, m: Modifiers) -> str:
+    """Return the end of an expression that joins what was compared with another predicate."""
+    sign = {"and": "&", "or": "|", "xor": "^", "": ""}[m.choose("and", "or", "xor")]
+    return sign and f" {sign} {w.use(i.operands[3], 'pred')}"
+
+
+@instruction("setp")
+def _setp(w: Writer, i: Instruction, m: Modifiers) -> str:
+    found = _compared(w, i, m, m.type())
+    end = _joined(w, i, m)
     to = w.pair(i.operands[0])
-    if len(found) == 1 and len(to) > 1:
-        found.append("!holds0")
-    other = w.use(i.operands[3], "pred") if joined else ""
-    sign = {"and": "&", "or": "|", "xor": "^"}.get(joined, "")
     if len(to) == 1:
-        return w.put(to[0], "pred", f"({found[0]}) {sign} {other}" if joined else found[0])
-    values = [f"(holds{n}) {sign} {other}" if joined else f"holds{n}" for n in range(2)]
-    holds = "".join(f"const bool holds{n} = {text}; " for n, text in enumerate(found))
-    lines = [f"const bool value{n} = {value};" for n, value in enumerate(values)]
+        return w.put(to[0], "pred", f"({found[0]}){end}")
+    found = [*found, "!holds0"][:2]
+    lines = [f"const bool holds{n} = {text};" for n, text in enumerate(found)]
+    lines += [f"const bool value{n} = holds{n}{end};" for n in range(2)]
     lines += [w.put(p, "pred", f"value{n}") for n, p in enumerate(to)]
-    return f"{{ {holds}{' '.join(lines)} }}"
+    return f"{{ {' '.join(lines)} }}"
 
 
 @instruction("set")
 def _set(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind, result = m.type(), m.type()
-    if kind[0] == "b" and kind in INTEGERS:
-        kind = "u" + kind[1:]
-    name = m.choose(*COMPARISONS)
-    if not name:
-        m.unknown(i.opcode)
-    joined = m.choose("and", "or", "xor")
-    a, b = w.use(i.operands[1], kind), w.use(i.operands[2], kind)
-    found = _compared(w, m, kind, name, a, b)
-    if joined:
-        sign = {"and": "&", "or": "|", "xor": "^"}[joined]
-        found = [f"(({text}) {sign} {w.use(i.operands[3], 'pred')})" for text in found]
+    found = _compared(w, i, m, kind)
+    end = _joined(w, i, m)
     one = {"f32": "1.0f", "f16": "0x3c00", "bf16": "0x3f80", "f16x2": "0x3c00", "bf16x2": "0x3f80"}
-    value = one.get(result, "-1")
-    if len(found) == 2:
-        value = one.get(result, "0xffff")
-        return w.put(
-            i.operands[0], result, f"pair({found[0]} ? {value} : 0, {found[1]} ? {value} : 0)"
-        )
-    return w.put(i.operands[0], result, f"({found[0]}) ? {value} : 0")
+    value = one.get(result, "-1" if len(found) == 1 else "0xffff")
+    found = [f"(({text}){end}) ? {value} : 0" for text in found]
+    packed = f"pair({', '.join(found)})"
+    return w.put(i.operands[0], result, found[0] if len(found) == 1 else packed)
 
 
 @instruction("mov")

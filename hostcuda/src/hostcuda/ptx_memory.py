@@ -268,18 +268,26 @@ def _cp(w: Writer, i: Instruction, m: Modifiers) -> str:
     )
 
 
+def _place(w: Writer, m: Modifiers, operand: str) -> tuple[str, list[str]]:
+    """Return the name of a texture or surface, and coordinates: `[name, {x, y}]`."""
+    found = re.match(r"\[\s*([^,\]]+?)\s*,\s*(\{.*\}|[^\]]+?)\s*\]$", operand, re.S)
+    if not found:
+        m.unknown(operand)
+    return found[1], w.parts(found[2])
+
+
 @instruction("tld4")
 def _tld4(w: Writer, i: Instruction, m: Modifiers) -> str:
     by, _ = m.type(), m.type()
     component = "rgba".index(m.choose("r", "g", "b", "a"))
-    text = re.match(r"\[\s*([^,\]]+),\s*(\{.*\})\]$", i.operands[1], re.S)
-    if not m.take("2d") or not m.take("v4") or not text or by != "f32" or len(i.operands) > 2:
+    if not m.take("2d") or not m.take("v4") or by != "f32" or len(i.operands) > 2:
         m.unknown(i.opcode)
-    x, y = (w.use(part, "f32") for part in w.parts(text[2])[:2])
+    texture, at = _place(w, m, i.operands[1])
+    x, y = (w.use(part, "f32") for part in at[:2])
     puts = (w.put(name, "u32", f"words[{n}]") for n, name in enumerate(w.parts(i.operands[0])))
     return (
         f"{{ u32 words[4]; const f32 at[] = {{{x}, {y}}}; "
-        f"hc_gather(t, {w.use(text[1].strip(), 'u64')}, at, {component}, words, {i.line}); "
+        f"hc_gather(t, {w.use(texture, 'u64')}, at, {component}, words, {i.line}); "
         f"{' '.join(puts)} }}"
     )
 
@@ -289,13 +297,13 @@ def _tex(w: Writer, i: Instruction, m: Modifiers) -> str:
     by, kind = m.type(), m.type()
     shape = m.choose("1d", "2d", "3d", "a1d", "a2d")
     m.take("v4")
-    text = re.match(r"\[\s*([^,\]]+),\s*(\{.*\}|[^\]]+)\]$", i.operands[1], re.S)
-    if not shape or not text or len(i.operands) > 2:
+    if not shape or len(i.operands) > 2:
         m.unknown(shape or i.opcode)
-    texture = w.find(text[1].strip())
-    if texture is not None and texture.space != "reg":
-        m.unknown(f"the texture reference {text[1]}")
-    handle, at = w.use(text[1].strip(), "u64"), w.parts(text[2].strip())
+    texture, at = _place(w, m, i.operands[1])
+    found = w.find(texture)
+    if found is not None and found.space != "reg":
+        m.unknown(f"the texture reference {texture}")
+    handle = w.use(texture, "u64")
     names = w.parts(i.operands[0])
     puts = " ".join(w.put(name, "u32", f"words[{n}]") for n, name in enumerate(names))
     if kind not in ("f32", "u32", "s32"):
@@ -325,10 +333,10 @@ def _surface(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.choose("v2", "v4")
     is_load = i.name == "suld"
     where, vector = i.operands[1 - (not is_load)], w.parts(i.operands[0 if is_load else 1])
-    text = re.match(r"\[\s*([^,\]]+),\s*(\{.*\}|[^\]]+)\]$", where, re.S)
-    if not shape or not text:
-        m.unknown(shape or i.opcode)
-    at = [w.use(x, "s32") for x in w.parts(text[2].strip())]
+    if not shape:
+        m.unknown(i.opcode)
+    surface, parts = _place(w, m, where)
+    at = [w.use(x, "s32") for x in parts]
     x, y, z = {
         "1d": lambda: (at[0], "0", "0"),
         "2d": lambda: (at[0], at[1], "0"),
@@ -338,7 +346,7 @@ def _surface(w: Writer, i: Instruction, m: Modifiers) -> str:
     }[shape]()
     c, size = w.c(kind), size_of(kind)
     call = (
-        f"char *p = hc_surface(t, {w.use(text[1].strip(), 'u64')}, {x}, {y}, {z}, "
+        f"char *p = hc_surface(t, {w.use(surface, 'u64')}, {x}, {y}, {z}, "
         f"{size * len(vector)}, {['zero', 'clamp', 'trap'].index(mode or 'trap')}, {i.line});"
     )
     if w.common.checks:
