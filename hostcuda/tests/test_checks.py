@@ -12,7 +12,7 @@ FOUND = {
     "no barrier": (
         "__shared__ int s[128];\ns[t] = t;\nx[t] = s[t ^ 64];",
         r"kernel k_no_barrier, block \(0,0,0\), thread \(0,0,0\): reads bytes 256 to 260 of shared "
-        r"memory, which nothing has written \(line 3\)",
+        r"memory, which nothing has written yet, and writes what it read \(line 3\)",
     ),
     "a write, then a read": (
         "__shared__ int s[128];\ns[t] = t;\nx[t] = t ? s[t - 1] : 0;",
@@ -42,14 +42,31 @@ FOUND = {
     "bytes": ("auto c = (char *)x; c[t] = 1 + t; u[t] = c[t / 2];", "bytes 0 to 1 of a block"),
     "unwritten shared": (
         "__shared__ int s[128]; if (t) s[t] = t; __syncthreads(); x[t] = s[127 - t];",
-        r"thread \(127,0,0\): reads bytes 0 to 4 of shared memory, which nothing has written",
+        r"thread \(127,0,0\): reads bytes 0 to 4 of shared memory, which nothing has written yet",
     ),
     "unwritten counts": (
         "__shared__ int s[8];\natomicAdd(&s[t % 8], 1); __syncthreads(); x[t] = 2 * s[t % 8] + 1;",
-        r"reads .* which nothing has written \(line 2\), and writes what it read \(line 2\)",
+        r"reads .* which nothing has written yet, and writes what it read \(line 2\)",
     ),
     "unwritten global": ("x[t] = u[t] + 1;", "reads bytes 0 to 4 of a block of 512, which nothing"),
-    "unwritten and added to": ("atomicAdd(&u[t], 1);", "which nothing has written"),
+    "unwritten and added to": (
+        "atomicAdd(&u[t], 1);",
+        r"reads .*, which nothing has written yet, and updates it \(line 1\)",
+    ),
+    "unwritten and compared": ("if (u[t] > 3) x[t] = 1;", "written yet, and branches by it"),
+    "unwritten and chosen by": ("x[t] = u[t] > 3 ? t : 1;", "written yet, and writes what it read"),
+    "unwritten index": (
+        "__shared__ int s[128];\nx[s[t] & 31] = 1;",
+        "which nothing has written yet, and uses it as an address",
+    ),
+    "an atomic, then a read": (
+        "__shared__ int s; if (!t) s = 0; __syncthreads();\natomicAdd(&s, 1);\nx[t] = s;",
+        r"reads \(line 3\) and .* updates \(line 2\) bytes 0 to 4 of shared memory",
+    ),
+    "a write, then an atomic": (
+        "__shared__ int s;\nif (!t) s = 0;\nx[t] = atomicAdd(&s, 1);",
+        r"writes \(line 2\) and .* updates \(line 3\) bytes 0 to 4 of shared memory",
+    ),
 }
 SILENT = {
     "barrier": "__shared__ int s[128]; s[t] = t; __syncthreads(); x[t] = s[127 - t];",
@@ -81,6 +98,15 @@ SILENT = {
         atomicAdd(&s[t % 8], 1);
         __syncthreads();
         x[t] = s[t % 8];
+    """,
+    "compare and swap": """
+        __shared__ int s, v;
+        if (!t) s = v = 0;
+        __syncthreads();
+        int old = s, seen;
+        do { seen = old; old = atomicCAS(&s, seen, max(seen, t + v)); } while (old != seen);
+        __syncthreads();
+        x[t] = s;
     """,
     "the same value": "__shared__ int s; s = 7; __syncthreads(); x[t] = s;",
     "lock": """
@@ -130,6 +156,13 @@ SILENT = {
         __syncthreads();
         x[t] = t < 64 ? s[t] : t;
         if (t > 63) u[t] = z;
+    """,
+    "an unused value of device memory": "if (t < 64) u[t] = t; int y = u[t]; x[t] = t < 64 ? y : 0;",
+    "a condition that another decides": """
+        if (t < 64) u[t] = t;
+        bool both = t < 64 & u[t] > 3, one = t > 63 | u[t] > 3;
+        if (both) x[t] = 5;
+        if (one) x[t] = 6;
     """,
     "exchange of nothing": "atomicExch(&u[t], 1); x[t] = u[t];",
     "local": "int a[8]; a[t % 8] = t; x[t] = a[t % 8 ? t % 8 : 0];",
@@ -205,7 +238,7 @@ def test_a_program_with_findings_ends_with_70(tmp_path):
     assert (done.returncode, done.stderr) == (
         70,
         "hostcuda: kernel f, block (0,0,0), thread (0,0,0): reads bytes 0 to 4 of a block of 16, "
-        "which nothing has written (line 2)\n",
+        "which nothing has written yet, and writes what it read (line 2)\n",
     )
     command.remove("--check")
     assert subprocess.run(command).returncode == 0

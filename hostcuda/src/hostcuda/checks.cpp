@@ -36,7 +36,14 @@ struct Access {
   u32 site = 0, thread = 0;
 };
 struct Uses {  // of a byte, the latest ones; if several threads read it, by two of them
-  Access write, reads[2];
+  Access write, update, reads[2];
+};
+// A thread read, beside another's update. That is no race if it updates the same bytes itself next, and
+// looks whether they still are what it read, as loops of atomicCAS() do.
+struct Guess {
+  const hc_site *site;
+  Access update;
+  u64 address;
 };
 struct Clocks {  // of a warp's lanes: which waits of the others come before
   u32 epoch = 0, known[WARP][WARP] = {};
@@ -49,6 +56,7 @@ struct Checks {
   std::vector<u8> written;  // shared memory
   std::vector<Clocks> warps;
   std::unordered_map<u64, std::array<Uses, LINE>> lines;
+  std::unordered_map<u32, Guess> guesses;  // by thread
 };
 
 namespace {
@@ -79,11 +87,13 @@ std::string region(const Group &g, u64 address, u64 bytes) {
   return text("bytes %llu to %llu of a block of %zu", first, first + bytes, b->size);
 }
 
-void tell_unwritten(const Fiber &f, const hc_site &site, u64 address, const hc_site *writer) {
+// A thread uses what it read last of what nothing has written: how, and where.
+void tell_unwritten(const Fiber &f, const char *how, u32 line, u32 file) {
+  const hc_site &site = *f.reader;
   if (is_told(site, site)) return;
-  std::string then = writer ? ", and writes what it read" + source(writer->line, writer->file) : "";
-  find(now->name + place(f) + ": reads " + region(*f.group, address, site.bytes) +
-       ", which nothing has written" + source(site.line, site.file) + then);
+  std::string read = source(site.line, site.file), used = source(line, file);
+  find(now->name + place(f) + ": reads " + region(*f.group, f.read_at, site.bytes) +
+       ", which nothing has written yet" + (used == read ? "" : read) + ", and " + how + used);
 }
 
 void tell_race(const Fiber &f, const hc_site &site, const Access &other, u64 address) {
@@ -94,37 +104,48 @@ void tell_race(const Fiber &f, const hc_site &site, const Access &other, u64 add
   earlier.block = f.block;
   number(earlier, other.thread);
   auto use = [](const hc_site &s) {
-    return (s.kind == hc_reads ? " reads" : " writes") + source(s.line, s.file);
+    const char *verb[] = {" reads", " writes", " updates"};
+    return verb[s.kind] + source(s.line, s.file);
   };
   find(now->name + place(earlier) + use(first) + " and " +
        text("thread (%u,%u,%u)", f.tid[0], f.tid[1], f.tid[2]) + use(site) + " " +
        region(*f.group, address, site.bytes) + ", with no barrier between them");
 }
 
-// An access that is no atomic.
-void check_race(const Fiber &f, const hc_site &site, char *p, const void *value) {
-  // A write that changes nothing is let pass: often, several threads write the same.
-  if (value && !memcmp(p, value, site.bytes)) return;
+// Two atomics, or volatile accesses, are no race.
+bool is_strong(const hc_site &site) { return site.is_volatile || site.kind == hc_updates; }
+
+void check_race(const Fiber &f, const hc_site &site, char *p) {
   Checks &c = *f.group->checks;
   if (c.lines.size() > MOST_LINES) c.lines.clear();
   const Clocks &warp = c.warps[f.warp()];
   const hc_site *sites = now->kernel->module->sites;
   Access mine = {c.epoch, warp.epoch == c.epoch ? warp.known[f.lane()][f.lane()] : 0,
                  u32(&site - sites), f.number};
+  auto guess = site.kind == hc_reads ? c.guesses.end() : c.guesses.find(f.number);
+  if (guess != c.guesses.end()) {
+    const Guess &of = guess->second;
+    if (site.kind == hc_writes || of.address != u64(p)) tell_race(f, *of.site, of.update, of.address);
+    c.guesses.erase(guess);
+  }
   Uses *uses = &c.lines[u64(p) / LINE][u64(p) % LINE];
   for (u32 i = 0; i < site.bytes; ++i) {
     Uses &u = uses[i];
-    auto look = [&](const Access &a) {
-      if (!is_before(a, f, c) && !(site.is_volatile && sites[a.site].is_volatile))
-        tell_race(f, site, a, u64(p));
+    auto races = [&](const Access &a) {
+      return !is_before(a, f, c) && !(is_strong(site) && is_strong(sites[a.site]));
     };
-    look(u.write);
+    if (races(u.write)) tell_race(f, site, u.write, u64(p));
     if (site.kind == hc_reads) {
+      if (races(u.update)) c.guesses[f.number] = {&site, u.update, u64(p)};
       u.reads[!is_before(u.reads[0], f, c)] = mine;
-    } else {
-      for (Access &a : u.reads) look(a), a = {};
-      u.write = mine;
+      continue;
     }
+    if (races(u.update)) tell_race(f, site, u.update, u64(p));
+    for (Access &a : u.reads) {
+      if (races(a)) tell_race(f, site, a, u64(p));
+      a = {};
+    }
+    (site.kind == hc_updates ? u.update : u.write) = mine;
   }
 }
 
@@ -136,6 +157,7 @@ void begin_checks(Group &g) {
   g.checks->written.assign(g.shared_bytes, 0);
   g.checks->warps.resize((g.threads + WARP - 1) / WARP);
   g.checks->lines.clear();
+  g.checks->guesses.clear();
   ++g.checks->epoch;
 }
 
@@ -198,23 +220,30 @@ char *hc_seen(hc_thread *t, hc_site *site, char *p, const void *value) {
     s->is_used = true;
     seen = &s->bytes[address - s->block.start];
   }
-  // Padding is read with what is beside it. Threads also read shared memory whose value they do not
-  // use: it is told where a value goes to other memory. CuPy also copies what nothing has written.
-  if (reads && std::none_of(seen, seen + site->bytes, [](u8 b) { return b & WRITTEN; })) {
-    if (!is_shared && !is_kernel_of("cupy_copy__"))
-      tell_unwritten(f, *site, address, nullptr);
-    else if (site->kind == hc_updates)
-      gives = true;
-    else
-      f.unwritten = true, f.reader = site, f.read_at = address;
+  auto is_written = [](u8 b) { return b & WRITTEN; };
+  bool all_written = std::all_of(seen, seen + site->bytes, is_written);
+  // Padding is read with what is beside it. Threads read more than they use: it is told where a value
+  // is used, or goes to device memory. CuPy also copies what nothing has written.
+  if (reads && std::none_of(seen, seen + site->bytes, is_written)) {
+    f.reader = site, f.read_at = address;
+    (site->kind == hc_reads ? f.unwritten : gives) = true;
   }
   bool copies = gives && (is_shared || is_kernel_of("cupy_copy__"));
-  if (gives && !copies) tell_unwritten(f, *f.reader, f.read_at, site);
+  if (gives && !copies) {
+    const char *how = site->kind == hc_writes ? "writes what it read" : "updates it";
+    tell_unwritten(f, how, site->line, site->file);
+  }
   u8 bits = (reads ? READ_NOW : 0) | (site->kind == hc_reads ? 0 : WRITTEN | WRITTEN_NOW);
   for (u32 i = 0; i < site->bytes; ++i)
     seen[i] = (seen[i] | bits) & u8(copies ? ~WRITTEN : ~0);
-  if (site->kind != hc_updates && g.threads > 1) check_race(f, *site, p, value);
+  // A write that changes nothing is no race: often, several threads write the same.
+  bool changes = site->kind != hc_writes || !all_written || !value || memcmp(p, value, site->bytes);
+  if (g.threads > 1 && changes) check_race(f, *site, p);
   return p;
+}
+
+void hc_used(hc_thread *t, const char *how, u32 line, u32 file) {
+  tell_unwritten(*(Fiber *)t, how, line, file);
 }
 
 void hc_fence(hc_thread *t) { pass_barrier(*((Fiber *)t)->group); }

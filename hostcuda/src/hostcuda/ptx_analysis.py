@@ -201,22 +201,37 @@ def unwritten(w: Writer, i: Instruction, code: str) -> tuple[str, str]:
 
     def flags(texts: Iterable[str]) -> list[str]:
         found = (w.scope.find(name) for text in texts for name in _NAME.findall(text))
-        return [f"{v.code}_u" for v in found if v and v.space == "reg" and v.kind != "pred"]
+        return [f"{v.code}_u" for v in found if v and v.space == "reg"]
 
     def either(texts: Iterable[str]) -> str:
         return " | ".join(flags(texts)) or "false"
 
+    def told(texts: Iterable[str], how: str) -> str:
+        found = either(texts)
+        call = f'if ({found}) hc_used(t, "{how}", {i.line}, {i.file}); '
+        return call if found != "false" else ""
+
     before, source = "", either(i.operands[1:])
+    if i.name in ("bra", "brx"):
+        return told([i.guard, *i.operands[1:-1]], "branches by it"), ""
+    if i.name in ("ld", "ldu", "st", "red", "atom"):
+        address = i.operands[i.name in ("ld", "ldu", "atom")]
+        before = told([address], "uses it as an address")
     if i.name in ("st", "red", "atom", "sust", "cp"):
         given = i.operands[2 if i.name == "atom" else 1 :]
-        before = f"t->unwritten = {'false' if i.name == 'cp' else either(given)}; "
-    if i.name in (_STORES - {"call"}) or i.name in ("cp", "bra", "brx"):
+        before += f"t->unwritten = {'false' if i.name == 'cp' else either(given)}; "
+    if i.name in (_STORES - {"call"}) or i.name == "cp":
         return before, ""
     if i.name in ("ld", "ldu"):
         source = "t->unwritten" if "hc_seen" in code else "false"
     elif i.name == "selp":
-        a, b, predicate = i.operands[1:]
-        source = f"{w.use(predicate, 'pred')} ? {either([a])} : {either([b])}"
+        a, b, by = i.operands[1:]
+        source = f"{either([by])} | ({w.use(by, 'pred')} ? {either([a])} : {either([b])})"
+    elif i.name in ("and", "or") and "pred" in i.modifiers:  # the other one may decide it
+        a, b = i.operands[1:]
+        not_ = "!" * (i.name == "or")
+        terms = (f"({either([x])} | {not_}({w.use(x, 'pred')}))" for x in (a, b))
+        source = " & ".join([f"({source})", *terms])
     elif i.name in _FOREIGN:
         source = "false"
     return before, "".join(f" {to} = {source};" for to in flags(i.operands[:1]))

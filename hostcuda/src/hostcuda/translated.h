@@ -102,6 +102,7 @@ char *hc_access(hc_thread *, hc_site *, u64 address);
 // What `--check` looks at, after that. `value`: what will be written; of an atomic, if it does not
 // depend on what was there.
 char *hc_seen(hc_thread *, hc_site *, char *, const void *value);
+void hc_used(hc_thread *, const char *how, u32 line, u32 file);  // a value that nothing has written
 void hc_fence(hc_thread *);
 void hc_local_full(hc_thread *, u32 line);  // never answers
 u64 hc_callee(hc_thread *, const u64 *functions, u32 count, u64 address, u32 line);
