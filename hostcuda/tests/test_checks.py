@@ -157,7 +157,11 @@ SILENT = {
         x[t] = t < 64 ? s[t] : t;
         if (t > 63) u[t] = z;
     """,
-    "an unused value of device memory": "if (t < 64) u[t] = t; int y = u[t]; x[t] = t < 64 ? y : 0;",
+    "an unused value of device memory": """
+        if (t < 64) u[t] = t;
+        int y = u[t];
+        x[t] = t < 64 ? y : 0;
+    """,
     "a condition that another decides": """
         if (t < 64) u[t] = t;
         bool both = t < 64 & u[t] > 3, one = t > 63 | u[t] > 3;

@@ -569,6 +569,78 @@ def test_a_raw_kernel_runs():
     assert (array.get() == 2.5).all()
 
 
+LAUNCHES = {
+    "threads": ("f((1,), (1025,), (x, x))", "blockDim.x is 1025, and may be 1 to 1024"),
+    "all threads": (
+        "f((1,), (32, 64), (x, x))",
+        "the number of threads of a block is 2048, and may be 1 to 1024",
+    ),
+    "blocks": ("f((1, 65536), (1,), (x, x))", "gridDim.y is 65536, and may be 1 to 65535"),
+    "shared memory": (
+        "f((1,), (1,), (x, x), shared_mem=50000)",
+        "the number of bytes of dynamic shared memory is 50000, and may be 0 to 49152",
+    ),
+    "an argument": ("f((1,), (1,), (x,))", "has 2 parameters, and argument 2 is no memory"),
+}
+
+
+@pytest.mark.parametrize(("call", "said"), LAUNCHES.values(), ids=LAUNCHES)
+def test_what_is_wrong_with_a_launch_is_said(call, said, tmp_path):
+    program = tmp_path / "program.py"
+    source = 'extern "C" __global__ void k(int *x, int *y) { *y = *x; }'
+    program.write_text(
+        f"import cupy\nx = cupy.zeros(9, 'i')\nf = cupy.RawKernel({source!r}, 'k')\n{call}\n"
+    )
+    command = [sys.executable, "-m", "hostcuda", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert f"hostcuda: kernel k: {said}" in done.stderr.replace("kernel k has", "kernel k: has")
+    assert "CUDA_ERROR_INVALID_VALUE" in done.stderr
+
+
+def test_kernels_allocate_as_much_as_the_limit_says():
+    runtime = cupy.cuda.runtime
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void k(bool *x) { x[0] = malloc(32 << 20) != nullptr; }', "k"
+    )
+    before = runtime.deviceGetLimit(runtime.cudaLimitMallocHeapSize)
+    found = cupy.zeros(1, bool)
+    for size in (before, 64 << 20, before):
+        runtime.deviceSetLimit(runtime.cudaLimitMallocHeapSize, size)
+        kernel((1,), (1,), (found,))
+        assert bool(found[0]) == (size == 64 << 20)
+
+
+def test_aligned_shared_memory_is_aligned_in_generic_addresses():
+    kernel = cupy.RawKernel(
+        """extern "C" __global__ void k(unsigned long long *x) {
+            __shared__ int a; __shared__ __align__(1024) char b[9];
+            x[0] = (unsigned long long)&a; x[1] = (unsigned long long)b % 1024;
+        }""",
+        "k",
+    )
+    found = cupy.zeros(2, "u8")
+    kernel((1,), (1,), (found,))
+    assert found[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("DEVICES", "two", "HOSTCUDA_DEVICES is 'two'; give a number, from 1 on"),
+        ("ORDER", "random:x", "the order is 'random:x'; "),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(name, value, said):
+    done = subprocess.run(
+        [sys.executable, "-m", "hostcuda", "-m", "this"],
+        env={**os.environ, f"HOSTCUDA_{name}": value},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode
+    assert said in done.stderr
+
+
 def test_a_template_is_found_by_its_name_expression():
     module = cupy.RawModule(
         code="template <class T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }",

@@ -120,10 +120,11 @@ def install(
     if _driver is not None:
         return
     given = os.environ.get("HOSTCUDA_ORDER", "latest") if order is None else order
+    number = ""
     if order is None:
         order, _, number = given.partition(":")
-        seed = int(number) if number.isdigit() else seed
-    if order not in ORDERS:
+        seed = int(number) if number.isdecimal() else seed
+    if order not in ORDERS or not (number or "0").isdecimal():
         raise Unsupported(
             f"hostcuda: the order is {given!r}; {', '.join(ORDERS)} are known, in HOSTCUDA_ORDER "
             "also random:7"
@@ -164,7 +165,10 @@ def install(
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
         query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
     if devices is None:
-        devices = int(os.environ.get("HOSTCUDA_DEVICES", "1"))
+        count = os.environ.get("HOSTCUDA_DEVICES", "1")
+        if not count.isdecimal() or not int(count):
+            raise Unsupported(f"hostcuda: HOSTCUDA_DEVICES is {count!r}; give a number, from 1 on")
+        devices = int(count)
     driver.hostcuda_configure(devices, MEMORY)
     driver.hostcuda_begin(not compilers, _build.is_checking(), ORDERS.index(order), seed)
     path = os.environ.get("HOSTCUDA_TRACE") or None

@@ -169,13 +169,15 @@ API cuCtxSynchronize() {
   settle_context(ctx);
   return ctx->dead;
 }
-API cuCtxGetLimit(size_t *value, CUlimit) {
+API cuCtxGetLimit(size_t *value, CUlimit limit) {
   ENTER_CONTEXT;
-  return *value = 8 << 20, CUDA_SUCCESS;
+  CHECK(ctx->limits.count(limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  return *value = ctx->limits[limit], CUDA_SUCCESS;
 }
-API cuCtxSetLimit(CUlimit, size_t) {
+API cuCtxSetLimit(CUlimit limit, size_t value) {
   ENTER_CONTEXT;
-  return CUDA_SUCCESS;
+  CHECK(ctx->limits.count(limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
+  return ctx->limits[limit] = value, CUDA_SUCCESS;
 }
 API cuCtxGetCacheConfig(CUfunc_cache *value) {
   ENTER_CONTEXT;

@@ -40,6 +40,8 @@ const ErrorText errors[] = {
     E(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
     E(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"),
     E(CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"),
+    E(CUDA_ERROR_INVALID_PTX, "a PTX JIT compilation failed"),
+    E(CUDA_ERROR_UNSUPPORTED_LIMIT, "limit is not supported on this architecture"),
     E(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
     E(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
     E(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled"),

@@ -31,7 +31,6 @@ std::string source(u32 line, u32 file) {
 
 namespace {
 
-const size_t HEAP = 8 << 20;  // bytes for malloc in kernels, as on a GPU
 std::map<uintptr_t, size_t> heap;  // the blocks' sizes
 size_t heap_bytes = 0;
 
@@ -230,7 +229,8 @@ u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
 }
 
 u64 hc_malloc(hc_thread *, u64 bytes) {
-  if (!bytes || bytes > HEAP || heap_bytes + bytes > HEAP) return 0;
+  size_t all = now->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE];
+  if (!bytes || bytes > all || heap_bytes + bytes > all) return 0;
   void *made = nullptr;
   if (allocate(now->ctx, bytes, Kind::pinned, 0, &made)) return 0;
   heap[uintptr_t(made)] = bytes;

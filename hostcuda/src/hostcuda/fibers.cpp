@@ -211,8 +211,8 @@ void start_group(Group &g, const Run &run, u64 index) {
   g.parameters = run.parameters;
   g.shared_bytes = run.kernel->shared + run.dynamic, g.dynamic_bytes = run.dynamic;
   if (g.shared_bytes) {
-    if (g.memory.size() < g.shared_bytes + 128) g.memory.resize(g.shared_bytes + 128);
-    g.shared = (char *)((uintptr_t(g.memory.data()) + 127) / 128 * 128);
+    if (g.memory.size() < g.shared_bytes + SHARED_ALIGN) g.memory.resize(g.shared_bytes + SHARED_ALIGN);
+    g.shared = (char *)((uintptr_t(g.memory.data()) + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN);
     memset(g.shared, FRESH_BYTE, g.shared_bytes);
   }
   for (u32 w = 0; w * WARP < g.threads; ++w) {

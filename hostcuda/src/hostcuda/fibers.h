@@ -6,6 +6,7 @@
 
 namespace hostcuda {
 
+const u32 SHARED_ALIGN = 1024;  // of shared memory, as a generic address
 const u32 WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP, BARRIERS = 16;
 
 enum class Wait : u8 { none, barrier, warp, meeting, spin };

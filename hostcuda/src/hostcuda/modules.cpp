@@ -1,6 +1,7 @@
 // Modules, functions and launches.
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -27,8 +28,7 @@ bool is_elf(const void *image) { return !memcmp(image, ELFMAG, SELFMAG); }
 bool is_fatbin(const void *image) { return !memcmp(image, "\x50\xed\x55\xba", 4); }
 bool is_ptx(const void *image) {
   if (is_elf(image) || is_fatbin(image)) return false;
-  std::string begin((const char *)image, strnlen((const char *)image, 4096));
-  return begin.find(".version") != std::string::npos;
+  return strstr((const char *)image, ".version");
 }
 
 CUresult load_library(const char *image, size_t size, void **library) {
@@ -41,6 +41,14 @@ CUresult load_library(const char *image, size_t size, void **library) {
   unlink(path);
   close(file);
   return *library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+// Copy an argument. CuPy does not tell how many there are, and what is behind them is no argument.
+bool copy_if_there(char *to, void *from, size_t size) {
+  iovec there = {from, size}, here = {to, size};
+  ssize_t copied = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+  if (copied < 0 && errno != EFAULT) memcpy(to, from, size);  // it is not permitted to ask
+  return copied == ssize_t(size) || (copied < 0 && errno != EFAULT);
 }
 
 // The parameter bytes of a launch, at CUDA's offsets, from either form of the call.
@@ -57,8 +65,14 @@ CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
   } else if (f.kernel) {
     CHECK(params || !f.kernel->count, CUDA_ERROR_INVALID_VALUE);
     packed->resize(f.kernel->bytes);
-    for (int i = 0; i < f.kernel->count; ++i)
-      memcpy(packed->data() + f.kernel->offsets[i], params[i], f.kernel->sizes[i]);
+    for (int i = 0; i < f.kernel->count; ++i) {
+      char *to = packed->data() + f.kernel->offsets[i];
+      size_t size = size_t(f.kernel->sizes[i]);
+      if (copy_if_there(to, params[i], size)) continue;
+      tell(text("kernel %s has %d parameters, and argument %d is no memory: are some missing?",
+                f.name.c_str(), f.kernel->count, i + 1));
+      return CUDA_ERROR_INVALID_VALUE;
+    }
   }
   return CUDA_SUCCESS;
 }
@@ -81,22 +95,33 @@ int occupancy(const Function &f, unsigned threads, size_t shared) {
   return int(std::min({32u, 64 / warps, 65536 / used, unsigned(all / bytes)}));
 }
 
+CUresult within(const Function &f, const std::string &what, uint64_t value, uint64_t least, uint64_t most,
+                CUresult status = CUDA_ERROR_INVALID_VALUE) {
+  if (value >= least && value <= most) return CUDA_SUCCESS;
+  tell("kernel " + f.name + ": " + what + " is " + std::to_string(value) + ", and may be " +
+       std::to_string(least) + " to " + std::to_string(most));
+  return status;
+}
+
 // Check a launch, and make it ready to run.
 CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned *block,
                  unsigned shared, void **params, void **extra, Work *work,
                  bool cooperative = false) {
   CHECK(f && ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
   const unsigned most_blocks[] = {0x7fffffff, 0xffff, 0xffff}, most_threads[] = {1024, 1024, 64};
+  const char *axes[] = {"x", "y", "z"};
   for (int i = 0; i < 3; ++i) {
-    CHECK(grid[i] && grid[i] <= most_blocks[i], CUDA_ERROR_INVALID_VALUE);
-    CHECK(block[i] && block[i] <= most_threads[i], CUDA_ERROR_INVALID_VALUE);
+    TRY(within(*f, text("gridDim.%s", axes[i]), grid[i], 1, most_blocks[i]));
+    TRY(within(*f, text("blockDim.%s", axes[i]), block[i], 1, most_threads[i]));
   }
-  CHECK(block[0] * block[1] * block[2] <= 1024, CUDA_ERROR_INVALID_VALUE);
-  CHECK(!f->kernel || block[0] * block[1] * block[2] <= f->kernel->limits.threads,
-        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-  CHECK(shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
+  uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
+  TRY(within(*f, "the number of threads of a block", threads, 1, 1024));
+  if (f->kernel)
+    TRY(within(*f, "the number of threads of a block", threads, 1, f->kernel->limits.threads,
+               CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
+  TRY(within(*f, "the number of bytes of dynamic shared memory", shared, 0, f->most_shared));
   uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
-  int resident = MULTIPROCESSORS * occupancy(*f, block[0] * block[1] * block[2], shared);
+  int resident = MULTIPROCESSORS * occupancy(*f, unsigned(threads), shared);
   CHECK(!cooperative || blocks <= uint64_t(resident), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   auto made = std::make_shared<Launch>();
   *made = {f->name, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, nullptr, {}};
@@ -276,7 +301,8 @@ API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int va
   ENTER;
   FIND(f, driver.functions, handle);
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-    CHECK(value >= 0 && value <= MOST_SHARED, CUDA_ERROR_INVALID_VALUE);
+    int used = f->kernel ? f->kernel->limits.shared : 0;
+    CHECK(value >= 0 && value <= MOST_SHARED - used, CUDA_ERROR_INVALID_VALUE);
     f->most_shared = value;
   }
   return CUDA_SUCCESS;
