@@ -597,6 +597,26 @@ def test_what_is_wrong_with_a_launch_is_said(call, said, tmp_path):
     assert "CUDA_ERROR_INVALID_VALUE" in done.stderr
 
 
+@pytest.mark.parametrize("loop", ["for (;;) x[1]++;", 'while (true) asm volatile("");'])
+def test_a_kernel_that_does_not_end_is_stopped(loop, tmp_path):
+    program = tmp_path / "program.py"
+    source = f'extern "C" __global__ void k(int *x) {{ if (threadIdx.x == 2) {{ {loop} }} }}'
+    program.write_text(
+        f"import cupy\nx = cupy.zeros(9, 'i')\ncupy.RawKernel({source!r}, 'k')((1,), (3,), (x,))\n"
+        "try:\n    x.get()\nexcept cupy.cuda.runtime.CUDARuntimeError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "hostcuda", program],
+        env={**os.environ, "HOSTCUDA_SECONDS": "0.2"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "cudaErrorLaunchTimeout" in done.stdout
+    where = "kernel k, block (0,0,0), thread (2,0,0)"
+    assert f"{where}: has not ended after 0.2 s (HOSTCUDA_SECONDS)" in done.stderr
+
+
 def test_kernels_allocate_as_much_as_the_limit_says():
     runtime = cupy.cuda.runtime
     kernel = cupy.RawKernel(

@@ -73,8 +73,6 @@ void *fresh_stack(char *top, void (*begin)()) {
 }
 #endif
 
-Fiber *active;
-
 void begin();
 
 void renew(Fiber &f) {
@@ -396,10 +394,12 @@ CUresult run_kernel(const Run &run, std::string *message) {
   unsigned control = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(run.kernel->flushes ? 0x9fc0 : 0x1f80);
 #endif
+  begin_watch(run.code);
   try {
     run_groups(run);
   } catch (CUresult) {
   }
+  end_watch();
 #ifdef __x86_64__
   __builtin_ia32_ldmxcsr(control);
 #endif

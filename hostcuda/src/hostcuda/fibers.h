@@ -74,11 +74,13 @@ struct Run {  // of a kernel, on a device
   char *parameters;
   size_t parameter_bytes;
   bool cooperative;
+  Range code;
 };
 // Run a kernel. A failure is the context's from then on, with its message.
 CUresult run_kernel(const Run &run, std::string *message);
 
 inline const Run *now = nullptr;  // what runs
+inline Fiber *active = nullptr;   // the thread that does; null: the scheduler
 
 // The order of threads and blocks (shuffle.cpp).
 inline uint64_t thread_state = 0;  // if it is random; 0: as numbered
@@ -112,6 +114,8 @@ inline std::vector<std::string> findings;
 inline std::set<std::tuple<std::string, u64, u64>> told;  // what they are about
 void find(const std::string &finding);
 
+void begin_watch(const Range &code);  // of a kernel that may run for too long
+void end_watch();
 void purge_heap();                                // of what went with its context
 [[noreturn]] void bad_texel(const char *what);
 

@@ -154,6 +154,7 @@ struct Module {
   void *library = nullptr;  // null: a real GPU image, whose launches are only recorded
   std::map<std::string, CUfunction> functions;
   std::vector<uintptr_t> variables;  // where its blocks start
+  Range code = {};
 };
 struct Function {
   Module *module;

@@ -128,12 +128,12 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   TRY(pack(*f, params, extra, &made->arguments));
   const hc_kernel *kernel = f->kernel;
   std::string name = "kernel " + f->name;
-  auto run = [=] {
+  auto run = [=, code = f->module->code] {
     if (!kernel) return;
     Size g = {made->grid[0], made->grid[1], made->grid[2]};
     Size b = {made->block[0], made->block[1], made->block[2]};
     Bytes &packed = made->arguments;
-    Run run = {kernel, name, ctx, g, b, shared, packed.data(), packed.size(), cooperative};
+    Run run = {kernel, name, ctx, g, b, shared, packed.data(), packed.size(), cooperative, code};
     ctx->dead = run_kernel(run, &ctx->dead.message);
   };
   *work = {name, {}, {}, run, made};
@@ -170,6 +170,7 @@ API cuModuleLoadData(CUmodule *out, const void *image) {
     // The section headers are the last thing g++ writes, so they tell the size of the image.
     size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
     TRY(load_library((const char *)image, size, &module.library));
+    module.code.size = size;
   } else if (!is_elf(image) && !is_fatbin(image) && !is_text) {
     return CUDA_ERROR_INVALID_IMAGE;
   } else if (!driver.loads_images) {
@@ -177,12 +178,15 @@ API cuModuleLoadData(CUmodule *out, const void *image) {
                                   "load PTX, or compile the source";
     return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU);
   }
-  if (auto *made = module.library ? (const hc_module *)dlsym(module.library, "hostcuda_module") : nullptr)
+  if (auto *made = module.library ? (const hc_module *)dlsym(module.library, "hostcuda_module") : nullptr) {
+    Dl_info info;
+    if (dladdr(made, &info)) module.code.start = uintptr_t(info.dli_fbase);
     for (u32 i = 0; i < made->variable_count; ++i) {
       uintptr_t start = uintptr_t(made->variables[i].start);
       module.variables.push_back(start);
       driver.blocks[start] = {start, made->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
     }
+  }
   *out = new_handle<CUmodule>();
   driver.modules[*out] = module;
   return CUDA_SUCCESS;
