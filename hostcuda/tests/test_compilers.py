@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import cupy
@@ -162,6 +163,22 @@ def test_headers_of_the_host_are_read_as_cpp():
 def test_caches_of_the_libraries_are_of_this_translator(library):
     """Some of what is kept there has a key without it: that of `bridge` knows NVRTC alone."""
     assert os.environ[f"{library}_CACHE_DIR"].endswith(_build.compiler_key()[:16])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_there_is_an_nvcc_for_pycuda_alone(is_there):
+    program = "import shutil, hostcuda; hostcuda.install(); print(shutil.which('nvcc'))"
+    if not is_there:
+        program = f"import sys; sys.modules['pycuda'] = None; {program}"
+    kept = [folder for folder in os.environ["PATH"].split(os.pathsep) if "hostcuda" not in folder]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PATH": os.pathsep.join(kept)},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    assert (str(_build.FOLDER) in done.stdout) == is_there
 
 
 def test_references_are_addresses():

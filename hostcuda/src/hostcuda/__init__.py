@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -146,8 +147,11 @@ def install(
             raise Unsupported(str(error)) from None
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
         _build.vendor_folders()
-        os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
-        os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
+        if importlib.util.find_spec(
+            "pycuda"
+        ):  # it needs an nvcc; CuPy does not, but for few programs
+            os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
+            os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long

@@ -29,7 +29,7 @@ class CompileError(RuntimeError):
 
 def cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "pycuda-cupy-bridge"
+    folder = Path(home) / "hostcuda"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -58,6 +58,9 @@ class Run(NamedTuple):
     status: int
     work: list[Work]  # in the order of the calls; empty if the run was not traced
     findings: list[str]
+    report: str = (
+        ""  # pytest's, of the tests that failed: not compared, as it has times and addresses
+    )
 
     @property
     def result(self) -> tuple[str, int]:
@@ -80,14 +83,14 @@ def compare(program: list[str], count: int, seed: int) -> int:
             file=sys.stderr,
         )
         return 1
-    sys.stdout.write(first.output)
+    sys.stdout.write(first.output + first.report)
     for finding in dict.fromkeys(traced.findings):
         print(f"hostcuda: {finding}", file=sys.stderr)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for other in pool.map(lambda order: _run(program, order), orders):
             if first.result != other.result:
                 pool.shutdown(wait=False, cancel_futures=True)
-                print(_difference(first, other), file=sys.stderr)
+                print(_difference(first, other), other.report, sep="\n", file=sys.stderr)
                 print(_explain(program, traced, other), file=sys.stderr)
                 return 1
     failed = f"; the program fails in each, with exit status {first.status}" if first.status else ""
@@ -97,9 +100,10 @@ def compare(program: list[str], count: int, seed: int) -> int:
 
 def _run(program: list[str], order: str, trace: bool = False) -> Run:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "trace")
+        path, report = Path(folder, "trace"), Path(folder, "report")
+        report.touch()
         variables = {"HOSTCUDA_ORDER": order, "HOSTCUDA_TRACE": str(path) if trace else ""}
-        variables["HOSTCUDA_CHECK"] = str(int(trace))
+        variables |= {"HOSTCUDA_CHECK": str(int(trace)), "HOSTCUDA_REPORT": str(report)}
         done = subprocess.run(
             [sys.executable, "-m", "hostcuda", *program],
             env={**os.environ, **variables},
@@ -108,8 +112,9 @@ def _run(program: list[str], order: str, trace: bool = False) -> Run:
             text=True,
         )
         work, findings = _read(path.read_text()) if path.exists() else ([], [])
+        reported = report.read_text()
     status = done.returncode if done.returncode >= 0 else 128 - done.returncode  # as in a shell
-    return Run(order, done.stdout, status, work, findings)
+    return Run(order, done.stdout, status, work, findings, reported)
 
 
 def _read(trace: str) -> tuple[list[Work], list[str]]:

@@ -11,7 +11,7 @@ import pytest
 
 import hostcuda
 
-_COMPARED = "HOSTCUDA_TRACE" in os.environ  # by `--orders`: print no durations, no addresses
+_REPORT = os.environ.get("HOSTCUDA_REPORT")  # of `--orders`: print no durations, no addresses
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)  # after pytest has enabled faulthandler
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: damages memory, or lets a kernel fail, on purpose")
-    if _COMPARED:
+    if _REPORT:
         config.pluginmanager.set_blocked("terminalreporter")
         faulthandler.disable()
 
@@ -72,15 +72,20 @@ def pytest_load_initial_conftests(
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Print how a test ends, and what it damaged, for `--orders` to compare."""
-    if _COMPARED and (report.when == "call" or not report.passed):
+    if _REPORT and (report.when == "call" or not report.passed):
         shown = "\n".join([report.longreprtext, *(text for _, text in report.sections)])
         damage = [line for line in shown.splitlines() if line.startswith("hostcuda: ")]
         print(f"{report.nodeid} {report.outcome}", *dict.fromkeys(damage), sep="\n", flush=True)
+        if report.failed:
+            with open(_REPORT, "a") as file:
+                print(
+                    f" {report.nodeid} ".center(100, "_"), report.longreprtext, sep="\n", file=file
+                )
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """Print which module was not imported, for `--orders`."""
-    if _COMPARED and not report.passed:
+    if _REPORT and not report.passed:
         print(report.nodeid, report.outcome, report.longreprtext, flush=True)
 
 
