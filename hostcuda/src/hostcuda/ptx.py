@@ -285,7 +285,7 @@ class _Translator:
         declarations = self.variables()
         entries = []
         for number, f in enumerate(self.bodies.values()):
-            self.common.codes[f.name] = f"{'k' if f.is_entry else 'f'}{number}"
+            self.common.codes[f.name] = f"{'k' if f.is_entry else 'function'}{number}"
             end = 0
             for n, v in enumerate(f.parameters):
                 end = _aligned(end, v.align)

@@ -27,6 +27,16 @@ def test_function_pointers(gpu):
     assert (out == np.where(lane & 1, lane * 3, lane + 3)).all()
 
 
+def test_many_functions(gpu):
+    """Their names in C++ must not be those of types, such as f32."""
+    functions = "".join(
+        f"__device__ __noinline__ int add{n}(int *p, int x) {{ p[1] = x; return x + {n}; }}\n"
+        for n in range(70)
+    )
+    calls = " ".join(f"s = add{n}(o, s);" for n in range(70))
+    assert gpu.run(f"{functions}====\nint s = 0; {calls} o[0] = s;", block=1)[0] == 69 * 35
+
+
 def test_virtual_functions(gpu):
     out = gpu.run(
         "struct B { __device__ virtual double f(int x) const = 0; };\n"
