@@ -12,7 +12,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from . import ptx_arithmetic, ptx_compare, ptx_control
-from .ptx_analysis import arithmetic_floats, contractions, counted, fused_sum, infer, unwritten
+from .ptx_analysis import (
+    arithmetic_floats,
+    contractions,
+    counted,
+    fused_sum,
+    infer,
+    keeps_subnormals,
+    unwritten,
+)
 from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction, Module, Unsupported, Variable, parse, size_of
 from .ptx_writer import FLOATS, HANDLERS, Modifiers, Shared, Writer
@@ -25,8 +33,6 @@ FILES = [*sorted(FOLDER.glob("ptx*.py")), FOLDER / "arithmetic.h", FOLDER / "tra
 _ = ptx_arithmetic, ptx_compare, ptx_control  # they register instructions
 
 _NAME = re.compile(r"[\w$%]+")
-_ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2"}
-_ARITHMETIC |= {"sin", "cos", "tanh", "min", "max", "setp", "set", "cvt"}
 _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "activemask", "nanosleep"}
 
 
@@ -46,23 +52,13 @@ class _Translator:
             yield from function.body or ()
 
     def _flushes(self) -> bool:
-        """Tell whether all arithmetic of floats flushes, so that the processor can do it."""
-        if platform.machine() != "x86_64":
-            return False
-        found = False
-        for i in self._instructions():
-            if i.name not in _ARITHMETIC:
-                continue
-            kinds = {"f32", "f64"} & {*i.modifiers}
-            if "f64" in kinds:
-                return False
-            if kinds and "ftz" in i.modifiers:
-                found = True
-            elif kinds and not (
-                i.name == "cvt" and not any(k in ("f16", "bf16") for k in i.modifiers)
-            ):
-                return False
-        return found
+        """Tell whether the processor may flush subnormal floats: nothing here keeps them."""
+        body = [*self._instructions()]
+        return (
+            platform.machine() == "x86_64"
+            and any("ftz" in i.modifiers for i in body)
+            and not any(map(keeps_subnormals, body))
+        )
 
     def _callees(self, function: Function) -> set[str]:
         """Return the functions that one calls, or all whose address a call may use."""

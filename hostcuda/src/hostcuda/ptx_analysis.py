@@ -16,6 +16,11 @@ _NAME = re.compile(r"[\w$%]+")
 _TERMINATORS = {"bra", "brx", "ret", "exit", "trap", "call", "bar", "barrier"}
 _FUSED = (*FLOATS, *HALVES)
 _STORES = {"st", "red", "sust", "bar", "barrier", "call"}
+_ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2"}
+_ARITHMETIC |= {"sin", "cos", "tanh", "min", "max", "setp", "set", "cvt", "slct", "testp"}
+_ARITHMETIC |= {"atom", "red"}
+_WIDENED = "f32", "bf16"  # its bits are copied
+_SHORT = "f16", "f16x2", "e4m3x2", "e5m2x2"  # subnormal floats are zeros there
 _COPIES = {"copysign", "mov", "selp", "ld", "ldu", "shfl", "atom", "neg", "abs", "tex", "suld"}
 
 
@@ -46,6 +51,23 @@ def arithmetic_floats(body: Iterable[Instruction]) -> set[str]:
         is_computed = i.name not in _COPIES and "f32" in i.modifiers
         (computed if is_computed else copied).update(_NAME.findall(i.operands[0]))
     return computed - copied
+
+
+def keeps_subnormals(i: Instruction) -> bool:
+    """Tell whether an instruction gives something else if the processor flushes subnormal floats."""
+    kinds = {"f32", "f64", "bf16", "bf16x2"} & {*i.modifiers}
+    if not kinds or i.name not in _ARITHMETIC:
+        return False
+    if "f64" in kinds:
+        return True
+    if i.name in ("atom", "red"):  # floats outside of shared memory are flushed
+        return kinds != {"f32"} or any(m.startswith("shared") for m in i.modifiers)
+    if i.name == "cvt":
+        to, source = i.modifiers[-2:]
+        if to in _SHORT and not {"rm", "rp"} & {*i.modifiers}:
+            return False
+        return "ftz" not in i.modifiers and source in ("f32", "bf16") and (to, source) != _WIDENED
+    return "ftz" not in i.modifiers
 
 
 def infer(function: Function, body: list[Instruction]) -> None:

@@ -210,6 +210,8 @@ def _atom(w: Writer, i: Instruction, m: Modifiers) -> str:
     terms = [w.use(text, kind) for text in operands[2:]]
     names = [f"const {c} x{n} = {term};" for n, term in enumerate(terms)]
     made = _combined(w, m, op, kind, [f"x{n}" for n in range(len(terms))])
+    if (op, kind) == ("add", "f32") and space != "shared":
+        made = w.flush(f"{w.flush('old')} + {w.flush('x0')}")
     changes = ""
     if w.common.counts_changes:
         changes = " hc_changes += __builtin_memcmp(&old, &made, sizeof made) != 0;"

@@ -69,6 +69,42 @@ def test_subnormal_numbers(gpu):
     assert value(gpu, "fmaxf(a, b)", F(1e-39), F(-1), options=("-ftz=true",)) == 0
 
 
+BF16 = "#include <cuda_bf16.h>\n#define B(x) __ushort_as_bfloat16(x)\n====\n"
+TESTED = (
+    'asm("{.reg .pred p; testp.subnormal.f32 p, %1; selp.s32 %0, 1, 0, p;}"'
+    ' : "=r"(o[0]) : "f"(b));'
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("o[0] = __bfloat16_as_ushort(__hadd(B(1), B(o[2] + 2)));", 3),
+        ("o[0] = __hlt(B(1), B(o[2] + 2));", 1),
+        ("__nv_bfloat162 v = __floats2bfloat162_rn(b, 0); o[0] = *(int *)&v;", 0x8001),
+        ("__shared__ float s; s = 0; atomicAdd(&s, b); o[0] = __float_as_int(s) << 1;", 2**17),
+        (
+            "__shared__ double s; s = 0; atomicAdd(&s, __longlong_as_double(1 + o[2]));"
+            "o[0] = __double_as_longlong(s);",
+            1,
+        ),
+        (TESTED, 1),
+        ('asm("slct.s32.f32 %0, 7, 9, %1;" : "=r"(o[0]) : "f"(b));', 9),
+        ('asm("cvt.rmi.s32.f32 %0, %1;" : "=r"(o[0]) : "f"(b));', -1),
+    ],
+    ids=["bf16", "bf16 <", "to bf16x2", "float", "double", "testp", "slct", "cvt"],
+)
+def test_what_keeps_subnormals_beside_arithmetic_that_flushes(gpu, body, expected):
+    options = ("-ftz=true", *_include())
+    b = F(-(2.0**-133))
+    out = gpu.run(f"{BF16}o[1] = a * a; {body}", F(2), b, out=(3, "i4"), block=1, options=options)
+    assert out[:2].tolist() == [expected, 4]
+
+
+def test_atomic_sums_flush_outside_of_shared_memory(gpu):
+    assert gpu.run("atomicAdd(o, a);", F(1e-40), out=(1, "f4"), block=1)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -228,3 +264,9 @@ def test_functions_of_floats(gpu, expression, function, error, options):
 def test_division_of_floats_by_zero(gpu, kind):
     assert value(gpu, "a / b", F(1), F(0)) == np.inf
     assert np.isnan(value(gpu, "a / b", F(0), F(0)))
+
+
+def _include():
+    from hostcuda import _build
+
+    return [f"-I{_build.cuda_include()}"]
