@@ -362,6 +362,9 @@ static inline f64 odd_sum(f64 a, f64 b) {
     return bits<f64>(bits<u64>(sum) + ((lost > 0) == (sum > 0) ? 1 : -1));
   return sum;
 }
+// An integer, "to odd" too: the last bit of the highest 53 is set if something was lost.
+static inline f64 odd(u64 a) { return f64(a >> 53 ? (a & ~0x7ffull) | u64((a & 0x7ff) != 0) << 11 : a); }
+static inline f64 odd(s64 a) { return a < 0 ? -odd(0 - u64(a)) : odd(u64(a)); }
 static inline u16 relu(u16 h) { return (h & 0x7fff) > 0x7c00 ? 0x7fff : h & 0x8000 ? 0 : h; }
 static inline u16 relu_bf16(u16 h) { return (h & 0x7fff) > 0x7f80 ? 0x7fff : h & 0x8000 ? 0 : h; }
 static inline u16 flush_half(u16 h) { return h & 0x7c00 ? h : h & 0x8000; }

@@ -195,12 +195,11 @@ def _from_half(
 def _from_integer(to: str, source: str, how: str, a: str, sat: bool) -> str:
     if to in INTEGERS:
         return f"clamp<{to}>({a})" if sat else f"{to}({a})"
+    wide = "s64" if source[0] == "s" else "u64"
     if to in HALVES:
-        # A double holds 53 bits, and what is larger than half precision is infinite.
-        return f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how or 'rn'}, f64({a}))"
+        return f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how or 'rn'}, odd({wide}({a})))"
     if how in ("", "rn"):
         return f"{to}({a})"
-    wide = "s64" if source[0] == "s" else "u64"
     return f"hc_{'float' if to == 'f32' else 'double'}_{wide}(hc_{how}, {wide}({a}))"
 
 

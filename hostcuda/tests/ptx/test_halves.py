@@ -117,6 +117,10 @@ def test_atomics(value):
         ("__nv_bfloat16(a) / __nv_bfloat16(3.f)", 0.333984375),
         ("__hmax(__nv_bfloat16(a), __nv_bfloat16(2.f))", 2),
         ("__int2bfloat16_rn(257 * (int)a)", 256),
+        ("__ll2bfloat16_rn((1ll << 62) + (1ll << 54) + (int)a)", 2.0**62 + 2.0**55),
+        ("__ll2bfloat16_rn(-(1ll << 62) - (1ll << 54) - (int)a)", -(2.0**62) - 2.0**55),
+        ("__ll2bfloat16_rn((1ll << 62) + (1ll << 54) - 1 + (int)a)", 2.0**62),
+        ("__ull2bfloat16_rn((1ull << 63) + (1ull << 55) + (int)a)", 2.0**63 + 2.0**56),
     ],
 )
 def test_bfloat16(value, expression, expected):
