@@ -260,9 +260,13 @@ def _cp(w: Writer, i: Instruction, m: Modifiers) -> str:
     size = int(i.operands[2], 0)
     to = pointer(w, i, i.operands[0], size, "shared", "writes")
     source = pointer(w, i, i.operands[1], size, "generic", "reads")
-    if len(i.operands) == 3 or not re.match(r"-?\d|%r\d", i.operands[3]):
+    given = w.find(i.operands[3]) if len(i.operands) > 3 else None
+    if len(i.operands) == 3 or (given and given.kind != "pred" and given.bytes == 8):  # a policy
         return f"{{ char *to = {to}; __builtin_memmove(to, {source}, {size}); }}"
-    kept = w.use(i.operands[3], "u32")  # the rest is zero
+    if given and given.kind == "pred":
+        kept = f"({w.use(i.operands[3], 'pred')} ? 0 : {size})"
+    else:
+        kept = w.use(i.operands[3], "u32")  # the rest is zero
     return (
         f"{{ char *to = {to}; const u32 n = least({kept}, {size}); __builtin_memset(to, 0, "
         f"{size}); "

@@ -138,6 +138,32 @@ def test_asynchronous_copies(gpu):
     assert (out == np.arange(31, -1, -1)).all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "prepare", "expected"),
+    [
+        ("u32", "mov.u32 n, %2;", [1, 2, 0, 0]),
+        ("pred", "setp.ne.u32 n, %2, 0;", [0, 0, 0, 0]),
+        ("pred", "setp.eq.u32 n, %2, 0;", [1, 2, 3, 4]),
+        ("b64", "mov.b64 n, 8;", [1, 2, 3, 4]),
+    ],
+    ids=["size", "ignored", "not ignored", "policy"],
+)
+def test_asynchronous_copies_of_a_part(gpu, kind, prepare, expected):
+    hint = ".L2::cache_hint" if kind == "b64" else ""
+    out = gpu.run(
+        "__shared__ __align__(16) int s[4]; unsigned to = (unsigned)__cvta_generic_to_shared(s);"
+        f'asm volatile("{{.reg .{kind} n; {prepare}'
+        f'cp.async.cg.shared.global{hint} [%0], [%1], 16, n;}}"'
+        '"cp.async.wait_all;" :: "r"(to), "l"(a), "r"(b) : "memory");'
+        "for (int j = 0; j < 4; ++j) o[j] = s[j];",
+        np.arange(1, 5, dtype="i4"),
+        np.int32(8),
+        out=(4, "i4"),
+        block=1,
+    )
+    assert out.tolist() == expected
+
+
 def test_cub(gpu):
     folder = next(iter(_find("cupy/_core/include/cupy/_cccl/cub/cub")))
     root = str(folder).removesuffix("/cub/cub")
