@@ -22,6 +22,8 @@ _ARITHMETIC |= {"atom", "red"}
 _WIDENED = "f32", "bf16"  # its bits are copied
 _SHORT = "f16", "f16x2", "e4m3x2", "e5m2x2"  # subnormal floats are zeros there
 _COPIES = {"copysign", "mov", "selp", "ld", "ldu", "shfl", "atom", "neg", "abs", "tex", "suld"}
+_COPIES |= {"slct"}
+_TWO_TYPES = {"cvt", "set", "slct"}
 
 
 def counted(body: Iterable[Instruction]) -> Counter[str]:
@@ -41,6 +43,12 @@ def counted_definitions(body: Iterable[Instruction]) -> Counter[str]:
     )
 
 
+def _types(i: Instruction) -> tuple[str, str]:
+    """Return the types of the result, and of the last operand."""
+    last = i.modifiers[-1] if i.modifiers else ""
+    return (i.modifiers[-2] if i.name in _TWO_TYPES and len(i.modifiers) > 1 else last), last
+
+
 def arithmetic_floats(body: Iterable[Instruction]) -> set[str]:
     """Return the registers of floats that arithmetic alone gives values: their NaN is a GPU's."""
     computed: set[str] = set()
@@ -48,7 +56,7 @@ def arithmetic_floats(body: Iterable[Instruction]) -> set[str]:
     for i in body:
         if not i.operands or i.name in _STORES:
             continue
-        is_computed = i.name not in _COPIES and "f32" in i.modifiers
+        is_computed = i.name not in _COPIES and _types(i)[0] == "f32"
         (computed if is_computed else copied).update(_NAME.findall(i.operands[0]))
     return computed - copied
 
@@ -62,12 +70,13 @@ def keeps_subnormals(i: Instruction) -> bool:
         return True
     if i.name in ("atom", "red"):  # floats outside of shared memory are flushed
         return kinds != {"f32"} or any(m.startswith("shared") for m in i.modifiers)
-    if i.name == "cvt":
-        to, source = i.modifiers[-2:]
-        if to in _SHORT and not {"rm", "rp"} & {*i.modifiers}:
-            return False
-        return "ftz" not in i.modifiers and source in ("f32", "bf16") and (to, source) != _WIDENED
-    return "ftz" not in i.modifiers
+    if "ftz" in i.modifiers or i.name != "cvt":
+        return "ftz" not in i.modifiers
+    to, source = i.modifiers[-2:]
+    if source not in ("f32", "bf16") or (to, source) == _WIDENED:
+        return False
+    is_zero = to in _SHORT or bool({"rni", "rzi"} & {*i.modifiers})
+    return not is_zero or bool({"rm", "rp", "rmi", "rpi"} & {*i.modifiers})
 
 
 def infer(function: Function, body: list[Instruction]) -> None:
@@ -76,11 +85,10 @@ def infer(function: Function, body: list[Instruction]) -> None:
     for i in body:
         if not i.modifiers or i.name in ("cvt", "mov", "ld", "st", "selp"):
             continue
-        kind = i.modifiers[-1]
-        if kind[0] not in "fusb" or not kind[1:].isdigit():
-            continue
-        for text in i.operands:
-            if text[0] == "%":
+        result, last = _types(i)
+        for n, text in enumerate(i.operands):
+            kind = result if n == 0 or (i.name == "slct" and n < 3) else last
+            if text[0] == "%" and kind[0] in "fusb" and kind[1:].isdigit():
                 votes[text] += 1 if kind in FLOATS else -1
     for v in function.variables:
         if v.space == "reg" and v.kind in ("b32", "b64") and votes[v.name] > 0:

@@ -81,6 +81,7 @@ TESTED = (
     [
         ("o[0] = __bfloat16_as_ushort(__hadd(B(1), B(o[2] + 2)));", 3),
         ("o[0] = __hlt(B(1), B(o[2] + 2));", 1),
+        ("o[0] = __bfloat16_as_ushort(__float2bfloat16_rn(b));", 0x8001),
         ("__nv_bfloat162 v = __floats2bfloat162_rn(b, 0); o[0] = *(int *)&v;", 0x8001),
         ("__shared__ float s; s = 0; atomicAdd(&s, b); o[0] = __float_as_int(s) << 1;", 2**17),
         (
@@ -92,13 +93,32 @@ TESTED = (
         ('asm("slct.s32.f32 %0, 7, 9, %1;" : "=r"(o[0]) : "f"(b));', 9),
         ('asm("cvt.rmi.s32.f32 %0, %1;" : "=r"(o[0]) : "f"(b));', -1),
     ],
-    ids=["bf16", "bf16 <", "to bf16x2", "float", "double", "testp", "slct", "cvt"],
+    ids=["bf16", "bf16 <", "to bf16", "to bf16x2", "float", "double", "testp", "slct", "cvt"],
 )
 def test_what_keeps_subnormals_beside_arithmetic_that_flushes(gpu, body, expected):
     options = ("-ftz=true", *_include())
     b = F(-(2.0**-133))
     out = gpu.run(f"{BF16}o[1] = a * a; {body}", F(2), b, out=(3, "i4"), block=1, options=options)
     assert out[:2].tolist() == [expected, 4]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("set.lt.u32.f32 %0, %1, %2;", 0xFFFFFFFF),
+        ("slct.u32.f32 %0, %3, 0, %1;", 0xFFC00001),
+        ("slct.f32.f32 %0, %3, 0f00000000, %1;", 0xFFC00001),
+        ("cvt.rzi.s32.f32 %0, %4; .reg .f32 x; add.f32 x, %0, %0; add.f32 x, x, %0;", 0xFFFFFFFF),
+    ],
+    ids=["set", "slct", "slct.f32", "cvt"],
+)
+def test_words_that_comparisons_of_floats_give(gpu, code, expected):
+    """They are no floats, whose NaN has other bits."""
+    bits = np.uint32(0xFFC00001)
+    names = ': "=r"(o[0]) : "f"(a), "f"(b), "r"(c), "f"(d)'
+    body = f'asm("{{ {code} }}" {names});'
+    given = F(1), F(2), bits, F(-1)
+    assert gpu.run(body, *given, out=(1, "u4"), block=1)[0] == expected
 
 
 def test_atomic_sums_flush_outside_of_shared_memory(gpu):
