@@ -280,6 +280,10 @@ class _Parser:
         found = re.search(r"\.(?:entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?", head, re.S)
         if not found:
             raise Unsupported(f"hostcuda: PTX that is not known: {head.strip()[:60]!r}")
+        cluster = re.search(r"\.reqnctapercluster\s+([\d,\s]+)", head)
+        sizes = cluster[1].split(",") if cluster else ["0"] * (".explicitcluster" in head)
+        if any(int(size) != 1 for size in sizes):
+            raise Unsupported(f"hostcuda: clusters of blocks are not supported (in {found[2]})")
         lists = [
             [v for part in split((text or "()").strip()[1:-1]) for v in self.declare(part)]
             for text in (found[1], found[3])

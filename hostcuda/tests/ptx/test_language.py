@@ -224,3 +224,18 @@ def test_what_is_not_supported_is_named(gpu, source, what):
         hostcuda.CompileError, match=rf"hostcuda: {what}\S* is not supported \(in k, line 2\)"
     ):
         gpu.run(f"double x = a, y = a; {source}", np.float64(1), out=(1, "f8"), block=32)
+
+
+@pytest.mark.parametrize(
+    ("dims", "is_run"), [("1", True), ("2", False), ("1, 2", False), ("1, 1, 1", True)]
+)
+def test_clusters_are_of_one_block(gpu, dims, is_run):
+    import hostcuda
+
+    source = f'extern "C" __cluster_dims__({dims}) __global__ void k(int *o) {{ o[0] = 5; }}'
+    if is_run:
+        assert gpu.run(source, block=1)[0] == 5
+        return
+    said = r"hostcuda: clusters of blocks are not supported \(in k\)"
+    with pytest.raises(hostcuda.CompileError, match=said):
+        gpu.run(source, block=1)
