@@ -200,11 +200,14 @@ def _translate_ptx(driver: Any) -> None:
 
     @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
     def translate(text: bytes) -> None:
+        image, problem = b"", "hostcuda: the translation of PTX was interrupted"
         try:
-            image, problem = _build.compile_ptx(text.decode()).read_bytes(), ""
-        except (_build.CompileError, ValueError) as error:
-            image, problem = b"", str(error)
-        driver.hostcuda_translated(image, ctypes.c_size_t(len(image)), problem.encode())
+            image = _build.compile_ptx(text.decode(errors="replace")).read_bytes()
+            problem = ""
+        except Exception as error:  # C++ cannot pass it on
+            problem = str(error)
+        finally:
+            driver.hostcuda_translated(image, ctypes.c_size_t(len(image)), problem.encode())
 
     driver.hostcuda_translator(translate)
     atexit.register(lambda translate=translate: driver.hostcuda_translator(None))

@@ -217,11 +217,19 @@ def compile_ptx(text: str) -> Path:
 
 def _make_image(text: str, limits: Mapping[str, tuple[int, ...]], target: Path) -> None:
     try:
-        code = ptx.translate(text, limits, checks=is_checking())
+        code, made = ptx.translate(text, limits, checks=is_checking())
     except ptx.Unsupported as error:
         raise CompileError(str(error)) from None
     flags = [*KERNEL_FLAGS, *_processor_flags()]
-    _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm", "-lc"], code)
+    try:
+        _run([CXX, *flags, "-x", "c++", "-", "-o", str(target), "-lm", "-lc"], code)
+    except CompileError as error:
+        found = re.search(r"<stdin>:(\d+):\d+: +(?:error|required)", str(error))
+        if not found:
+            raise
+        line = code.splitlines()[int(found[1]) - 1]
+        statement = made[line].text if line in made else line
+        raise CompileError(str(ptx.unknown(statement))) from None
 
 
 _LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}

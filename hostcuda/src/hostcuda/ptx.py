@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,10 +23,19 @@ from .ptx_analysis import (
     unwritten,
 )
 from .ptx_memory import WAITING
-from .ptx_parser import Function, Instruction, Module, Unsupported, Variable, parse, size_of
-from .ptx_writer import FLOATS, HANDLERS, Modifiers, Shared, Writer
+from .ptx_parser import (
+    Function,
+    Instruction,
+    Module,
+    Unsupported,
+    Variable,
+    parse,
+    size_of,
+    unknown,
+)
+from .ptx_writer import DECIMAL, FLOATS, HANDLERS, Modifiers, Shared, Writer, integer
 
-__all__ = ["FILES", "Unsupported", "translate"]
+__all__ = ["FILES", "Unsupported", "translate", "unknown"]
 
 FOLDER = Path(__file__).resolve().parent
 # What a translation depends on.
@@ -39,6 +49,7 @@ _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "active
 class _Translator:
     def __init__(self, module: Module, limits: Mapping[str, tuple[int, ...]], checks: bool) -> None:
         self.module, self.limits = module, limits
+        self.made: dict[str, Instruction] = {}  # by the lines of C++
         self.common = Shared(module, checks)
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
         self.flushes = self._flushes()
@@ -173,11 +184,11 @@ class _Translator:
         if text[:2] in ("0f", "0F", "0d", "0D"):
             wide = text[1] in "dD"
             return f"bits<{'f64' if wide else 'f32'}>({'u64' if wide else 'u32'}(0x{text[2:]}))"
-        if re.match(r"-?\d", text):
-            if kind in FLOATS:
-                return f"{kind}({text})"
-            mask = (1 << 8 * size_of(variable.kind)) - 1
-            return f"{kind}({int(text.rstrip('U'), 0) & mask}ull)"
+        value = integer(text)
+        if kind in FLOATS and (value is not None or DECIMAL.match(text)):
+            return f"{kind}({text})"
+        if value is not None:
+            return f"{kind}({value & (1 << 8 * size_of(variable.kind)) - 1}ull)"
         found = re.match(r"(?:generic\()?\s*([\w$]+)\s*\)?\s*(?:\+\s*(-?\d+))?$", text)
         name = self.module.aliases.get(found[1], found[1]) if found else ""
         if not found or name not in self.common.codes:
@@ -233,6 +244,7 @@ class _Translator:
             if i.guard:
                 code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
             lines.append(f"  {code}")
+            self.made.setdefault(lines[-1], i)
         declared = [
             f"  {w.c(v.kind)} {v.code};"
             for v in function.variables
@@ -409,14 +421,34 @@ def _translated(w: Writer, i: Instruction) -> str:
     return code
 
 
-def translate(text: str, limits: Mapping[str, tuple[int, ...]], checks: bool = False) -> str:
-    """Return C++ for PTX; `limits` are those of `_nvrtc.Limits`, by the kernels' names.
+def translate(
+    text: str, limits: Mapping[str, tuple[int, ...]], checks: bool = False
+) -> tuple[str, dict[str, Instruction]]:
+    """Return C++ for PTX, and which of its lines are which instruction.
 
-    With `checks`, the driver looks at each access (``checks.cpp``).
+    `limits` are those of `_nvrtc.Limits`, by the kernels' names.  With `checks`, the driver looks
+    at each access (``checks.cpp``).
 
     Raises
     ------
     Unsupported
         For what the host cannot run, by name.
     """
-    return _Translator(parse(text), limits, checks).text()
+    module = parse(text)
+    try:
+        translator = _Translator(module, limits, checks)
+        return translator.text(), translator.made
+    except Unsupported:
+        raise
+    except Exception as error:
+        raise unknown(_culprit(error)) from None
+
+
+def _culprit(error: Exception) -> str:
+    """Return the instruction at which the translation stopped."""
+    texts = [""]
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        i = frame.f_locals.get("i")
+        if isinstance(i, Instruction):
+            texts.append(i.text)
+    return texts[-1]

@@ -62,7 +62,7 @@ def arithmetic_floats(body: Iterable[Instruction]) -> set[str]:
 
 
 def keeps_subnormals(i: Instruction) -> bool:
-    """Tell whether an instruction gives something else if the processor flushes subnormal floats."""
+    """Tell whether an instruction must not run while the processor flushes subnormal floats."""
     kinds = {"f32", "f64", "bf16", "bf16x2"} & {*i.modifiers}
     if not kinds or i.name not in _ARITHMETIC:
         return False

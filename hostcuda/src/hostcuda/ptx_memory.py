@@ -197,6 +197,8 @@ OPERATIONS = "add", "and", "or", "xor", "min", "max", "exch", "inc", "dec", "cas
 def _atom(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind, space = m.type(), _space(m)
     op = m.choose(*OPERATIONS)
+    if kind == "b128":
+        m.unknown(i.opcode)
     _hints(m)
     if kind[0] == "b" and kind[1:].isdigit():
         kind = "u" + kind[1:]

@@ -14,6 +14,11 @@ class Unsupported(Exception):  # noqa: N818 (it says what it is)
     """The host cannot run this; the message says what, in which kernel, and where."""
 
 
+def unknown(text: str, where: str = "") -> Unsupported:
+    """Return the refusal of a text that is no PTX, or that is newer than this."""
+    return Unsupported(f"hostcuda: PTX that is not known: {' '.join(text.split())[:60]!r}{where}")
+
+
 BYTES = {"pred": 1, "f16x2": 4, "bf16x2": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
 SPACES = "reg", "param", "local", "shared", "global", "const", "tex"
 _IGNORED = {"visible", "weak", "common", "func", "entry", "noreturn", "extern", "attribute"}
@@ -82,6 +87,11 @@ class Instruction:
         """Return it with its modifiers."""
         return ".".join([self.name, *self.modifiers])
 
+    @property
+    def text(self) -> str:
+        """Return the statement."""
+        return f"{self.opcode} {', '.join(self.operands)}"
+
 
 @dataclass
 class Function:
@@ -94,7 +104,6 @@ class Function:
     body: list[Instruction] | None = None  # None: only declared
     variables: list[Variable] = field(default_factory=list)  # of all scopes
     shared: list[Variable] = field(default_factory=list)
-    prototypes: dict[str, tuple[int, int]] = field(default_factory=dict)  # results, parameters
     targets: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx
     labels: dict[tuple[int, str], str] = field(default_factory=dict)  # in C, by id() of the scope
 
@@ -115,7 +124,6 @@ class Module:
     functions: dict[str, Function] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
-    target: str = ""
 
 
 def split(text: str) -> list[str]:
@@ -141,15 +149,15 @@ _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)\s*")
 _LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+\d+")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
 _INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*", re.A)
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.S)
 _END = re.compile(r"[;{]")
 _HEADER = re.compile(r"[^;{]*")
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text = _COMMENT.sub("", text.rstrip("\0"))
-        self.at = 0
+        self.text = _COMMENT.sub(r"\1", text.rstrip("\0"))
+        self.at = self.begun = 0
         self.module = Module()
         self.line = self.file = 0
         self.count = 0
@@ -159,6 +167,7 @@ class _Parser:
         found = _SPACE.match(self.text, self.at)
         if found:
             self.at = found.end()
+        self.begun = self.at
         return self.at < len(self.text)
 
     def statement(self) -> str:
@@ -194,8 +203,8 @@ class _Parser:
         elif kind == "file":
             number, name = re.match(r'\s*(\d+)\s+"([^"]*)"', rest).groups()  # type: ignore[union-attr]
             self.module.files[int(number)] = name
-        elif kind == "target":
-            self.module.target = rest.strip()
+        elif kind == "address_size" and rest.strip() != "64":
+            raise Unsupported(f"hostcuda: PTX's .address_size {rest.strip()} is not supported")
         return True
 
     def braces(self) -> None:
@@ -231,7 +240,7 @@ class _Parser:
                     if not known or known.is_extern:
                         self.module.variables[variable.name] = variable
             else:
-                raise Unsupported(f"hostcuda: PTX that is not known: {head.strip()[:60]!r}")
+                raise unknown(head or self.text[self.at :])
         return self.module
 
     def declare(self, text: str) -> Iterator[Variable]:
@@ -259,7 +268,7 @@ class _Parser:
         for name in split(text):
             found = re.match(r"([\w$%]+)\s*(?:<(\d+)>)?\s*((?:\[[^\]]*\]\s*)*)$", name)
             if not found:
-                raise Unsupported(f"hostcuda: PTX that is not known: {text.strip()[:60]!r}")
+                raise unknown(text)
             count = None
             for extent in re.findall(r"\[([^\]]*)\]", found[3]):
                 count = (1 if count is None else count) * int(extent or "0", 0)
@@ -279,7 +288,7 @@ class _Parser:
         is_entry = ".entry" in head
         found = re.search(r"\.(?:entry|func)\s*(\([^)]*\))?\s*([\w$]+)\s*(\(.*?\))?", head, re.S)
         if not found:
-            raise Unsupported(f"hostcuda: PTX that is not known: {head.strip()[:60]!r}")
+            raise unknown(head)
         cluster = re.search(r"\.reqnctapercluster\s+([\d,\s]+)", head)
         sizes = cluster[1].split(",") if cluster else ["0"] * (".explicitcluster" in head)
         if any(int(size) != 1 for size in sizes):
@@ -288,6 +297,10 @@ class _Parser:
             [v for part in split((text or "()").strip()[1:-1]) for v in self.declare(part)]
             for text in (found[1], found[3])
         ]
+        if any(v.space == "reg" for v in (*lists[0], *lists[1])):
+            raise Unsupported(
+                f"hostcuda: parameters in registers are not supported (in {found[2]})"
+            )
         function = Function(found[2], is_entry, *lists)
         self.line = self.file = 0
         if self.text[self.at] == "{":
@@ -322,6 +335,7 @@ class _Parser:
             else:
                 assert scope is not None
                 self.item(function, scope, body)
+        raise Unsupported(f"hostcuda: PTX that ends in a function (in {function.name})")
 
     def item(self, function: Function, scope: Scope, body: list[Instruction]) -> None:
         """Read a label, a declaration or an instruction."""
@@ -330,17 +344,10 @@ class _Parser:
         label = _LABEL.match(self.text, self.at)
         if label:
             self.at = label.end()
-            if self.text.startswith(".callprototype", self.at):
-                lists = re.match(
-                    r"\.callprototype\s*(\([^)]*\))?\s*[\w$]+\s*(\(.*?\))?", self.statement(), re.S
-                )
-                assert lists
-                sizes = [len(split((text or "()").strip()[1:-1])) for text in lists.groups()]
-                function.prototypes[label[1]] = (sizes[0], sizes[1])
+            if self.text.startswith((".callprototype", ".calltargets"), self.at):
+                self.statement()
             elif self.text.startswith(".branchtargets", self.at):
                 function.targets[label[1]] = split(self.statement()[14:])
-            elif self.text.startswith(".calltargets", self.at):
-                self.statement()
             else:
                 self.count += 1
                 code = f"l{self.count}"
@@ -361,10 +368,7 @@ class _Parser:
             return
         found = _INSTRUCTION.match(text)
         if not found:
-            raise Unsupported(
-                f"hostcuda: PTX that is not known: {text[:60]!r} "
-                f"({function.name}, line {self.line})"
-            )
+            raise unknown(text, f" (in {function.name})")
         guard = found[1] + found[2] if found[2] else ""
         modifiers = found[4].split(".")[1:] if found[4] else []
         body.append(
@@ -382,4 +386,10 @@ def parse(text: str) -> Module:
     Unsupported
         For what is not known.
     """
-    return _Parser(text).parse()
+    parser = _Parser(text)
+    try:
+        return parser.parse()
+    except Unsupported:
+        raise
+    except Exception:
+        raise unknown(re.split(r"[;\n]", parser.text[parser.begun :])[0]) from None

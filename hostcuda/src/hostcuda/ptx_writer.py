@@ -58,9 +58,17 @@ for _axis, _number in (("x", 0), ("y", 1), ("z", 2)):
     _SPECIAL[f"%nclusterid.{_axis}"] = f"t->block->nctaid[{_number}]"
 
 _NUMBER = re.compile(r"-?(?:0[xX][\da-fA-F]+|0[bB][01]+|\d+)U?$")
-_DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?$")
+DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?$")
 _SYMBOL = re.compile(r"([\w$%]+)\s*\+\s*(-?\d+)$")
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")
+
+
+def integer(text: str) -> int | None:
+    """Return the value of PTX's integers; None for another text."""
+    if not _NUMBER.match(text):
+        return None
+    return int(re.sub(r"^(-?)0(\d)", r"\g<1>0o0\2", text.rstrip("U")), 0)
+
 
 Handler = Callable[["Writer", Instruction, "Modifiers"], str]
 _H = TypeVar("_H", bound=Handler)
@@ -112,7 +120,9 @@ class Modifiers:
 
     def unknown(self, what: str) -> NoReturn:
         """Refuse the instruction."""
-        self._writer.refuse(self._made, what if "of" in what else f"{what} of {self._made.opcode}")
+        opcode = self._made.opcode
+        whole = opcode in what or " of " in what
+        self._writer.refuse(self._made, what if whole else f"{what} of {opcode}")
 
 
 class Shared:
@@ -204,15 +214,15 @@ class Writer:
                 )
                 return f"bits<f32>({bits:#x}u)"
             return f"bits<f64>({bits:#x}ull)" if kind == "f64" else f"{want}({bits:#x}ull)"
-        if _NUMBER.match(text):
-            value = int(re.sub(r"^(-?)0(\d)", r"\g<1>0o0\2", text.rstrip("U")), 0)
+        value = integer(text)
+        if value is not None:
             if kind in FLOATS:
                 return f"{want}({value})"
             if kind == "pred":
                 return "true" if value else "false"
             bits = size_of(kind) * 8
             return f"{want}({value & (1 << bits) - 1}{'ull' if bits > 32 else 'u'})"
-        if _DECIMAL.match(text) and kind in FLOATS:
+        if DECIMAL.match(text) and kind in FLOATS:
             return f"{want}({text})"
         raise Unsupported(f"hostcuda: PTX's number {text!r} is not known (in {self.function.name})")
 

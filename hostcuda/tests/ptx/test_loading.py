@@ -51,6 +51,10 @@ def test_ptx_is_loaded(load, tmp_path):
         assert values[1] == 3
 
 
+def test_comments_and_texts_are_skipped(load):
+    load(PTX.replace(b"_size 64", b'_size 64 // caf\xe9 "\n.file 1 "/a//b.cu"\n/* } */'))
+
+
 def test_cupy_loads_ptx(tmp_path):
     import cupy
 
@@ -67,11 +71,49 @@ def test_cupy_loads_ptx(tmp_path):
         (PTX.replace(b"mul.f32", b"foo.f32"), r"hostcuda: foo.f32 is not supported \(in scale\)"),
         (PTX.replace(b"mul.f32", b"mma.sync"), "hostcuda: mma.sync is not supported"),
         (PTX[:-20], "hostcuda: PTX that ends in a statement"),
+        (PTX[:-3], r"hostcuda: PTX that ends in a function \(in scale\)"),
+        (PTX + b".section .x {", "hostcuda: PTX that is not known: '.section .x {'"),
+        (PTX + b"}", "hostcuda: PTX that is not known: '}'"),
+        (PTX.replace(b", %f1, %f3", b""), "hostcuda: PTX that is not known: 'mul.f32 %f2'"),
+        (PTX.replace(b"%f1, %f3", b"%f1,, %f3"), "hostcuda: PTX that is not known: 'mul.f32 %f2, "),
+        (PTX.replace(b"mul.f32", b"rem.f32"), "hostcuda: PTX that is not known: 'rem.f32 %f2, %f1"),
+        (PTX.replace(b"0f40400000", b"{1, 0x}"), "hostcuda: the value 0x of factor is not support"),
+        (PTX.replace(b"size 64", b"size 32"), "hostcuda: PTX's .address_size 32 is not supported"),
+        (
+            PTX + b".func (.reg .u32 r) g(.reg .u32 a) { mov.u32 r, a; ret; }",
+            r"hostcuda: parameters in registers are not supported \(in g\)",
+        ),
+        (
+            PTX.replace(b"mul.f32", b"atom.exch.b128"),
+            "hostcuda: atom.exch.b128 is not supported",
+        ),
+        (
+            PTX.replace(b"mul.f32", b"vabsdiff4.u32.u32.u32.sat"),
+            r"hostcuda: vabsdiff4.u32.u32.u32.sat is not supported \(in scale\)",
+        ),
         (b"\x7fELF\x02\x01\x01" + bytes(200), "hostcuda: a cubin or a fat binary is code of a GPU"),
         (b"\x50\xed\x55\xba" + bytes(200), "hostcuda: a cubin or a fat binary is code of a GPU"),
         (b"no image" + bytes(200), "invalid"),
     ],
-    ids=["an unknown opcode", "mma", "cut", "a cubin", "a fat binary", "text"],
+    ids=[
+        "an unknown opcode",
+        "mma",
+        "cut",
+        "cut before a brace",
+        "cut in a section",
+        "a brace",
+        "an operand",
+        "no operand",
+        "a type",
+        "a value",
+        "32 bits",
+        "registers",
+        "16 bytes",
+        "vabsdiff4",
+        "a cubin",
+        "a fat binary",
+        "text",
+    ],
 )
 def test_what_cannot_be_loaded_says_why(load, image, said):
     import pycuda.driver as drv

@@ -71,8 +71,7 @@ def test_subnormal_numbers(gpu):
 
 BF16 = "#include <cuda_bf16.h>\n#define B(x) __ushort_as_bfloat16(x)\n====\n"
 TESTED = (
-    'asm("{.reg .pred p; testp.subnormal.f32 p, %1; selp.s32 %0, 1, 0, p;}"'
-    ' : "=r"(o[0]) : "f"(b));'
+    'asm("{.reg .pred p; testp.subnormal.f32 p, %1; selp.s32 %0, 1, 0, p;}" : "=r"(o[0]) : "f"(b));'
 )
 
 
