@@ -277,7 +277,7 @@ class _Translator:
             declared.append(
                 "  if (HC_RARE(t->local > t->local_end || "
                 "(char *)__builtin_frame_address(0) < t->stack_end)) "
-                f"hc_local_full(t, {body[0].line if body else 0});"
+                f"hc_local_full(t, {body[0].own_line if body else 0});"
             )
         if w.local_bytes and not function.is_entry:
             lines.append("  t->local = local;")
@@ -374,7 +374,7 @@ class _Translator:
         yield f"static const u32 function_count = {len(names)};"
         yield from self.values()
         yield from functions
-        files = {n: name.rpartition("/")[2] for n, name in self.module.files.items() if n != 1}
+        files = {n: name.rpartition("/")[2] for n, name in self.module.files.items()}
         listed = ", ".join(
             f'"{files.get(n, "")}"' for n in range(max(self.module.files, default=0) + 1)
         )

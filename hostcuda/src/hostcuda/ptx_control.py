@@ -26,7 +26,7 @@ def _bra(w: Writer, i: Instruction, m: Modifiers) -> str:
     code = f"goto {label};"
     if label in w.spinning.get(id(i), ()):
         w.uses.add("fuel")
-        return f"{{ if (HC_RARE(!--fuel)) fuel = hc_spin(t, {i.line}); {code} }}"
+        return f"{{ if (HC_RARE(!--fuel)) fuel = hc_spin(t, {i.own_line}); {code} }}"
     return code
 
 
@@ -77,14 +77,14 @@ def _call(w: Writer, i: Instruction, m: Modifiers) -> str:
         name, kinds = BUILT_IN[target]
         loads = [f"load<{kind}>({w.find(x).code})" for kind, x in zip(kinds, given, strict=False)]  # type: ignore[union-attr]
         if name == "hc_free":
-            loads.append(str(i.line))
+            loads.append(str(i.own_line))
         found = f"{name}({', '.join(['t', *loads])})"
         return f"store({codes[0]}, {found});" if results else f"(void){found};"
     arguments = ", ".join(["t", *codes])
     if known is not None:
         return f"{w.common.codes[target]}({arguments});"
     kinds = ", ".join(["hc_thread *", *["char *"] * len(codes)])
-    address = f"hc_callee(t, functions, function_count, {w.use(target, 'u64')}, {i.line})"
+    address = f"hc_callee(t, functions, function_count, {w.use(target, 'u64')}, {i.own_line})"
     return f"((void (*)({kinds})){address})({arguments});"
 
 
@@ -94,27 +94,27 @@ def _bar(w: Writer, i: Instruction, m: Modifiers) -> str:
         m.take(word)
     if m.take("warp"):
         m.take("sync")
-        return f"hc_warp(t, hc_syncwarp, {w.use(i.operands[0], 'u32')}, 0, 0, 0, {i.line});"
+        return f"hc_warp(t, hc_syncwarp, {w.use(i.operands[0], 'u32')}, 0, 0, 0, {i.own_line});"
     if m.take("cluster"):  # of one block
         m.choose("release", "relaxed", "acquire")
         return (
             ";"
             if m.choose("arrive", "wait") == "arrive"
-            else f"hc_barrier(t, hc_bar_sync, 0, 0, 0, {i.line});"
+            else f"hc_barrier(t, hc_bar_sync, 0, 0, 0, {i.own_line});"
         )
     what = m.choose("sync", "arrive", "red") or "sync"
     if what == "arrive":
         number, count = (w.use(x, "u32") for x in i.operands)
-        return f"hc_arrive(t, {number}, {count}, {i.line});"
+        return f"hc_arrive(t, {number}, {count}, {i.own_line});"
     if what == "sync":
         numbers = [w.use(x, "u32") for x in i.operands] + ["0"]
-        return f"hc_barrier(t, hc_bar_sync, {numbers[0]}, {numbers[1]}, 0, {i.line});"
+        return f"hc_barrier(t, hc_bar_sync, {numbers[0]}, {numbers[1]}, 0, {i.own_line});"
     op = m.choose("popc", "and", "or")
     kind = m.type()
     to, number, *count, predicate = i.operands
     found = (
         f"hc_barrier(t, hc_bar_{op}, {w.use(number, 'u32')}, "
-        f"{w.use(count[0], 'u32') if count else '0'}, {w.use(predicate, 'pred')}, {i.line})"
+        f"{w.use(count[0], 'u32') if count else '0'}, {w.use(predicate, 'pred')}, {i.own_line})"
     )
     return w.put(to, kind, found)
 
@@ -134,7 +134,7 @@ def _shfl(w: Writer, i: Instruction, m: Modifiers) -> str:
     if not m.take("sync"):
         m.unknown(i.opcode)
     a, b, c, mask = (w.use(x, "u32") for x in i.operands[1:5])
-    call = f"hc_warp(t, hc_shfl_{mode}, {mask}, {a}, {b}, {c}, {i.line})"
+    call = f"hc_warp(t, hc_shfl_{mode}, {mask}, {a}, {b}, {c}, {i.own_line})"
     return _with_predicate(w, i.operands[0], kind, call)
 
 
@@ -145,7 +145,9 @@ def _vote(w: Writer, i: Instruction, m: Modifiers) -> str:
     if not m.take("sync"):
         m.unknown(i.opcode)
     a, mask = w.use(i.operands[1], "pred"), w.use(i.operands[2], "u32")
-    return w.put(i.operands[0], kind, f"hc_warp(t, hc_vote_{mode}, {mask}, {a}, 0, 0, {i.line})")
+    return w.put(
+        i.operands[0], kind, f"hc_warp(t, hc_vote_{mode}, {mask}, {a}, 0, 0, {i.own_line})"
+    )
 
 
 @instruction("match")
@@ -153,7 +155,7 @@ def _match(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind, mode = m.type(), m.choose("any", "all")
     m.take("sync")
     a, mask = w.use(i.operands[1], kind), w.use(i.operands[2], "u32")
-    call = f"hc_warp(t, hc_match_{mode}{kind[1:]}, {mask}, {a}, 0, 0, {i.line})"
+    call = f"hc_warp(t, hc_match_{mode}{kind[1:]}, {mask}, {a}, 0, 0, {i.own_line})"
     return _with_predicate(w, i.operands[0], "u32", call)
 
 
@@ -165,14 +167,14 @@ def _redux(w: Writer, i: Instruction, m: Modifiers) -> str:
         m.unknown(kind)
     a, mask = w.use(i.operands[1], "u32"), w.use(i.operands[2], "u32")
     return w.put(
-        i.operands[0], kind, f"hc_warp(t, hc_redux_{op}_{kind}, {mask}, {a}, 0, 0, {i.line})"
+        i.operands[0], kind, f"hc_warp(t, hc_redux_{op}_{kind}, {mask}, {a}, 0, 0, {i.own_line})"
     )
 
 
 @instruction("elect")
 def _elect(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.take("sync")
-    call = f"hc_warp(t, hc_elect, {w.use(i.operands[1], 'u32')}, 0, 0, 0, {i.line})"
+    call = f"hc_warp(t, hc_elect, {w.use(i.operands[1], 'u32')}, 0, 0, 0, {i.own_line})"
     return _with_predicate(w, i.operands[0], "u32", call)
 
 
@@ -192,12 +194,12 @@ def _membar(w: Writer, i: Instruction, m: Modifiers) -> str:
 def _nanosleep(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.type()
     w.uses.add("fuel")
-    return f"fuel = hc_spin(t, {i.line});"
+    return f"fuel = hc_spin(t, {i.own_line});"
 
 
 @instruction("trap", "brkpt")
 def _trap(w: Writer, i: Instruction, m: Modifiers) -> str:
-    return f"hc_trap(t, {i.line});" if i.name == "trap" else ";"
+    return f"hc_trap(t, {i.own_line});" if i.name == "trap" else ";"
 
 
 @instruction("mapa")

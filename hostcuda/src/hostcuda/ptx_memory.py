@@ -147,7 +147,7 @@ def _st(w: Writer, i: Instruction, m: Modifiers) -> str:
 def meeting(w: Writer, i: Instruction) -> str:
     """Return a call that waits for the lanes of the warp that can run."""
     w.common.places += 1
-    return f"hc_meet(t, {w.common.places}, {i.line});"
+    return f"hc_meet(t, {w.common.places}, {i.own_line});"
 
 
 @instruction("prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "cachepolicy")
@@ -295,7 +295,7 @@ def _tld4(w: Writer, i: Instruction, m: Modifiers) -> str:
     puts = (w.put(name, "u32", f"words[{n}]") for n, name in enumerate(w.parts(i.operands[0])))
     return (
         f"{{ u32 words[4]; const f32 at[] = {{{x}, {y}}}; "
-        f"hc_gather(t, {w.use(texture, 'u64')}, at, {component}, words, {i.line}); "
+        f"hc_gather(t, {w.use(texture, 'u64')}, at, {component}, words, {i.own_line}); "
         f"{' '.join(puts)} }}"
     )
 
@@ -317,7 +317,7 @@ def _tex(w: Writer, i: Instruction, m: Modifiers) -> str:
     if kind not in ("f32", "u32", "s32"):
         m.unknown(kind)
     if shape == "1d" and by == "s32":
-        call = f"hc_texel(t, {handle}, {w.use(at[0], 's32')}, words, {i.line});"
+        call = f"hc_texel(t, {handle}, {w.use(at[0], 's32')}, words, {i.own_line});"
         return f"{{ u32 words[4]; {call} {puts} }}"
     layer = "0"
     if shape[0] == "a":
@@ -326,7 +326,7 @@ def _tex(w: Writer, i: Instruction, m: Modifiers) -> str:
     coordinates = ", ".join(f"f32({w.use(x, by)})" for x in at[:dimensions])
     return (
         f"{{ u32 words[4]; const f32 at[] = {{{coordinates}}}; "
-        f"hc_texture(t, {handle}, {dimensions}, at, {layer}, words, {i.line}); {puts} }}"
+        f"hc_texture(t, {handle}, {dimensions}, at, {layer}, words, {i.own_line}); {puts} }}"
     )
 
 
@@ -355,7 +355,7 @@ def _surface(w: Writer, i: Instruction, m: Modifiers) -> str:
     c, size = w.c(kind), size_of(kind)
     call = (
         f"char *p = hc_surface(t, {w.use(surface, 'u64')}, {x}, {y}, {z}, "
-        f"{size * len(vector)}, {['zero', 'clamp', 'trap'].index(mode or 'trap')}, {i.line});"
+        f"{size * len(vector)}, {['zero', 'clamp', 'trap'].index(mode or 'trap')}, {i.own_line});"
     )
     if w.common.checks:
         site = w.common.site(

@@ -77,8 +77,8 @@ class Instruction:
     name: str
     modifiers: list[str]
     operands: list[str]
-    line: int  # of the source
-    file: int
+    line: int
+    file: int  # 0: the kernel's own source
     scope: Scope
     label: str = ""  # in C
 
@@ -86,6 +86,11 @@ class Instruction:
     def opcode(self) -> str:
         """Return it with its modifiers."""
         return ".".join([self.name, *self.modifiers])
+
+    @property
+    def own_line(self) -> int:
+        """Return the line of the kernel's own source; 0 for one of a header."""
+        return 0 if self.file else self.line
 
     @property
     def text(self) -> str:
@@ -146,8 +151,9 @@ def split(text: str) -> list[str]:
 _SPACE = re.compile(r"\s+")
 _LINE = re.compile(r"\.(loc|file|version|target|address_size)\b([^\n]*)\n?")
 _LABEL = re.compile(r"([\w$%]+)\s*:(?!:)\s*")
-_LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+\d+")
-_INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
+_LOC = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)")
+_INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_SOURCE = re.compile(r'\.file\s+(\d+)\s+"(?:[^"\n]*/)?kernel\.cu"')  # as `_nvrtc.py` calls it
 _INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*", re.A)
 _COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.S)
 _END = re.compile(r"[;{]")
@@ -160,6 +166,9 @@ class _Parser:
         self.at = self.begun = 0
         self.module = Module()
         self.line = self.file = 0
+        found = _SOURCE.search(self.text)
+        self.source = int(found[1]) if found else 1
+        self.inlined: dict[tuple[int, ...], tuple[int, ...]] = {}  # where places of a function are
         self.count = 0
 
     def skip(self) -> bool:
@@ -189,23 +198,29 @@ class _Parser:
         self.at = found.end()
         kind, rest = found[1], found[2]
         if kind == "loc":
-            own = _LOC.match(rest)
-            places = [(int(own[1]), int(own[2]))] if own else []
-            places += [(int(f), int(line)) for f, line in _INLINED.findall(rest)]
-            # A line of the kernel's own source, if what is inlined there is from a header.
-            for file, line in places:
-                if line and file == 1:
-                    self.file, self.line = file, line
-                    break
-            else:
-                if places and places[0][1]:
-                    self.file, self.line = places[0]
+            self.place(_LOC.match(rest), _INLINED.search(rest))
         elif kind == "file":
             number, name = re.match(r'\s*(\d+)\s+"([^"]*)"', rest).groups()  # type: ignore[union-attr]
             self.module.files[int(number)] = name
         elif kind == "address_size" and rest.strip() != "64":
             raise Unsupported(f"hostcuda: PTX's .address_size {rest.strip()} is not supported")
         return True
+
+    def place(self, own: re.Match[str] | None, outer: re.Match[str] | None) -> None:
+        """Remember a line: that of the kernel's own source, where what a header has is inlined."""
+        if not own:
+            return
+        place = first = (*map(int, own.groups()),)
+        if outer:
+            self.inlined[place] = (*map(int, outer.groups()),)
+        for _ in self.inlined:  # there may be circles
+            if place[0] == self.source:
+                break
+            place = self.inlined.get(place, place)
+        if place[0] != self.source or not place[1]:
+            place = first
+        if place[1]:
+            self.file, self.line = place[0] if place[0] != self.source else 0, place[1]
 
     def braces(self) -> None:
         """Skip what is in braces."""
@@ -303,6 +318,7 @@ class _Parser:
             )
         function = Function(found[2], is_entry, *lists)
         self.line = self.file = 0
+        self.inlined = {}
         if self.text[self.at] == "{":
             function.body = []
             self.body(function)

@@ -159,7 +159,7 @@ class Writer:
 
     def refuse(self, i: Instruction, what: str) -> NoReturn:
         """Say that an instruction is not known."""
-        line = f", line {i.line}" if i.line else ""
+        line = f", line {i.own_line}" if i.own_line else ""
         raise Unsupported(f"hostcuda: {what} is not supported (in {self.function.name}{line})")
 
     @staticmethod

@@ -278,6 +278,47 @@ def test_barriers_that_miss_each_other(gpu):
     )
 
 
+def test_lines_of_headers_are_those_of_the_kernel(gpu):
+    from hostcuda import _build
+
+    options = [f"-I{folder}" for folder in _build.vendor_folders()]
+    fails(
+        gpu,
+        ILLEGAL,
+        "behind the end of a block of 128 bytes (line 5)",
+        "#include <cuda_pipeline.h>\n====\n__shared__ int s[32];\n"
+        "__pipeline_memcpy_async(s + l,\n  o + l + 1, 4);\n__pipeline_commit();",
+        options=options,
+    )
+
+
+def test_a_barrier_of_a_header_has_the_line_of_the_kernel(gpu):
+    from hostcuda import _build
+
+    options = [f"-I{folder}" for folder in _build.vendor_folders()]
+    fails(
+        gpu,
+        "timed out|timeout",
+        "waits at barrier 0 (line 5); thread (7,0,0) waits at barrier 3 (line 6)",
+        "#include <cooperative_groups.h>\n====\nauto b = cooperative_groups::this_thread_block();\n"
+        'if (i < 7) b.sync();\nelse asm volatile("bar.sync 3;");',
+        options=[*options, "-std=c++17"],
+    )
+
+
+def test_a_function_of_a_header_is_named(gpu, tmp_path):
+    (tmp_path / "set.h").write_text("\n\n__device__ __noinline__ void set(int *p) { *p = 1; }\n")
+    source = '#include "set.h"\n====\n{}'
+    options = [f"-I{tmp_path}"]
+    fails(gpu, ILLEGAL, "(set.h, line 3)", source.format("set(o + l + 1);"), options=options)
+
+
+def test_the_kernel_has_its_own_lines_beside_functions_of_headers(gpu, tmp_path):
+    (tmp_path / "set.h").write_text("__device__ __noinline__ void set(int *p) { *p = 1; }\n")
+    body = '#include "set.h"\n====\nset(o);\no[l + 1] = 1;'
+    fails(gpu, ILLEGAL, "a block of 128 bytes (line 5)", body, options=[f"-I{tmp_path}"])
+
+
 def test_a_mask_without_the_lane(gpu):
     fails(
         gpu,
