@@ -403,7 +403,7 @@ static inline u8 to_e4m3(f64 x) {
   u16 found = narrow<5, 3>(hc_rn, size * 0x1p-8);  // its exponents are those below bias 7
   return u8(sign_bit | (found > 0x7e ? 0x7e : found));
 }
-static inline u16 from_e5m2(u8 x) { return u16(x) << 8; }
+static inline u16 from_e5m2(u8 x) { return (x & 0x7f) > 0x7c ? 0x7fff : u16(x) << 8; }
 static inline u16 from_e4m3(u8 x) {
   if ((x & 0x7f) == 0x7f) return 0x7fff;
   u32 exponent = x >> 3 & 15, fraction = x & 7;

@@ -113,6 +113,19 @@ KERNELS = {
         if (!t) { o[4] = w; o[5] = f; }""",
         i4([112, 120, 128, 136, 96, 48]),
     ),
+    # PTX: in global memory, an atomic addition of floats makes subnormal numbers zero.
+    "subnormal_numbers": Kernel(
+        """__shared__ float f; __shared__ double d;
+        f = 0; d = 0;
+        atomicAdd((float *)o, a);
+        if (a * c == 0) atomicAdd(&f, a);
+        atomicAdd(&d, b);
+        o[1] = __float_as_uint(f); o[2] = d == b;""",
+        u4([0, 0x116C2, 1]),
+        inputs=(np.float32(1e-40), np.float64(5e-310), np.float32(2)),
+        start=0,
+        block=1,
+    ),
     "shared_memory_of_double": Kernel(
         """__shared__ double s;
         if (!t) s = 0;

@@ -8,7 +8,7 @@ of a bfloat16: 1, 8 and 7; of e4m3: bias 7, greatest 448, no infinity; of e5m2: 
 
 import struct
 
-from . import Kernel, L, f4, i4, ones, u2, u4
+from . import Kernel, L, f4, i4, i8, np, ones, u2, u4
 
 HEADERS = "#include <cuda_fp16.h>\n"
 BF16 = "#include <cuda_bf16.h>\n"
@@ -173,6 +173,23 @@ KERNELS = {
         ("bits(__float2half(__half2float(__ushort_as_half(5))))", 5),
         of=u2,
     ),
+    # Beside floats that are flushed to zero: CuPy's options have -ftz=true.
+    "subnormal_bf16": Kernel(
+        """auto x = __ushort_as_bfloat16(a[0]); __nv_bfloat162 y = __floats2bfloat162_rn(b, c * c);
+        o[0] = __bfloat16_as_ushort(__hadd(x, x)); o[1] = *(unsigned *)&y; o[2] = __hlt(x, __hadd(x, x));
+        o[3] = __float_as_uint(b * c);""",
+        u4([2, 0x40800001, 1, 0]),
+        inputs=(u2([1]), np.float32(9.2e-41), np.float32(2)),
+        headers=BF16,
+        block=1,
+    ),
+    "bf16_from_integer": Kernel(
+        "o[0] = __bfloat16_as_ushort(__ll2bfloat16_rn(a[0]));",
+        u4([0x5E81]),
+        inputs=(i8([2**62 + 2**54 + 1]),),
+        headers=BF16,
+        block=1,
+    ),
     "bf16_from_float": ones(
         _BF,
         # The spacing at 1 is 2^-7: 1 + 2^-8 is a tie.
@@ -230,11 +247,12 @@ KERNELS = {
     ),
     "fp8_to_float": ones(
         "__nv_fp8_e4m3 a; a.__x = 0x7e; __nv_fp8_e5m2 b; b.__x = 0x7b;"
-        "__nv_fp8_e4m3 n; n.__x = 0x7f; __nv_fp8_e4m3 d; d.__x = 3;",
+        "__nv_fp8_e4m3 n; n.__x = 0x7f; __nv_fp8_e4m3 d; d.__x = 3; __nv_fp8_e5m2 m; m.__x = 0x7d;",
         ("float(a)", 448),
         ("float(b)", 57344),
         ("float(n)", NAN),
         ("float(d)", 3 / 512),
+        ("float(m)", NAN),
         of=f4,
         headers=FP8,
     ),

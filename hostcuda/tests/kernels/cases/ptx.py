@@ -193,6 +193,27 @@ KERNELS = {
         u4([0x00090007, 35, 2, 1]),
         block=1,
     ),
+    "set_of_floats": Kernel(
+        """unsigned r;
+        asm("set.lt.u32.f32 %0, %1, %2;" : "=r"(r) : "f"(a), "f"(a + 1)); o[0] = r;
+        asm("slct.u32.f32 %0, %1, 0, %2;" : "=r"(r) : "r"(b), "f"(a)); o[1] = r;""",
+        u4([0xFFFFFFFF, 0xFFFFFFFF]),
+        inputs=(np.float32(1), np.uint32(0xFFFFFFFF)),
+        block=1,
+    ),
+    "cp_async_of_fewer_bytes": Kernel(
+        """__shared__ __align__(16) int s[8];
+        unsigned to = __cvta_generic_to_shared(s);
+        asm volatile("{.reg .u32 n; mov.u32 n, %2; cp.async.ca.shared.global [%0], [%1], 16, n;}"
+                     :: "r"(to), "l"(a), "r"(b) : "memory");
+        asm volatile("{.reg .pred p; setp.ne.u32 p, %2, 0; cp.async.ca.shared.global [%0], [%1], 16, p;}"
+                     :: "r"(to + 16), "l"(a), "r"(b) : "memory");
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        for (int k = 0; k < 8; ++k) o[k] = s[k];""",
+        i4([1, 2, 0, 0, 0, 0, 0, 0]),
+        inputs=(i4([1, 2, 3, 4]), np.uint32(8)),
+        block=1,
+    ),
     "cvt_pack": of_one(
         u4,
         [0x7FFF8000, 0x00007F80],
