@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 import re
 import traceback
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from . import ptx_arithmetic, ptx_compare, ptx_control
 from .ptx_analysis import (
     arithmetic_floats,
     contractions,
-    counted,
     fused_sum,
     infer,
     keeps_subnormals,
     unwritten,
+    waiting,
+    watches,
 )
-from .ptx_memory import WAITING
 from .ptx_parser import (
     Function,
     Instruction,
@@ -54,7 +53,7 @@ class _Translator:
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
         self.flushes = self._flushes()
         self.calls = {name: self._callees(f) for name, f in self.bodies.items()}
-        self.asking = {name: self._asks(f) for name, f in self.bodies.items()}
+        self.waiting = {name: waiting(f.body or []) for name, f in self.bodies.items()}
         self.spinning = {name: self._loops(f) for name, f in self.bodies.items()}
         self.common.counts_changes = any(self.spinning.values())
 
@@ -95,37 +94,19 @@ class _Translator:
                 todo += self.calls[at]
         return found
 
-    def _may_wait(self, i: Instruction, used: Counter[str]) -> bool:
-        """Tell whether a loop with this instruction may wait for another thread."""
-        if i.name in ("ld", "atom"):
-            if i.name == "atom":
-                return used[i.operands[0]] > 1
-            return any(name in WAITING for name in i.modifiers)
-        return i.name in ("nanosleep", "membar", "fence")
-
-    def _asks(self, function: Function) -> bool:
-        """Tell whether a function has an instruction for which a loop may wait."""
+    def _loops(self, function: Function) -> set[int]:
+        """Return the branches back whose loop may wait for other threads, by their id()."""
         body = function.body or []
-        used = counted(body)
-        return any(self._may_wait(i, used) for i in body)
-
-    def _loops(self, function: Function) -> dict[int, list[str]]:
-        """Return the branches back whose loop may wait for other threads."""
-        body = function.body or []
-        used = counted(body)
+        known = self.waiting[function.name]
         at = {i.label: n for n, i in enumerate(body) if i.label}
-        found: dict[int, list[str]] = {}
+        found = set()
         for n, i in enumerate(body):
             if i.name != "bra":
                 continue
-            label = function.label(i.scope, i.operands[0])
-            if at.get(label, n) >= n:
-                continue
-            loop = body[at[label] : n]
-            if any(
-                self._may_wait(j, used) or (j.name == "call" and self._call_waits(j)) for j in loop
-            ):
-                found[id(i)] = [label]
+            loop = body[at.get(function.label(i.scope, i.operands[0]), n) : n]
+            waits = (id(j) in known or (j.name == "call" and self._call_waits(j)) for j in loop)
+            if watches(loop) or any(waits):
+                found.add(id(i))
         return found
 
     def _call_waits(self, i: Instruction) -> bool:
@@ -133,7 +114,7 @@ class _Translator:
         names = self.closure(target) if target in self.bodies else {*self.bodies}
         if target in self.module.functions and target not in self.bodies:
             return False  # printf and the like
-        return any(self.asking[name] for name in names)
+        return any(self.waiting[name] for name in names)
 
     def waits(self, name: str) -> bool:
         """Tell whether a thread of a kernel may have to be set aside."""

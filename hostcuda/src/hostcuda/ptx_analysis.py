@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from .ptx_arithmetic import lanes
+from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction
-from .ptx_writer import FLOATS, HALVES, Writer
+from .ptx_writer import CLOCKS, FLOATS, HALVES, Writer
 
 _NAME = re.compile(r"[\w$%]+")
 _TERMINATORS = {"bra", "brx", "ret", "exit", "trap", "call", "bar", "barrier"}
@@ -47,6 +48,38 @@ def _types(i: Instruction) -> tuple[str, str]:
     """Return the types of the result, and of the last operand."""
     last = i.modifiers[-1] if i.modifiers else ""
     return (i.modifiers[-2] if i.name in _TWO_TYPES and len(i.modifiers) > 1 else last), last
+
+
+def waiting(body: list[Instruction]) -> set[int]:
+    """Return the instructions, by their id(), with which a loop may wait for a thread or a time."""
+    used = counted(body)
+    return {id(i) for i in body if _may_wait(i, used)}
+
+
+def _may_wait(i: Instruction, used: Counter[str]) -> bool:
+    if i.name == "ld":
+        return any(name in WAITING for name in i.modifiers)
+    if i.name == "atom":
+        return used[i.operands[0]] > 1
+    return i.name in ("nanosleep", "membar", "fence") or any(map(CLOCKS.match, i.operands))
+
+
+def watches(loop: list[Instruction]) -> bool:
+    """Tell whether a loop looks at one place, and writes nothing.
+
+    NVRTC takes other loads than those of inline PTX out of such a loop.
+    """
+    changed: set[str] = set()
+    for i in loop:
+        if i.name in ("st", "atom", "red", "cp", "sust", "call"):
+            return False
+        changed.update(_NAME.findall(i.operands[0]) if i.operands else ())
+    return any(
+        i.name == "ld"
+        and not {"param", "const", "local", "nc"} & {*i.modifiers}
+        and not changed & {*_NAME.findall(i.operands[1])}
+        for i in loop
+    )
 
 
 def arithmetic_floats(body: Iterable[Instruction]) -> set[str]:

@@ -24,7 +24,7 @@ def _bra(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.take("uni")
     label = w.function.label(i.scope, i.operands[0])
     code = f"goto {label};"
-    if label in w.spinning.get(id(i), ()):
+    if id(i) in w.spinning:
         w.uses.add("fuel")
         return f"{{ if (HC_RARE(!--fuel)) fuel = hc_spin(t, {i.own_line}); {code} }}"
     return code

@@ -18,7 +18,7 @@ SPACES = {
     "local": "local",
     "shared": "shared",
 }
-WAITING = "volatile", "acquire", "release", "relaxed", "acq_rel", "mmio"
+WAITING = "volatile", "acquire", "release", "relaxed", "acq_rel", "mmio", "cv"
 _HINTS = {
     "weak",
     "nc",
@@ -26,7 +26,6 @@ _HINTS = {
     "cg",
     "cs",
     "lu",
-    "cv",
     "wb",
     "wt",
     "cta",

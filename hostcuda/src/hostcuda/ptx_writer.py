@@ -57,6 +57,7 @@ for _axis, _number in (("x", 0), ("y", 1), ("z", 2)):
     _SPECIAL[f"%clusterid.{_axis}"] = f"t->block->ctaid[{_number}]"
     _SPECIAL[f"%nclusterid.{_axis}"] = f"t->block->nctaid[{_number}]"
 
+CLOCKS = re.compile("%clock|%globaltimer")
 _NUMBER = re.compile(r"-?(?:0[xX][\da-fA-F]+|0[bB][01]+|\d+)U?$")
 DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?$")
 _SYMBOL = re.compile(r"([\w$%]+)\s*\+\s*(-?\d+)$")
@@ -153,7 +154,7 @@ class Writer:
         self.offsets: dict[int, int] = {}  # of local and shared variables, by their id()
         self.local_bytes = 0
         self.uses: set[str] = set()  # of what the function's beginning prepares
-        self.spinning: dict[int, list[str]] = {}  # branches back, by their id(), and their labels
+        self.spinning: set[int] = set()  # branches back of loops that may wait, by their id()
         self.computed: set[str] = set()  # floats whose NaN is that of a GPU's arithmetic
         self.scope = Scope()
 

@@ -206,6 +206,38 @@ def test_threads_wait_for_threads(gpu):
     assert out[0] == 7
 
 
+@pytest.mark.parametrize(
+    "load",
+    [
+        "v = __ldcv(o + 1);",
+        'asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(v) : "l"(o + 1) : "memory");',
+        'asm volatile("ld.s32 %0, [%1];" : "=r"(v) : "l"(o + 1) : "memory");',
+    ],
+    ids=["cv", "cg", "plain"],
+)
+def test_threads_wait_for_what_a_loop_loads(gpu, load):
+    out = gpu.run(
+        f"if (i == 0) {{ int v; do {{ {load} }} while (!v); o[0] = v; }}"
+        "if (i == 32) __stcg(o + 1, 7);",
+        block=64,
+    )
+    assert out[0] == 7
+
+
+@pytest.mark.parametrize("clock", ["globaltimer", "clock64"])
+def test_threads_wait_for_a_clock_together(gpu, clock):
+    out = gpu.run(
+        "__device__ unsigned long long now() {"
+        f'unsigned long long t; asm volatile("mov.u64 %0, %{clock};" : "=l"(t)); return t; }}\n'
+        "====\nunsigned long long from = now(), to; while ((to = now()) - from < 50000000);"
+        "atomicMax(o, from); atomicMax(o + 1, ~to);",
+        out=(2, "u8"),
+        grid=2,
+        block=64,
+    )
+    assert out[0] < ~out[1]  # the last begins before the first ends
+
+
 def test_lanes_wait_for_lanes(gpu):
     out = gpu.run(
         "__shared__ int lock; if (!i) lock = 0; __syncthreads(); bool done = false;"
