@@ -146,7 +146,8 @@ def _host_macros() -> str:
 
 _KERNEL_FLAGS = """-std=c++17 -O2 -w -fPIC -shared -ffp-contract=off -fwrapv -fno-strict-aliasing
 -fno-finite-loops -fno-math-errno -fvisibility=hidden -fno-exceptions -fno-rtti
--fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic -nostdlib -pipe"""
+-fno-asynchronous-unwind-tables -fno-gnu-unique -Wl,-Bsymbolic -nostdlib -pipe
+-Wl,-init=hostcuda.none,-fini=hostcuda.none"""  # a variable may be called _init
 KERNEL_FLAGS = _KERNEL_FLAGS.split()
 
 

@@ -347,25 +347,25 @@ class _Translator:
     ) -> Iterable[str]:
         count = len(self.common.sites)
         yield f'#include "{FOLDER}/arithmetic.h"'
-        yield f"static hc_site sites[{count + 1}] = {{{', '.join(self.common.sites)}}};"
+        yield f"static hc_site hc_sites[{count + 1}] = {{{', '.join(self.common.sites)}}};"
         yield from declarations
         names = [self.common.codes[n] for n, f in self.bodies.items() if not f.is_entry]
         addresses = "".join(f"u64(&{n}), " for n in names)
-        yield f"static const u64 functions[] = {{{addresses}0}};"
-        yield f"static const u32 function_count = {len(names)};"
+        yield f"static const u64 hc_functions[] = {{{addresses}0}};"
+        yield f"static const u32 hc_function_count = {len(names)};"
         yield from self.values()
         yield from functions
         files = {n: name.rpartition("/")[2] for n, name in self.module.files.items()}
         listed = ", ".join(
             f'"{files.get(n, "")}"' for n in range(max(self.module.files, default=0) + 1)
         )
-        yield f"static const char *const files[] = {{{listed}}};"
+        yield f"static const char *const hc_files[] = {{{listed}}};"
         own = [v for v in self.module.variables.values() if v.space in ("global", "const")]
         rows = "".join(f"{{{v.code}, {v.bytes}}}, " for v in own)
-        yield f"static const hc_variable variables[] = {{{rows}{{}}}};"
+        yield f"static const hc_variable hc_variables[] = {{{rows}{{}}}};"
         yield (
             'extern "C" { extern __attribute__((visibility("default"))) const hc_module '
-            f"hostcuda_module = {{sites, {count}, files, variables, {len(own)}}}; }}"
+            f"hostcuda_module = {{hc_sites, {count}, hc_files, hc_variables, {len(own)}}}; }}"
         )
         yield from (tables for tables, _ in entries)
         rows = "".join(f"{row}, " for _, row in entries)
@@ -383,7 +383,8 @@ class _Translator:
             for v in self.module.variables.values()
         ):
             section = (
-                r".pushsection .nv.global,\"a\"\nvariables:\n.type variables,@object\n.popsection"
+                r".pushsection .nv.global,\"a\"\nhostcuda.variables:\n"
+                r".type hostcuda.variables,@object\n.popsection"
             )
             yield f'__asm__("{section}");'
 

@@ -84,7 +84,7 @@ def _call(w: Writer, i: Instruction, m: Modifiers) -> str:
     if known is not None:
         return f"{w.common.codes[target]}({arguments});"
     kinds = ", ".join(["hc_thread *", *["char *"] * len(codes)])
-    address = f"hc_callee(t, functions, function_count, {w.use(target, 'u64')}, {i.own_line})"
+    address = f"hc_callee(t, hc_functions, hc_function_count, {w.use(target, 'u64')}, {i.own_line})"
     return f"((void (*)({kinds})){address})({arguments});"
 
 

@@ -142,7 +142,7 @@ class Shared:
         """Add a place that uses memory."""
         fields = f"{i.line}, {i.file}, {size}, hc_{space}, hc_{kind}, {str(is_volatile).lower()}"
         self.sites.append(f"{{0, 0, {fields}}}")
-        return f"&sites[{len(self.sites) - 1}]"
+        return f"&hc_sites[{len(self.sites) - 1}]"
 
 
 class Writer:

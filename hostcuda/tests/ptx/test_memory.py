@@ -71,6 +71,15 @@ def test_variables_start_as_written(gpu):
     assert gpu.module.get_global("_ZN1n1wE")[1] == 8
 
 
+@pytest.mark.parametrize(
+    "name", ["variables", "_init", "_fini", "end", "environ", "sites", "functions", "files"]
+)
+@pytest.mark.parametrize("kind", ["__device__", "static __device__"])
+def test_names_of_variables_are_free(gpu, name, kind):
+    body = f"{kind} int {name}[3] = {{1, 2, 3}};\n====\n{name}[2] += 1; o[0] = {name}[l + 2];"
+    assert gpu.run(body, block=1)[0] == 4
+
+
 def test_constants_are_set_from_the_host(gpu):
     import pycuda.driver as cuda
 
