@@ -12,10 +12,6 @@ static inline To bits(From from) {
   __builtin_memcpy(&to, &from, sizeof to);
   return to;
 }
-template <class T> struct other_sign;
-template <> struct other_sign<s16> { using is = u16; };
-template <> struct other_sign<s32> { using is = u32; };
-template <> struct other_sign<s64> { using is = u64; };
 
 // ---- memory --------------------------------------------------------------------------------------
 
@@ -151,12 +147,6 @@ static inline u32 prmt_mode(hc_prmt mode, u32 a, u32 b, u32 selector) {
     chosen |= byte << 4 * i;
   }
   return prmt(a, b, chosen);
-}
-static inline u32 lop3(u32 a, u32 b, u32 c, u32 table) {
-  u32 found = 0;
-  for (int i = 0; i < 8; ++i)
-    if (table >> i & 1) found |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
-  return found;
 }
 template <class A, class B, class C> static inline C dp4a(u32 a, u32 b, C c) {
   for (int i = 0; i < 4; ++i) c += C(A(a >> 8 * i)) * C(B(b >> 8 * i));

@@ -244,7 +244,7 @@ class _Translator:
         if any("carry" in line for line in lines):
             declared.append("  u32 carry = 0, no_carry;")
         if "fuel" in w.uses:
-            declared.append("  u32 fuel = 100;")
+            declared.append("  u32 fuel = 200;")
         if "shared" in w.uses:
             declared.append("  char *const shared = t->block->shared;")
             declared.append("  const u64 shared_bytes = t->block->shared_bytes;")

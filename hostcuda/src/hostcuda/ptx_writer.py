@@ -246,8 +246,6 @@ class Writer:
         if variable.space == "local":
             self.uses.add("local")
             return f"(local + {self.offsets[id(variable)]})"
-        if variable.space == "param":
-            return variable.code
         return variable.code
 
     def shared_offset(self, variable: Variable) -> int:
