@@ -152,6 +152,16 @@ def test_sampling(sample, address, filter, normalized, dimensions):
     assert len(set(found)) > 3  # the control: the coordinates reach more than one texel
 
 
+def test_levels_are_the_first():
+    source = """extern "C" __global__ void k(float *o, cudaTextureObject_t t)
+    { o[threadIdx.x] = tex2DLod<float>(t, threadIdx.x, 1, threadIdx.x - 1.f); }"""
+    image = np.arange(8, dtype=np.float32).reshape(2, 4)
+    t = texture.TextureObject(on_array(array_of(image)), how())
+    out = cupy.zeros(4, np.float32)
+    cupy.RawKernel(source, "k")((1,), (4,), (out, t))
+    assert out.tolist() == [4, 5, 6, 7]
+
+
 def test_weights_have_eight_bits(sample):
     """Between two texels a GPU knows 256 places."""
     array = array_of(np.array([0, 1], np.float32))

@@ -147,9 +147,7 @@ def install(
             raise Unsupported(str(error)) from None
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
         _build.vendor_folders()
-        if importlib.util.find_spec(
-            "pycuda"
-        ):  # it needs an nvcc; CuPy does not, but for few programs
+        if importlib.util.find_spec("pycuda"):  # it needs an nvcc
             os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
             os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried

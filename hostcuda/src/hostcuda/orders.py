@@ -58,9 +58,7 @@ class Run(NamedTuple):
     status: int
     work: list[Work]  # in the order of the calls; empty if the run was not traced
     findings: list[str]
-    report: str = (
-        ""  # pytest's, of the tests that failed: not compared, as it has times and addresses
-    )
+    report: str = ""  # pytest's, of the tests that failed: it has times and addresses
 
     @property
     def result(self) -> tuple[str, int]:

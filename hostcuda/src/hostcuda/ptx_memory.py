@@ -304,8 +304,9 @@ def _tex(w: Writer, i: Instruction, m: Modifiers) -> str:
     by, kind = m.type(), m.type()
     shape = m.choose("1d", "2d", "3d", "a1d", "a2d")
     m.take("v4")
-    if not shape or len(i.operands) > 2:
-        m.unknown(shape or i.opcode)
+    count = 2 + m.take("level")  # there are no mipmaps: each level is the first
+    if not shape or len(i.operands) != count:
+        m.unknown(i.opcode)
     texture, at = _place(w, m, i.operands[1])
     found = w.find(texture)
     if found is not None and found.space != "reg":
