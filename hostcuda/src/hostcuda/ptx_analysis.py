@@ -67,7 +67,7 @@ def _may_wait(i: Instruction, used: Counter[str]) -> bool:
 def watches(loop: list[Instruction]) -> bool:
     """Tell whether a loop looks at one place, and writes nothing.
 
-    NVRTC takes other loads than those of inline PTX out of such a loop.
+    NVRTC moves ordinary loads out of such a loop.
     """
     changed: set[str] = set()
     for i in loop:

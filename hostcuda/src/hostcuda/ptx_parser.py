@@ -211,6 +211,7 @@ class _Parser:
         if not own:
             return
         place = first = (*map(int, own.groups()),)
+        self.inlined.pop(place, None)
         if outer:
             self.inlined[place] = (*map(int, outer.groups()),)
         for _ in self.inlined:  # there may be circles
