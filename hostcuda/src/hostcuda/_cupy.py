@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import inspect
+import itertools
+import operator
 import re
 import sys
 from types import ModuleType
 from typing import Any
 
-from . import _build, _libraries, _nvrtc
+from . import _build, _libraries, _nvrtc, _properties
 
 WRITTEN_FOR = "CuPy 13.6 and 14"
 NEW_IN_14 = {  # nothing in CuPy 13 calls them
@@ -61,53 +64,41 @@ def _c_type(name: str) -> Any:
     return _C_TYPES.get(name, ctypes.c_int)  # int and enums
 
 
-def _python_function(name: str, signature: str, address: int) -> Any:
-    """Wrap a C function of this signature as the Python function of the same name."""
+def _python_function(original: Any, signature: str, address: int) -> Any:
+    """Wrap a C function of this signature, to be called as the Python function `original` is."""
     result, parameters = re.fullmatch(r"(.*?) ?\((.*)\)", signature).groups()
-    kinds = [p for p in parameters.split(", ") if "__pyx" not in p]
+    cythons = "__pyx_skip_dispatch", "__pyx_optional_args"
+    kinds = [kind for kind in parameters.split(", ") if not kind.endswith(cythons)]
     c_types = [_c_type(kind) for kind in (result, *kinds)]
     call = ctypes.PYFUNCTYPE(*c_types, ctypes.c_int, ctypes.c_void_p)(address)
+    outline = _outline(original)
 
-    def function(*args: Any) -> Any:
-        return call(
-            *args[: len(kinds)], 0, None
-        )  # 0: Cython's skip_dispatch; no optional arguments
+    def function(*args: Any, **keywords: Any) -> Any:
+        given = [
+            value if c_type is ctypes.py_object else operator.index(value)
+            for value, c_type in itertools.zip_longest(
+                outline.bind(*args, **keywords).args, c_types[1:]
+            )
+        ]
+        # At most one argument is optional: then there is a struct of the count and its value.
+        options = (ctypes.c_int * 2)(1, given[-1]) if len(given) > len(kinds) else None
+        return call(*given[: len(kinds)], 0, options)  # 0: Cython's skip_dispatch
 
-    function.__name__ = name
+    function.__name__, function.__doc__ = original.__name__, original.__doc__
+    function.__signature__ = outline  # type: ignore[attr-defined]
     return function
 
 
-def _properties(runtime: ModuleType) -> Any:
-    """Answer the dict of ``getDeviceProperties`` from the device's attributes."""
-    one = {
-        "sharedMemPerBlock": "MaxSharedMemoryPerBlock",
-        "sharedMemPerBlockOptin": "MaxSharedMemoryPerBlockOptin",
-        "sharedMemPerMultiprocessor": "MaxSharedMemoryPerMultiprocessor",
-        "regsPerBlock": "MaxRegistersPerBlock",
-        "regsPerMultiprocessor": "MaxRegistersPerMultiprocessor",
-        "warpSize": "WarpSize",
-        "maxThreadsPerBlock": "MaxThreadsPerBlock",
-        "maxThreadsPerMultiProcessor": "MaxThreadsPerMultiProcessor",
-        "multiProcessorCount": "MultiProcessorCount",
-        "totalConstMem": "TotalConstantMemory",
-        "pciBusID": "PciBusId",
-    }
-
-    def properties(device: int) -> dict[str, Any]:
-        def ask(name: str) -> int:
-            return runtime.deviceGetAttribute(getattr(runtime, "cudaDevAttr" + name), device)
-
-        return {
-            "name": b"host memory (no GPU)",
-            "totalGlobalMem": runtime.memGetInfo()[1],
-            "major": 9,
-            "minor": 0,
-            "maxThreadsDim": tuple(ask("MaxBlockDim" + axis) for axis in "XYZ"),
-            "maxGridSize": tuple(ask("MaxGridDim" + axis) for axis in "XYZ"),
-            **{key: ask(name) for key, name in one.items()},
-        }
-
-    return properties
+def _outline(original: Any) -> inspect.Signature:
+    """Read the parameters that Cython tells: "mallocArray(size_t width, unsigned int flags=0)"."""
+    told = re.findall(r"(\w+)(=[^,)]+)?[,)]", original.__doc__.partition("\n")[0])
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature(
+        [
+            inspect.Parameter(name, either, default=default[1:] or inspect.Parameter.empty)
+            for name, default in told
+        ]
+    )
 
 
 def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
@@ -127,7 +118,7 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
     driver.hostcuda_runtime.restype = ctypes.POINTER(_Entry)
     driver.hostcuda_runtime.argtypes = [ctypes.py_object] * 3
     entries = driver.hostcuda_runtime(
-        runtime.CUDARuntimeError, runtime.PointerAttributes, _properties(runtime)
+        runtime.CUDARuntimeError, runtime.PointerAttributes, _properties.answering(runtime)
     )
     api = runtime.__pyx_capi__
     signatures = {key: get_name(capsule) for key, capsule in api.items()}
@@ -157,7 +148,15 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
         _KEEP.append(signature)
         api[key] = new_capsule(address, signature, None)
         if hasattr(runtime, key):
-            setattr(runtime, key, _python_function(key, signature.decode(), address))
+            function = _python_function(getattr(runtime, key), signature.decode(), address)
+            setattr(runtime, key, function)
+    refuse = ctypes.PYFUNCTYPE(ctypes.py_object)(("hostcuda_refuse_object", driver))
+    for key in dir(runtime):
+        if key.startswith("ipc"):  # Python functions alone, over the runtime that CuPy links
+            setattr(runtime, key, lambda *args, **keywords: refuse())
+    disable = ctypes.cast(driver.hostcuda_disable_peer, ctypes.c_void_p).value or 0
+    key = "deviceDisablePeerAccess"
+    setattr(runtime, key, _python_function(getattr(runtime, key), "PyObject *(int)", disable))
 
 
 _KEEP: list[bytes] = []

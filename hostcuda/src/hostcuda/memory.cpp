@@ -184,32 +184,12 @@ API cuMemFree_v2(CUdeviceptr address) {
   ENTER_LIVING_CONTEXT;
   if (!address) return CUDA_SUCCESS;
   Block *b = lookup(driver.blocks, uintptr_t(address));
-  CHECK(b && (b->kind == Kind::device || b->kind == Kind::managed), CUDA_ERROR_INVALID_VALUE);
+  CHECK(b && (b->kind == Kind::device || b->kind == Kind::managed) && !b->is_leaving, CUDA_ERROR_INVALID_VALUE);
   TRY(may_be_unsafe());
   settle_context(b->ctx);
   if (ctx != b->ctx) settle_context(ctx);
   release(b);
   return ctx->dead;
-}
-
-API cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
-  ENTER;
-  STREAM(stream, handle);
-  CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
-  return allocate(stream->ctx, size, Kind::device, 0, (void **)out);
-}
-
-API cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-  ENTER;
-  STREAM(stream, handle);
-  CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
-  if (!address) return CUDA_SUCCESS;
-  Block *b = lookup(driver.blocks, uintptr_t(address));
-  CHECK(b && b->kind == Kind::device, CUDA_ERROR_INVALID_VALUE);
-  enqueue(*stream, {"cuMemFreeAsync", {}, {{address, b->size}}, [=] {
-    if (Block *found = lookup(driver.blocks, uintptr_t(address))) release(found);
-  }});
-  return CUDA_SUCCESS;
 }
 
 API cuMemHostAlloc(void **out, size_t size, unsigned flags) {

@@ -34,6 +34,7 @@ const unsigned char FRESH_BYTE = 0xCD;  // a new block: device memory is not zer
 const unsigned char FREED_BYTE = 0xA7;  // a freed block: small as a float, so that += 1 shows
 const int MULTIPROCESSORS = 2;          // of a device
 const int MOST_SHARED = 227 << 10;      // bytes of shared memory, for a kernel that asks for them
+const int MOST_URGENT = -5;              // priority of a stream; 0 is the least
 const uint64_t LATEST = ~0ull;
 
 // ---- types --------------------------------------------------------------------------------------
@@ -147,6 +148,8 @@ struct Block {
   unsigned flags;
   unsigned long long id;
   std::string caller = {};  // the program's line that allocated it, if checked
+  CUmemoryPool pool = nullptr;  // if allocated in stream order
+  bool is_leaving = false;      // its free is queued
 };
 
 struct Module {
@@ -273,10 +276,14 @@ CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, void **o
 void release(Block *b);
 void forget_freed();  // the bytes of freed blocks
 
+// ---- runtime.cpp --------------------------------------------------------------------------------
+
+CUresult ready();  // makes the primary context current, if none is
+
 // ---- trace.cpp ----------------------------------------------------------------------------------
 
 void mark_written(uintptr_t start, size_t size);     // checks.cpp
-void perform(const Stream &s, const Operation &op);  // runs it, and says what it damaged
+void perform(const Stream &s, const Operation &op);  // runs it, unless the context has failed, and says what it damaged
 void report(const Damage &damage);
 void tell(const std::string &message);  // prints what is wrong, if this is asked for
 

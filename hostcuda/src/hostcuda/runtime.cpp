@@ -3,45 +3,30 @@
 // below stands in for one function of `cupy_backends.cuda.api.runtime`, over the driver of this
 // folder; _cupy.py puts them in place and refuses a CuPy whose names or signatures differ.
 // Written for CuPy 13.6 and 14; _cupy.py names what only the latter has.
-#include "api.h"
-#include "textures.h"
-
-// The few Python functions needed, declared here: the process has them, its headers may be absent.
-extern "C" {
-struct PyObject;
-extern PyObject _Py_NoneStruct;
-extern PyObject *PyExc_RuntimeError;
-void Py_IncRef(PyObject *);
-PyObject *Py_BuildValue(const char *, ...);
-PyObject *PyLong_FromLong(long);
-PyObject *PyUnicode_FromString(const char *);
-const char *PyUnicode_AsUTF8(PyObject *);
-PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
-void PyErr_SetObject(PyObject *, PyObject *);
-void PyErr_SetString(PyObject *, const char *);
-}
+#include "runtime.h"
 
 namespace {
-struct Entry {
-  const char *name, *signature;
-  void *function;
-};
-Entry table[128];
-int entries = 0;
 PyObject *runtime_error, *pointer_attributes, *device_properties;  // from __init__.py
 thread_local int thread_device = 0;  // cudaSetDevice's, until a context is current
 
+}  // namespace
+
+Entry hostcuda::table[128];
+int hostcuda::entries = 0;
+
 // Driver and runtime share their error numbers, so one is raised as the other.
-bool failed(CUresult status) {
+bool hostcuda::failed(CUresult status) {
   if (status) PyErr_SetObject(runtime_error, PyLong_FromLong(status));
   return status;
 }
 
-PyObject *none(CUresult status) {
+PyObject *hostcuda::none(CUresult status) {
   if (failed(status)) return nullptr;
   Py_IncRef(&_Py_NoneStruct);
   return &_Py_NoneStruct;
 }
+
+namespace {
 
 // The runtime holds one reference to each primary context it has used.
 CUresult primary(int device, CUcontext *ctx) {
@@ -56,8 +41,10 @@ CUresult primary(int device, CUcontext *ctx) {
   return first ? CUDA_SUCCESS : cuDevicePrimaryCtxRelease_v2(device);
 }
 
+}  // namespace
+
 // The runtime works in whatever context is current, and makes the primary one current if none is.
-CUresult ready() {
+CUresult hostcuda::ready() {
   CUcontext ctx = nullptr;
   if (CUresult e = cuInit(0)) return e;
   if (CUresult e = cuCtxGetCurrent(&ctx)) return e;
@@ -66,6 +53,8 @@ CUresult ready() {
   return cuCtxSetCurrent(ctx);
 }
 
+namespace {
+
 CUresult enable_peer(int device) {
   CUcontext peer;
   if (CUresult e = ready()) return e;
@@ -73,29 +62,7 @@ CUresult enable_peer(int device) {
   return cuCtxEnablePeerAccess(peer, 0);
 }
 
-template <class H>
-H handle(intptr_t value) {
-  return reinterpret_cast<H>(value);
-}
 }  // namespace
-
-#define SKIP "int __pyx_skip_dispatch"
-#define OPTIONAL(name)                                                      \
-  ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_" #name " *" \
-  "__pyx_optional_args"
-#define ENTRY(type, name, signature, params)                                     \
-  static type rt_##name params;                                                  \
-  static int at_##name =                                                         \
-      (table[entries] = {#name, #type signature, (void *)rt_##name}, entries++); \
-  static type rt_##name params
-#define OBJECT(name, signature, params, body) \
-  ENTRY(PyObject *, name, "(" signature ")", params) { return body; }
-#define NUMBER(type, name, signature, params, on_error, variable, call) \
-  ENTRY(type, name, " (" signature ")", params) {                       \
-    variable{};                                                         \
-    return failed(call) ? on_error : (type)(value);                     \
-  }
-#define READY(call) none(ready() ?: (call))
 
 // devices
 NUMBER(int, getDeviceCount, SKIP, (int), -1, int value, cuInit(0) ?: cuDeviceGetCount(&value))
@@ -163,6 +130,43 @@ OBJECT(free, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemFree_v2(p)))
 OBJECT(freeHost, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemFreeHost((void *)p)))
 OBJECT(freeAsync, "intptr_t, intptr_t, " SKIP, (intptr_t p, intptr_t stream, int),
        READY(cuMemFreeAsync(p, handle<CUstream>(stream))))
+NUMBER(intptr_t, mallocFromPoolAsync, "size_t, intptr_t, intptr_t, " SKIP,
+       (size_t size, intptr_t pool, intptr_t stream, int), 0, CUdeviceptr value,
+       ready() ?: cuMemAllocFromPoolAsync(&value, size, handle<CUmemoryPool>(pool), handle<CUstream>(stream)))
+NUMBER(intptr_t, deviceGetDefaultMemPool, "int, " SKIP, (int device, int), 0, CUmemoryPool value,
+       ready() ?: cuDeviceGetDefaultMemPool(&value, device))
+NUMBER(intptr_t, deviceGetMemPool, "int, " SKIP, (int device, int), 0, CUmemoryPool value,
+       ready() ?: cuDeviceGetMemPool(&value, device))
+OBJECT(deviceSetMemPool, "int, intptr_t, " SKIP, (int device, intptr_t pool, int),
+       READY(cuDeviceSetMemPool(device, handle<CUmemoryPool>(pool))))
+struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps {
+  void *head[2];  // of a Python object
+  int allocation, handles, location, device;
+};
+static CUresult make_pool(const __pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps &given, CUmemoryPool *out) {
+  CUmemPoolProps p = {};
+  p.allocType = CUmemAllocationType(given.allocation), p.handleTypes = CUmemAllocationHandleType(given.handles);
+  p.location.type = CUmemLocationType(given.location), p.location.id = given.device;
+  return ready() ?: cuMemPoolCreate(out, &p);
+}
+NUMBER(intptr_t, memPoolCreate, "struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps *, " SKIP,
+       (__pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps *given, int), 0, CUmemoryPool value,
+       make_pool(*given, &value))
+OBJECT(memPoolDestroy, "intptr_t, " SKIP, (intptr_t pool, int), READY(cuMemPoolDestroy(handle<CUmemoryPool>(pool))))
+OBJECT(memPoolTrimTo, "intptr_t, size_t, " SKIP, (intptr_t pool, size_t kept, int),
+       READY(cuMemPoolTrimTo(handle<CUmemoryPool>(pool), kept)))
+ENTRY(PyObject *, memPoolGetAttribute, "(intptr_t, int, " SKIP ")", (intptr_t pool, int attribute, int)) {
+  unsigned long long value = 0;  // of an int, the low bytes
+  if (failed(ready() ?: cuMemPoolGetAttribute(handle<CUmemoryPool>(pool), CUmemPool_attribute(attribute), &value)))
+    return nullptr;
+  return PyLong_FromUnsignedLongLong(value);
+}
+ENTRY(PyObject *, memPoolSetAttribute, "(intptr_t, int, PyObject *, " SKIP ")",
+      (intptr_t pool, int attribute, PyObject *given, int)) {
+  unsigned long long value = PyLong_AsUnsignedLongLong(given);
+  if (PyErr_Occurred()) return nullptr;
+  return READY(cuMemPoolSetAttribute(handle<CUmemoryPool>(pool), CUmemPool_attribute(attribute), &value));
+}
 OBJECT(memcpy, "intptr_t, intptr_t, size_t, int, " SKIP,
        (intptr_t to, intptr_t from, size_t n, int, int), READY(cuMemcpy(to, from, n)))
 OBJECT(memcpyAsync, "intptr_t, intptr_t, size_t, int, intptr_t, " SKIP,
@@ -274,146 +278,11 @@ OBJECT(graphDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
 OBJECT(graphExecDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
        READY(cuGraphExecDestroy(handle<CUgraphExec>(graph))))
 
-// CUDA arrays, textures and surfaces. The runtime's structures, as its documentation lays them out:
-// its headers include more than pip's packages bring. Enumerations have the driver's numbers.
-struct channel_description {
-  int bits[4], kind;  // 0 signed, 1 unsigned, 2 floating point
-};
-struct position {
-  size_t x, y, z;
-};
-struct pitched {
-  void *start;
-  size_t pitch, width, height;
-};
-struct copy_parameters {
-  CUarray from_array;
-  position from_at;
-  pitched from;
-  CUarray to_array;
-  position to_at;
-  pitched to;
-  position extent;
-  int kind;
-};
-struct resource_description {
-  int type;
-  union {
-    CUarray array;
-    struct {
-      CUdeviceptr start;
-      channel_description channels;
-      size_t size, height, pitch;  // bytes; or texels, rows and bytes from row to row
-    } memory;
-  };
-};
-struct texture_description {
-  int address[3], filter, read_mode, srgb;  // read mode 0: as they are, 1: as fractions of one
-  float border[4];
-  int normalized;
-};
-
-static CUarray_format format_of(const channel_description &c, unsigned *count) {
-  *count = 0;
-  while (*count < 4 && c.bits[*count]) ++*count;
-  const CUarray_format integers[][2] = {{CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8},
-                                        {CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT16},
-                                        {CU_AD_FORMAT_SIGNED_INT32, CU_AD_FORMAT_UNSIGNED_INT32}};
-  if (c.kind == 2) return c.bits[0] == 16 ? CU_AD_FORMAT_HALF : CU_AD_FORMAT_FLOAT;
-  return integers[c.bits[0] == 8 ? 0 : c.bits[0] == 16 ? 1 : 2][c.kind == 1];
+// A Python function alone.
+EXPORT PyObject *hostcuda_disable_peer(int device) {
+  CUcontext peer;
+  return none(ready() ?: primary(device, &peer) ?: cuCtxDisablePeerAccess(peer));
 }
-static CUresult make_array(intptr_t channels, size_t width, size_t height, size_t depth,
-                           unsigned flags, CUarray *out) {
-  CUDA_ARRAY3D_DESCRIPTOR d = {};
-  d.Width = width, d.Height = height, d.Depth = depth, d.Flags = flags;
-  d.Format = format_of(*(channel_description *)channels, &d.NumChannels);
-  return ready() ?: cuArray3DCreate_v2(out, &d);
-}
-static CUDA_RESOURCE_DESC resource_of(intptr_t p) {
-  const resource_description &given = *(resource_description *)p;
-  CUDA_RESOURCE_DESC d = {};
-  d.resType = CUresourcetype(given.type);
-  auto &m = given.memory;
-  if (d.resType == CU_RESOURCE_TYPE_ARRAY) {
-    d.res.array.hArray = given.array;
-  } else if (d.resType == CU_RESOURCE_TYPE_LINEAR) {
-    d.res.linear.devPtr = m.start, d.res.linear.sizeInBytes = m.size;
-    d.res.linear.format = format_of(m.channels, &d.res.linear.numChannels);
-  } else {
-    auto &to = d.res.pitch2D;
-    to.devPtr = m.start, to.width = m.size, to.height = m.height, to.pitchInBytes = m.pitch;
-    to.format = format_of(m.channels, &to.numChannels);
-  }
-  return d;
-}
-static CUresult make_texture(intptr_t resource, intptr_t texture, CUtexObject *out) {
-  const texture_description &given = *(texture_description *)texture;
-  CUDA_RESOURCE_DESC from = resource_of(resource);
-  CUDA_TEXTURE_DESC d = {};
-  for (int i = 0; i < 3; ++i) d.addressMode[i] = CUaddress_mode(given.address[i]);
-  d.filterMode = CUfilter_mode(given.filter);
-  d.flags = (given.read_mode ? 0 : CU_TRSF_READ_AS_INTEGER) |
-            (given.normalized ? CU_TRSF_NORMALIZED_COORDINATES : 0);
-  memcpy(d.borderColor, given.border, sizeof d.borderColor);
-  return ready() ?: cuTexObjectCreate(out, &from, &d, nullptr);
-}
-static CUresult make_surface(intptr_t resource, CUsurfObject *out) {
-  CUDA_RESOURCE_DESC from = resource_of(resource);
-  return ready() ?: cuSurfObjectCreate(out, &from);
-}
-static CUresult copy_box(const copy_parameters &p, CUstream stream, bool wait) {
-  CUDA_MEMCPY3D c = {};
-  size_t texel = 1;  // with an array, positions and widths are counted in its texels
-  for (CUarray array : {p.from_array, p.to_array}) {
-    CUDA_ARRAY3D_DESCRIPTOR d;
-    if (!array) continue;
-    if (CUresult e = cuArray3DGetDescriptor_v2(&d, array)) return e;
-    Image image;
-    image.channels = d.NumChannels, image.format = d.Format;
-    texel = image.texel();
-  }
-#define SIDE(side, where)                                                                    \
-  c.side##MemoryType = p.where##_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED;         \
-  c.side##Array = p.where##_array, c.side##Device = CUdeviceptr(p.where.start);               \
-  c.side##Pitch = p.where.pitch, c.side##Height = p.where.height;                             \
-  c.side##XInBytes = p.where##_at.x * (p.where##_array ? texel : 1);                          \
-  c.side##Y = p.where##_at.y, c.side##Z = p.where##_at.z
-  SIDE(src, from);
-  SIDE(dst, to);
-#undef SIDE
-  c.WidthInBytes = p.extent.x * texel, c.Height = p.extent.y, c.Depth = p.extent.z;
-  return ready() ?: wait ? cuMemcpy3D_v2(&c) : cuMemcpy3DAsync_v2(&c, stream);
-}
-
-struct array_options {
-  int given;
-  unsigned flags;
-};
-NUMBER(intptr_t, mallocArray, "intptr_t, size_t, size_t, " SKIP OPTIONAL(mallocArray),
-       (intptr_t channels, size_t width, size_t height, int, array_options *options), 0,
-       CUarray value,
-       make_array(channels, width, height, 0, options && options->given ? options->flags : 0,
-                  &value))
-NUMBER(intptr_t, malloc3DArray, "intptr_t, size_t, size_t, size_t, " SKIP OPTIONAL(malloc3DArray),
-       (intptr_t channels, size_t width, size_t height, size_t depth, int, array_options *options),
-       0, CUarray value,
-       make_array(channels, width, height, depth, options && options->given ? options->flags : 0,
-                  &value))
-OBJECT(freeArray, "intptr_t, " SKIP, (intptr_t array, int),
-       READY(cuArrayDestroy(handle<CUarray>(array))))
-NUMBER(uintmax_t, createTextureObject, "intptr_t, intptr_t, " SKIP,
-       (intptr_t resource, intptr_t texture, int), 0, CUtexObject value,
-       make_texture(resource, texture, &value))
-NUMBER(uintmax_t, createSurfaceObject, "intptr_t, " SKIP, (intptr_t resource, int), 0,
-       CUsurfObject value, make_surface(resource, &value))
-OBJECT(destroyTextureObject, "uintmax_t, " SKIP, (uintmax_t object, int),
-       READY(cuTexObjectDestroy(object)))
-OBJECT(destroySurfaceObject, "uintmax_t, " SKIP, (uintmax_t object, int),
-       READY(cuSurfObjectDestroy(object)))
-OBJECT(memcpy3D, "intptr_t, " SKIP, (intptr_t parameters, int),
-       none(copy_box(*(copy_parameters *)parameters, nullptr, true)))
-OBJECT(memcpy3DAsync, "intptr_t, intptr_t, " SKIP, (intptr_t parameters, intptr_t stream, int),
-       none(copy_box(*(copy_parameters *)parameters, handle<CUstream>(stream), false)))
 
 // In place of everything else that answers an object, or a handle.
 EXPORT PyObject *hostcuda_refuse_object() { return none(CUDA_ERROR_NOT_SUPPORTED); }

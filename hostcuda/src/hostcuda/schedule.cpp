@@ -95,7 +95,7 @@ void run(Stream &s, uint64_t upto) {
     for (auto &t : s.ctx->streams)
       if (t.get() != &s && ordered(s, *t)) run(*t, op.seq - 1);
     if (op.after) run(*op.after, op.after_seq);
-    if (!s.ctx->dead) perform(s, op);
+    perform(s, op);
   }
 }
 

@@ -82,10 +82,12 @@ void hostcuda::tell(const std::string &message) {
 }
 
 void hostcuda::perform(const Stream &s, const Operation &op) {
-  op.work.run();
-  for (auto &range : op.work.writes) {
-    inspect(range.start, op.work.name);
-    mark_written(range.start, range.size);
+  if (!s.ctx->dead) {
+    op.work.run();
+    for (auto &range : op.work.writes) {
+      inspect(range.start, op.work.name);
+      mark_written(range.start, range.size);
+    }
   }
   if (!driver.traces || op.work.name.empty()) return;
   if (op.seq) return print(s, op);

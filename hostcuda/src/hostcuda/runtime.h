@@ -1,0 +1,59 @@
+// How a replacement of a function of CuPy's runtime is written (runtime.cpp): ENTRY, or one of the
+// shorter forms below it.
+#pragma once
+#include "api.h"
+
+// The few Python functions needed, declared here: the process has them, its headers may be absent.
+extern "C" {
+struct PyObject;
+extern PyObject _Py_NoneStruct;
+extern PyObject *PyExc_RuntimeError;
+void Py_IncRef(PyObject *);
+PyObject *Py_BuildValue(const char *, ...);
+PyObject *PyLong_FromLong(long);
+PyObject *PyLong_FromUnsignedLongLong(unsigned long long);
+unsigned long long PyLong_AsUnsignedLongLong(PyObject *);
+PyObject *PyErr_Occurred();
+PyObject *PyUnicode_FromString(const char *);
+const char *PyUnicode_AsUTF8(PyObject *);
+PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
+void PyErr_SetObject(PyObject *, PyObject *);
+void PyErr_SetString(PyObject *, const char *);
+}
+
+namespace hostcuda {
+
+struct Entry {
+  const char *name, *signature;
+  void *function;
+};
+extern Entry table[128];
+extern int entries;
+
+bool failed(CUresult status);     // raises it
+PyObject *none(CUresult status);  // None, unless it failed
+
+template <class H>
+H handle(intptr_t value) {
+  return reinterpret_cast<H>(value);
+}
+
+}  // namespace hostcuda
+
+#define SKIP "int __pyx_skip_dispatch"
+#define OPTIONAL(name)                                                      \
+  ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_" #name " *" \
+  "__pyx_optional_args"
+#define ENTRY(type, name, signature, params)                                     \
+  static type rt_##name params;                                                  \
+  static int at_##name =                                                         \
+      (table[entries] = {#name, #type signature, (void *)rt_##name}, entries++); \
+  static type rt_##name params
+#define OBJECT(name, signature, params, body) \
+  ENTRY(PyObject *, name, "(" signature ")", params) { return body; }
+#define NUMBER(type, name, signature, params, on_error, variable, call) \
+  ENTRY(type, name, " (" signature ")", params) {                       \
+    variable{};                                                         \
+    return failed(call) ? on_error : (type)(value);                     \
+  }
+#define READY(call) none(ready() ?: (call))
