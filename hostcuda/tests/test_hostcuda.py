@@ -648,6 +648,7 @@ def test_aligned_shared_memory_is_aligned_in_generic_addresses():
     [
         ("DEVICES", "two", "HOSTCUDA_DEVICES is 'two'; give a number, from 1 on"),
         ("ORDER", "random:x", "the order is 'random:x'; "),
+        ("MEMORY", "4 GB", "the memory is '4 GB'; give it as 4GiB, 512MiB, or a number of MiB"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(name, value, said):

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from multiprocessing import spawn
@@ -42,7 +43,8 @@ __all__ = [
     "revive",
 ]
 
-MEMORY = 1 << 30  # bytes of each device
+MEMORY = 1 << 30  # bytes of each device, unless told
+_UNITS = {"": 1 << 20, "MiB": 1 << 20, "GiB": 1 << 30}  # of the option --memory
 ORDERS = "latest", "earliest", "random"
 
 _driver: Any = None
@@ -89,6 +91,7 @@ def install(
     seed: int = 0,
     pool: bool = True,
     check: bool = False,
+    memory: str | None = None,
 ) -> None:
     """Make this driver the process's CUDA driver; call it before PyCUDA and CuPy are imported.
 
@@ -111,6 +114,9 @@ def install(
     check
         Find kernels that read what nothing has written, and threads of a block that race.  By
         default ``$HOSTCUDA_CHECK``.
+    memory
+        Of each device: "4GiB", "512MiB", or a number of MiB.  By default ``$HOSTCUDA_MEMORY``, or
+        1 GiB.
 
     Raises
     ------
@@ -134,6 +140,14 @@ def install(
         raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
     if check:
         os.environ["HOSTCUDA_CHECK"] = "1"
+    if memory is not None:
+        os.environ["HOSTCUDA_MEMORY"] = memory
+    memory = os.environ.get("HOSTCUDA_MEMORY", f"{MEMORY >> 20}")
+    size = re.fullmatch(r"([1-9]\d*) ?(|MiB|GiB)", memory)
+    if not size:
+        raise Unsupported(
+            f"hostcuda: the memory is {memory!r}; give it as 4GiB, 512MiB, or a number of MiB"
+        )
     # In the libraries' own caches, kernels must not mix with those of a GPU or another translator.
     key = _build.compiler_key()[:16]
     for library in ("cupy", "pycuda"):
@@ -171,7 +185,7 @@ def install(
         if not count.isdecimal() or not int(count):
             raise Unsupported(f"hostcuda: HOSTCUDA_DEVICES is {count!r}; give a number, from 1 on")
         devices = int(count)
-    driver.hostcuda_configure(devices, MEMORY)
+    driver.hostcuda_configure(devices, int(size[1]) * _UNITS[size[2]])
     driver.hostcuda_begin(not compilers, _build.is_checking(), ORDERS.index(order), seed)
     path = os.environ.get("HOSTCUDA_TRACE") or None
     if path or _build.is_checking():

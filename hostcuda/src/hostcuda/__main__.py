@@ -38,6 +38,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="find reads of memory that nothing has written, and races in a block of a kernel",
     )
+    parser.add_argument("--memory", help="of each device: 4GiB, 512MiB; 1GiB if omitted")
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="for the program")
@@ -58,11 +59,19 @@ def main() -> int:
         from hostcuda import orders  # not earlier: the program's folder may have a queue.py
 
         devices = [] if options.devices is None else ["--devices", str(options.devices)]
-        program = [*devices, *["--no-pool"] * options.no_pool, *program]
+        memory = [] if options.memory is None else ["--memory", options.memory]
+        program = [*devices, *memory, *["--no-pool"] * options.no_pool, *program]
         return orders.compare(program, options.orders, options.seed)
     try:
         pool = not options.no_pool
-        hostcuda.install(options.devices, True, options.order, options.seed, pool, options.check)
+        hostcuda.install(
+            options.devices,
+            order=options.order,
+            seed=options.seed,
+            pool=pool,
+            check=options.check,
+            memory=options.memory,
+        )
     except hostcuda.Unsupported as error:
         sys.exit(str(error))
     if options.order:  # for the processes that the program starts, too

@@ -189,7 +189,7 @@ API cuCtxSetCacheConfig(CUfunc_cache) {
 }
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   ENTER_CONTEXT;
-  return *least = 0, *greatest = -5, CUDA_SUCCESS;
+  return *least = 0, *greatest = MOST_URGENT, CUDA_SUCCESS;
 }
 
 API cuCtxEnablePeerAccess(CUcontext peer, unsigned) {

@@ -87,12 +87,13 @@ void add_textures(const Bytes &arguments, Work *work) {
   }
 }
 
-// How many blocks of a kernel a multiprocessor can hold.
+// How many blocks of a kernel a multiprocessor can hold. It has four parts, with 16384 registers each.
 int occupancy(const Function &f, unsigned threads, size_t shared) {
+  if (threads > 1024) return 0;
   hc_limits limits = f.kernel ? f.kernel->limits : hc_limits{32, 0, 0, 0, 1024};
-  unsigned warps = (threads + 31) / 32, used = (std::max(limits.registers, 1) + 7) / 8 * 8 * 32 * warps;
-  size_t bytes = limits.shared + shared + 1024, all = MOST_SHARED + 1024;
-  return int(std::min({32u, 64 / warps, 65536 / used, unsigned(all / bytes)}));
+  unsigned warps = (threads + 31) / 32, registers = (std::max(limits.registers, 1) + 7) / 8 * 8 * 32;  // of a warp
+  size_t bytes = (limits.shared + shared + 127) / 128 * 128 + 1024, all = MOST_SHARED + 1024;
+  return int(std::min({32u, 64 / warps, 16384 / registers * 4 / warps, unsigned(all / bytes)}));
 }
 
 CUresult within(const Function &f, const std::string &what, uint64_t value, uint64_t least, uint64_t most,
@@ -296,8 +297,23 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, 
                                                 size_t shared) {
   ENTER;
   FIND(f, driver.functions, handle);
-  CHECK(threads > 0 && threads <= 1024, CUDA_ERROR_INVALID_VALUE);
+  CHECK(threads > 0, CUDA_ERROR_INVALID_VALUE);
   *blocks = occupancy(*f, unsigned(threads), shared);
+  return CUDA_SUCCESS;
+}
+
+// The largest block of those with which most threads are resident.
+API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction handle, CUoccupancyB2DSize shared_of,
+                                     size_t shared, int limit) {
+  ENTER;
+  FIND(f, driver.functions, handle);
+  int most = f->kernel ? int(f->kernel->limits.threads) : 1024, resident = *grid = *block = 0;
+  if (limit > 0) most = std::min(most, limit);
+  for (int threads = most; threads > 0; threads = (threads - 1) / 32 * 32) {
+    int blocks = occupancy(*f, unsigned(threads), shared_of ? shared_of(threads) : shared);
+    if (blocks * threads <= resident) continue;
+    resident = blocks * threads, *block = threads, *grid = blocks * MULTIPROCESSORS;
+  }
   return CUDA_SUCCESS;
 }
 

@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="when queued work runs, where CUDA allows several moments",
     )
     group.addoption("--hostcuda-seed", type=int, default=0, help="of the random order")
+    group.addoption("--hostcuda-memory", metavar="SIZE", help="of each device: 4GiB, 512MiB")
     group.addoption(
         "--hostcuda-no-pool",
         action="store_true",
@@ -54,8 +55,8 @@ def pytest_load_initial_conftests(
     if hostcuda.installed() and any(settings):
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
-            "-seed, -no-pool and -check come too late: give `python -m hostcuda` its own "
-            "--devices, --order, --seed, --no-pool and --check, before `-m pytest`"
+            "-seed, -memory, -no-pool and -check come too late: give `python -m hostcuda` its own "
+            "--devices, --order, --seed, --memory, --no-pool and --check, before `-m pytest`"
         )
     if options.hostcuda:
         try:
@@ -65,6 +66,7 @@ def pytest_load_initial_conftests(
                 seed=options.hostcuda_seed,
                 pool=not options.hostcuda_no_pool,
                 check=options.hostcuda_check,
+                memory=options.hostcuda_memory,
             )
         except hostcuda.Unsupported as error:
             raise pytest.UsageError(str(error)) from None

@@ -6,7 +6,7 @@ API cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
   CHECK(flags <= CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_VALUE);
   *out = new_handle<CUstream>();
   driver.streams[*out] = new_stream(ctx, flags, *out);
-  driver.streams[*out]->priority = priority;
+  driver.streams[*out]->priority = std::clamp(priority, MOST_URGENT, 0);
   return CUDA_SUCCESS;
 }
 
