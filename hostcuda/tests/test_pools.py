@@ -31,6 +31,7 @@ def asked(pool, *attributes):
     return [runtime.memPoolGetAttribute(pool, attribute) for attribute in attributes]
 
 
+@pytest.mark.filterwarnings("ignore:cupy.cuda.MemoryAsyncPool is experimental")  # in CuPy 13
 def test_arrays_of_a_memory_async_pool():
     pool = cupy.cuda.MemoryAsyncPool()
     with cupy.cuda.using_allocator(pool.malloc):
@@ -55,6 +56,8 @@ def test_a_pool_counts_what_calls_have_freed_and_reserves_until_the_frees_have_r
 
 
 def test_a_pool_keeps_what_the_threshold_says_until_it_is_trimmed(pool, stream):
+    runtime.memPoolSetAttribute(pool, THRESHOLD, 1e6)
+    assert asked(pool, THRESHOLD) == [1_000_000]
     runtime.memPoolSetAttribute(pool, THRESHOLD, 2**64 - 1)
     runtime.freeAsync(runtime.mallocFromPoolAsync(1000, pool, stream.ptr), stream.ptr)
     stream.synchronize()

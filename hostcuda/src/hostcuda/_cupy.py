@@ -15,7 +15,6 @@ import itertools
 import operator
 import re
 import sys
-from types import ModuleType
 from typing import Any
 
 from . import _build, _libraries, _nvrtc, _properties

@@ -58,7 +58,7 @@ _SAME_NAME = """
     hostNativeAtomicSupported concurrentManagedAccess computePreemptionSupported
     canUseHostPointerForRegisteredMem pageableMemoryAccessUsesHostPageTables
     directManagedMemAccessFromHost singleToDoublePrecisionPerfRatio
-""".split()
+"""
 
 
 def answering(runtime: ModuleType) -> Any:
@@ -68,7 +68,7 @@ def answering(runtime: ModuleType) -> Any:
         def ask(name: str) -> int:
             return runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), device)
 
-        told: dict[str, Any] = {key: ask(key[0].upper() + key[1:]) for key in _SAME_NAME}
+        told: dict[str, Any] = {key: ask(key[0].upper() + key[1:]) for key in _SAME_NAME.split()}
         for key, names in _ATTRIBUTES.items():
             one, *more = [ask(name) for name in names.split()]
             told[key] = (one, *more) if more else one

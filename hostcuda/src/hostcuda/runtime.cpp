@@ -163,7 +163,10 @@ ENTRY(PyObject *, memPoolGetAttribute, "(intptr_t, int, " SKIP ")", (intptr_t po
 }
 ENTRY(PyObject *, memPoolSetAttribute, "(intptr_t, int, PyObject *, " SKIP ")",
       (intptr_t pool, int attribute, PyObject *given, int)) {
-  unsigned long long value = PyLong_AsUnsignedLongLong(given);
+  PyObject *whole = PyNumber_Long(given);  // CuPy gives floats, too
+  if (!whole) return nullptr;
+  unsigned long long value = PyLong_AsUnsignedLongLong(whole);
+  Py_DecRef(whole);
   if (PyErr_Occurred()) return nullptr;
   return READY(cuMemPoolSetAttribute(handle<CUmemoryPool>(pool), CUmemPool_attribute(attribute), &value));
 }

@@ -9,6 +9,8 @@ struct PyObject;
 extern PyObject _Py_NoneStruct;
 extern PyObject *PyExc_RuntimeError;
 void Py_IncRef(PyObject *);
+void Py_DecRef(PyObject *);
+PyObject *PyNumber_Long(PyObject *);
 PyObject *Py_BuildValue(const char *, ...);
 PyObject *PyLong_FromLong(long);
 PyObject *PyLong_FromUnsignedLongLong(unsigned long long);
