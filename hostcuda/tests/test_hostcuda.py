@@ -620,7 +620,8 @@ def test_a_kernel_that_does_not_end_is_stopped(loop, tmp_path):
 def test_kernels_allocate_as_much_as_the_limit_says():
     runtime = cupy.cuda.runtime
     kernel = cupy.RawKernel(
-        'extern "C" __global__ void k(bool *x) { x[0] = malloc(32 << 20) != nullptr; }', "k"
+        'extern "C" __global__ void k(bool *x) { void *p = malloc(32 << 20); x[0] = p; free(p); }',
+        "k",
     )
     before = runtime.deviceGetLimit(runtime.cudaLimitMallocHeapSize)
     found = cupy.zeros(1, bool)

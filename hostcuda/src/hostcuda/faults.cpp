@@ -31,8 +31,7 @@ std::string source(u32 line, u32 file) {
 
 namespace {
 
-std::map<uintptr_t, size_t> heap;  // the blocks' sizes
-size_t heap_bytes = 0;
+std::set<uintptr_t> heap;  // blocks that malloc in kernels gave
 
 bool inside(u64 address, u64 bytes, const char *start, const char *end) {
   return address >= u64(start) && address + bytes <= u64(end) && address + bytes > address;
@@ -97,9 +96,7 @@ void bad_texel(const char *what) { fail(asking, CUDA_ERROR_LAUNCH_FAILED, what, 
 
 void purge_heap() {
   for (auto it = heap.begin(); it != heap.end();) {
-    bool is_there = driver.blocks.count(it->first);
-    if (!is_there) heap_bytes -= it->second;
-    it = is_there ? std::next(it) : heap.erase(it);
+    it = driver.blocks.count(*it) ? std::next(it) : heap.erase(it);
   }
 }
 
@@ -229,12 +226,12 @@ u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
 }
 
 u64 hc_malloc(hc_thread *, u64 bytes) {
-  size_t all = now->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE];
-  if (!bytes || bytes > all || heap_bytes + bytes > all) return 0;
+  size_t all = now->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE], &used = now->ctx->heap_bytes;
+  if (!bytes || bytes > all || used + bytes > all) return 0;
   void *made = nullptr;
   if (allocate(now->ctx, bytes, Kind::pinned, 0, &made)) return 0;
-  heap[uintptr_t(made)] = bytes;
-  heap_bytes += bytes;
+  heap.insert(uintptr_t(made));
+  used += bytes;
   return u64(made);
 }
 
@@ -243,7 +240,7 @@ void hc_free(hc_thread *t, u64 address, u32 line) {
   Block *b = lookup(driver.blocks, uintptr_t(address));
   if (!b || !heap.erase(address))
     fail(t, CUDA_ERROR_ILLEGAL_ADDRESS, text("frees 0x%llx, which malloc did not give", address), line);
-  heap_bytes -= b->size;
+  b->ctx->heap_bytes -= b->size;
   release(b);
   const hc_module &module = *now->kernel->module;  // its accesses may know the block
   for (u32 i = 0; i < module.site_count; ++i) module.sites[i].count = 0, module.sites[i].shadow = nullptr;

@@ -134,6 +134,7 @@ struct Context {
   shared_ptr<Stream> legacy;
   std::vector<shared_ptr<Stream>> streams;  // the legacy one too
   std::vector<CUcontext> peers;             // contexts whose memory this one may reach
+  size_t heap_bytes = 0;                    // of malloc() in kernels
   std::map<CUlimit, size_t> limits = {      // that of malloc() in kernels is kept, the others are only told
       {CU_LIMIT_STACK_SIZE, 1 << 10}, {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20}, {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20}};
 };
