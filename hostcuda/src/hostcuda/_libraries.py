@@ -23,6 +23,7 @@ LIBRARIES = {
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
     "cupyx.cusolver": "cuSOLVER (cupyx.cusolver)",
+    "cupyx.cutensor": "cuTENSOR (cupyx.cutensor)",
 }
 
 
