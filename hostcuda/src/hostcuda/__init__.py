@@ -41,6 +41,7 @@ __all__ = [
     "pending",
     "recording",
     "revive",
+    "settings",
 ]
 
 MEMORY = 1 << 30  # bytes of each device, unless told
@@ -48,6 +49,7 @@ _UNITS = {"": 1 << 20, "MiB": 1 << 20, "GiB": 1 << 30}  # of the option --memory
 ORDERS = "latest", "earliest", "random"
 
 _driver: Any = None
+_settings = ""
 
 
 class Launch(NamedTuple):
@@ -123,7 +125,7 @@ def install(
     Unsupported
         If a library is loaded already, or CuPy's insides are not those this was written for.
     """
-    global _driver
+    global _driver, _settings
     if _driver is not None:
         return
     given = os.environ.get("HOSTCUDA_ORDER", "latest") if order is None else order
@@ -194,6 +196,9 @@ def install(
     if compilers:
         _translate_ptx(driver)
     _driver = driver
+    drawn = f", seed {seed}" if order == "random" or seed else ""
+    _settings = f"order {order}{drawn}, {devices} device{'s' * (devices != 1)}, "
+    _settings += ("no pool" if not pool else "CuPy's pool") + ", checks" * _build.is_checking()
     prepare = spawn.get_preparation_data
 
     def prepare_with_driver(name: str) -> dict[str, Any]:
@@ -264,6 +269,11 @@ def _install_in_spawned(loud: bool, *arguments: Any) -> None:
 def installed() -> bool:
     """Say whether this driver is the process's CUDA driver."""
     return _driver is not None
+
+
+def settings() -> str:
+    """Say how the driver was installed: "order latest, 1 device, CuPy's pool"."""
+    return _settings
 
 
 class _Row(ctypes.Structure):

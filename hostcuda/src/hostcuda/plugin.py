@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib.metadata
 import os
+import re
+import traceback
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -12,6 +16,19 @@ import pytest
 import hostcuda
 
 _REPORT = os.environ.get("HOSTCUDA_REPORT")  # of `--orders`: print no durations, no addresses
+
+# What a text says that the host cannot run: of a library, of the translator, of PyCUDA.
+_REFUSED = re.compile(
+    r"hostcuda: (.+?)(?: \(.*?\))? (?:brings its own GPU code|is not supported)"
+    r"|(cu\w+) failed: operation not supported"
+)
+# An AssertionError is the test's own, unless `cupy.testing` wraps another error in it.
+_OF_CUPY_TESTING = "Only cupy raises error", "Different types of errors occurred"
+# The byte 0xCD as float32, float64, and integers of 32 and 64 bits, as NumPy prints them.
+_UNWRITTEN = re.compile(
+    r"-4\.316\d*e\+08|-431602080\b|-6\.277\d*e\+66|-842150451\b|\b3452816845\b"
+    r"|-3617008641903833651\b|\b14829735431805717965\b"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="find reads of memory that nothing has written, and races in a block of a kernel",
     )
+    group.addoption(
+        "--hostcuda-strict",
+        action="store_true",
+        help="let tests fail that need what the host cannot run; they are skipped otherwise",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after pytest has enabled faulthandler
@@ -51,7 +73,8 @@ def pytest_load_initial_conftests(
 ) -> None:
     """Install the driver before any conftest imports PyCUDA or CuPy."""
     options = early_config.known_args_namespace
-    settings = (value for name, value in vars(options).items() if name.startswith("hostcuda_"))
+    names = {name for name in vars(options) if name.startswith("hostcuda_")} - {"hostcuda_strict"}
+    settings = (getattr(options, name) for name in names)
     if hostcuda.installed() and any(settings):
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
@@ -70,6 +93,70 @@ def pytest_load_initial_conftests(
             )
         except hostcuda.Unsupported as error:
             raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header() -> str | None:
+    if not hostcuda.installed():
+        return None
+    return f"hostcuda {importlib.metadata.version('hostcuda')}: {hostcuda.settings()}"
+
+
+def _refusal(error: BaseException) -> tuple[str, str] | None:
+    """Answer what the host cannot run, and a sentence of it, if an error says that."""
+    text = str(error)
+    if not isinstance(error, Exception) or (
+        isinstance(error, AssertionError) and not text.startswith(_OF_CUPY_TESTING)
+    ):
+        return None
+    for line in text.splitlines():
+        if found := _REFUSED.search(line):
+            return found[1] or found[2], line[found.start() :]
+    if "cudaErrorNotSupported" in text or "CUDA_ERROR_NOT_SUPPORTED" in text:  # of CuPy
+        name = traceback.extract_tb(error.__traceback__)[-1].name.rpartition(".")[2]
+        return name, f"hostcuda: {name} is not supported"
+    return None
+
+
+def _skip(report: Any, error: BaseException, config: pytest.Config) -> bool:
+    """Make a report of a failure that of a skip, if the failure is a refusal."""
+    if config.getoption("--hostcuda-strict") or not (refusal := _refusal(error)):
+        return False
+    path, line, _ = getattr(report, "location", None) or (report.nodeid, 0, "")
+    report.outcome = "skipped"
+    report.hostcuda_refused, reason = refusal  # xdist passes it on
+    report.longrepr = str(path), (line or 0) + 1, reason
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if not hostcuda.installed() or not report.failed or not call.excinfo:
+        return report
+    if _skip(report, call.excinfo.value, item.config):
+        skipped = pytest.skip.Exception(report.longrepr[2]).with_traceback(call.excinfo.tb)
+        call.excinfo = pytest.ExceptionInfo.from_exception(skipped)  # for which --pdb does not stop
+    elif found := _UNWRITTEN.search(report.longreprtext):
+        hint = (
+            f"hostcuda: {found[0]} is the content of memory that nothing has written; "
+            "--hostcuda-check names the kernel that reads it"
+        )
+        report.sections.append(("hostcuda", hint))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    counts = Counter(
+        report.hostcuda_refused
+        for report in terminalreporter.stats.get("skipped", [])
+        if hasattr(report, "hostcuda_refused")
+    )
+    if counts:
+        shown = ", ".join(f"{name} {count}" for name, count in counts.most_common())
+        terminalreporter.write_sep("-", "tests skipped")
+        terminalreporter.write_line(f"hostcuda refused: {shown}")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -147,6 +234,8 @@ def pytest_make_collect_report(
     if hostcuda.installed() and (text := _damage(before)):
         report.outcome, report.longrepr = "failed", text
         hostcuda.revive()
+    elif hostcuda.installed() and report.failed and report.call and report.call.excinfo:
+        _skip(report, report.call.excinfo.value, collector.config)
     return report
 
 

@@ -1,0 +1,121 @@
+"""``pytest --hostcuda`` skips tests of what the host cannot run, and says so."""
+
+import subprocess
+import sys
+
+import pytest
+
+TESTS = """
+import unittest
+import cupy, numpy as np, pytest
+import cupy.testing
+from cupy_backends.cuda.libs import cutensor
+
+def kernel(body):
+    cupy.RawKernel('extern "C" __global__ void f() {%s}' % body, "f")((1,), (1,), ())
+
+def test_library():
+    cutensor.create()
+
+class TestCase(unittest.TestCase):
+    def test_library(self):
+        cutensor.create()
+
+    @cupy.testing.numpy_cupy_equal()
+    def test_compared(self, xp):
+        return 1 if xp is np else cutensor.create()
+
+@pytest.fixture
+def handle():
+    return cutensor.create()
+
+def test_fixture(handle): pass
+
+def test_instruction():
+    kernel('asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(0));')
+
+def test_call():
+    cupy.cuda.Stream().launch_host_func(print, 0)
+
+def test_expected():
+    with pytest.raises(NotImplementedError, match="cuTENSOR"):
+        cutensor.create()
+
+def test_expected_otherwise():
+    with pytest.raises(NotImplementedError, match="cuFFT"):
+        cutensor.create()
+
+def test_caught():
+    try:
+        cutensor.create()
+    except NotImplementedError:
+        assert 0
+
+def test_wrong():
+    kernel("int x = y;")
+
+def test_unwritten():
+    np.testing.assert_allclose(cupy.empty(3, np.float32).get(), 1)
+
+@pytest.mark.xfail
+def test_known():
+    cutensor.create()
+"""
+REFUSED = {"cuTENSOR": 4, "launch_host_func": 1, "mbarrier.init.shared.b64": 1}
+FAILED = {"expected_otherwise", "caught", "wrong", "unwritten"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "test_strange.py").write_text(TESTS)
+
+    def run(*options):
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path).stdout
+
+    return run
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_a_refusal_is_a_skip_with_its_reason(options, run):
+    text = run("--hostcuda", "-rsf", *options)
+    assert "4 failed, 1 passed, 6 skipped, 1 xfailed" in text
+    assert "hostcuda: launch_host_func is not supported" in text
+    assert {
+        line.partition("::test_")[2].split()[0]
+        for line in text.splitlines()
+        if line.startswith("FAILED")
+    } == FAILED
+    line = next(line for line in text.splitlines() if line.startswith("hostcuda refused: "))
+    shown = dict(pair.rsplit(" ", 1) for pair in line[len("hostcuda refused: ") :].split(", "))
+    assert shown == {name: str(count) for name, count in REFUSED.items()}
+    assert "hostcuda: cuTENSOR brings its own GPU code, which the host" in text
+    assert "hostcuda: mbarrier.init.shared.b64 is not supported (in f" in text
+
+
+def test_strict_fails_what_is_refused(run):
+    text = run("--hostcuda", "--hostcuda-strict")
+    assert "9 failed, 1 passed, 1 xfailed, 1 error" in text
+    assert "hostcuda refused" not in text
+
+
+def test_a_module_that_is_refused_is_skipped(run, tmp_path):
+    (tmp_path / "test_strange.py").write_text(f"{TESTS}\ncutensor.create()\n")
+    text = run("--hostcuda", "-rs")
+    assert "1 skipped" in text
+    assert "hostcuda refused: cuTENSOR 1" in text
+    assert "1 error" in run("--hostcuda", "--hostcuda-strict")
+
+
+def test_values_of_unwritten_memory_are_named(run):
+    text = run("--hostcuda", "-k", "unwritten or caught")
+    assert text.count("hostcuda: -431602080 is the content of memory that nothing has") == 1
+
+
+def test_the_header_says_how_the_driver_runs(run):
+    options = ["--hostcuda-devices", "2", "--hostcuda-order", "random", "--hostcuda-seed", "7"]
+    assert ": order random, seed 7, 2 devices, no pool\n" in run(
+        "--hostcuda", *options, "--hostcuda-no-pool", "--co"
+    )
+    assert ": order latest, 1 device, CuPy's pool\n" in run("--hostcuda", "--co")
+    assert "hostcuda " not in run("--co").partition("collected")[0].partition("plugins:")[0]
