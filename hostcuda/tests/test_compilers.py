@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import cupy
@@ -200,6 +201,27 @@ def test_a_header_before_the_source_is_the_hosts_too():
     f = drv.module_from_buffer(image).get_function("f")
     f(np.uintp(x.data.ptr), block=(1, 1, 1))
     assert x.get().tolist() == [5]
+
+
+def test_threads_get_programs_of_their_own():
+    from cupy_backends.cuda.libs import nvrtc
+
+    made, interval = [], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def make():
+        for _ in range(2000):
+            made.append(nvrtc.createProgram("", "", (), ()))
+
+    threads = [threading.Thread(target=make) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    assert len(set(made)) == len(made) == 6000
+    for program in made:
+        nvrtc.destroyProgram(program)
 
 
 LIBRARIES = {

@@ -177,13 +177,14 @@ def replace_nvrtc() -> None:
     import cupy_backends.cuda.libs.nvrtc as nvrtc
 
     programs: dict[int, _Program] = {}
+    numbers = itertools.count(1)
 
     class Refused(nvrtc.NVRTCError):  # type: ignore[misc]
         def __init__(self) -> None:  # the original asks the library for its message
             RuntimeError.__init__(self, "NVRTC_ERROR_COMPILATION")
 
     def create_program(source: str, name: str, headers: Any, include_names: Any) -> int:
-        key = max(programs, default=0) + 1
+        key = next(numbers)
         programs[key] = _Program(source, headers, include_names)
         return key
 
