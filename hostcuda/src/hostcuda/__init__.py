@@ -192,6 +192,7 @@ def install(
     path = os.environ.get("HOSTCUDA_TRACE") or None
     if path or _build.is_checking():
         _trace(driver, path)
+    atexit.register(driver.hostcuda_end_python)
     _cupy.replace_runtime(driver, compilers)
     if compilers:
         _translate_ptx(driver)

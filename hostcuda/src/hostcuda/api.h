@@ -35,8 +35,7 @@ constexpr bool is_dropped(const char *name) {
   return false;
 }
 
-// An entry point that runs. If traced, it asks Python who called it, before it locks: Python's own
-// lock must not be waited for under this one.
+// An entry point that runs. If traced, it asks Python who called it, before it locks.
 struct Called {
   static inline thread_local int depth = 0;
   Called() {
@@ -45,10 +44,17 @@ struct Called {
   ~Called() { --depth; }
 };
 
+// Who has this may run queued work that needs Python's own lock. So a thread that waits for this one
+// lets that go meanwhile.
+struct Lock {
+  Lock();  // library.cpp
+  ~Lock() { driver.lock.unlock(); }
+};
+
 // One call of the host, under the lock.
 struct Guard {
   Called called;
-  std::lock_guard<std::recursive_mutex> lock{driver.lock};
+  Lock lock;
   explicit Guard(bool is_cleanup);  // schedule.cpp
 };
 

@@ -8,12 +8,18 @@ Driver hostcuda::driver;
 
 // ---- start, versions, errors --------------------------------------------------------------------
 
+// CUDA does not survive a fork. Another thread may have held the lock, which is not in the child.
+static void end_in_fork() {
+  driver.is_started = false, driver.is_forked = true;
+  new (&driver.lock) std::recursive_timed_mutex;
+}
+
 API cuInit(unsigned flags) {
-  std::lock_guard<std::recursive_mutex> lock(driver.lock);
+  Lock lock;
   CHECK(!flags, CUDA_ERROR_INVALID_VALUE);
   CHECK(!driver.is_forked, CUDA_ERROR_NOT_INITIALIZED);
   CHECK(driver.device_count, CUDA_ERROR_NO_DEVICE);
-  if (!driver.is_started) pthread_atfork(nullptr, nullptr, [] { driver.is_started = false, driver.is_forked = true; });
+  if (!driver.is_started) pthread_atfork(nullptr, nullptr, end_in_fork);
   driver.is_started = true;
   return CUDA_SUCCESS;
 }

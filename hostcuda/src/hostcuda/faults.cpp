@@ -37,9 +37,9 @@ bool inside(u64 address, u64 bytes, const char *start, const char *end) {
   return address >= u64(start) && address + bytes <= u64(end) && address + bytes > address;
 }
 
-bool is_reachable(const Block &b) {
-  if (!on_device(&b) || b.ctx->device == now->ctx->device) return true;
-  return std::any_of(now->ctx->peers.begin(), now->ctx->peers.end(), [&](CUcontext peer) {
+bool is_reachable(const Block &b, const Context &ctx) {
+  if (!on_device(&b) || b.ctx->device == ctx.device) return true;
+  return std::any_of(ctx.peers.begin(), ctx.peers.end(), [&](CUcontext peer) {
     return driver.contexts[peer].device == b.ctx->device;
   });
 }
@@ -92,6 +92,14 @@ u32 asking_line;
 
 }  // namespace
 
+std::string wrong_memory(const Context &ctx, u64 address, u64 bytes) {
+  Block *b = find_block((void *)address);
+  if (!b || !holds(b, (void *)address, bytes)) return whereabouts(address, bytes);
+  return is_reachable(*b, ctx)
+             ? ""
+             : text(" in a block of device %d, without peer access", b->ctx->device);
+}
+
 void bad_texel(const char *what) { fail(asking, CUDA_ERROR_LAUNCH_FAILED, what, asking_line); }
 
 void purge_heap() {
@@ -123,11 +131,8 @@ char *hc_access(hc_thread *t, hc_site *site, u64 address) {
       inside(address, bytes, block.parameters, block.parameters + now->parameter_bytes))
     return (char *)address;
   Block *b = find_block((void *)address);
-  if (!b || !holds(b, (void *)address, bytes))
-    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, whereabouts(address, bytes));
-  if (!is_reachable(*b))
-    bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS,
-               text(" in a block of device %d, without peer access", b->ctx->device));
+  std::string wrong = wrong_memory(*now->ctx, address, bytes);
+  if (!wrong.empty()) bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, wrong);
   remember(site, b->start, b->start + b->size);
   return (char *)address;
 }

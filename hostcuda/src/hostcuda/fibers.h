@@ -96,6 +96,8 @@ void order_blocks(std::vector<u64> *order, u64 first, u64 count);
 [[noreturn]] void fail(const hc_thread *t, CUresult status, const std::string &message, u32 line,
                        u32 file = 0);
 std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// Why work in a context may not use some bytes of memory, as the end of a sentence; "" if it may.
+std::string wrong_memory(const Context &ctx, u64 address, u64 bytes);
 std::string place(const Fiber &fiber);  // its block and thread
 std::string source(u32 line, u32 file);  // " (line 4)"
 void number(Fiber &fiber, u32 number);   // it becomes this thread of its block

@@ -148,7 +148,7 @@ const CUDA_MEMCPY3D &same(const CUDA_MEMCPY3D_PEER *c) {
 }
 
 void *texels(CUarray handle, size_t offset) {
-  std::lock_guard lock(driver.lock);
+  Lock lock;
   Array *array = lookup(arrays, handle);
   return array ? array->image.data + offset : nullptr;
 }

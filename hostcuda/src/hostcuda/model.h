@@ -179,7 +179,7 @@ struct Damage {
 enum class Order { latest, earliest, random };
 
 struct Driver {
-  std::recursive_mutex lock;  // for everything: this is a test double, not a fast driver
+  std::recursive_timed_mutex lock;  // for everything: this is a test double, not a fast driver
   bool is_started = false;    // by cuInit
   bool is_forked = false;     // CUDA does not survive fork
   bool is_cleanup = false;    // of this call the answer is dropped, by libraries' destructors
@@ -285,6 +285,7 @@ CUresult ready();  // makes the primary context current, if none is
 
 void mark_written(uintptr_t start, size_t size);     // checks.cpp
 void perform(const Stream &s, const Operation &op);  // runs it, unless the context has failed, and says what it damaged
+void add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes);  // of what runs
 void report(const Damage &damage);
 void tell(const std::string &message);  // prints what is wrong, if this is asked for
 

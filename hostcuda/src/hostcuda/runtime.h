@@ -2,26 +2,7 @@
 // shorter forms below it.
 #pragma once
 #include "api.h"
-
-// The few Python functions needed, declared here: the process has them, its headers may be absent.
-extern "C" {
-struct PyObject;
-extern PyObject _Py_NoneStruct;
-extern PyObject *PyExc_RuntimeError;
-void Py_IncRef(PyObject *);
-void Py_DecRef(PyObject *);
-PyObject *PyNumber_Long(PyObject *);
-PyObject *Py_BuildValue(const char *, ...);
-PyObject *PyLong_FromLong(long);
-PyObject *PyLong_FromUnsignedLongLong(unsigned long long);
-unsigned long long PyLong_AsUnsignedLongLong(PyObject *);
-PyObject *PyErr_Occurred();
-PyObject *PyUnicode_FromString(const char *);
-const char *PyUnicode_AsUTF8(PyObject *);
-PyObject *PyObject_CallFunction(PyObject *, const char *, ...);
-void PyErr_SetObject(PyObject *, PyObject *);
-void PyErr_SetString(PyObject *, const char *);
-}
+#include "python.h"
 
 namespace hostcuda {
 

@@ -37,14 +37,14 @@ void print_ranges(const char *what, const std::vector<Range> &ranges) {
   }
 }
 
-std::vector<Range> node_reads, node_writes;  // of a graph that runs
+std::vector<Range> more_reads, more_writes;  // of the work that runs: of a graph's nodes, or found late
 
 void add(std::vector<Range> *to, const std::vector<Range> &ranges) {
   to->insert(to->end(), ranges.begin(), ranges.end());
 }
 
 void print(const Stream &s, const Operation &op) {
-  std::vector<Range> reads = std::exchange(node_reads, {}), writes = std::exchange(node_writes, {});
+  std::vector<Range> reads = std::exchange(more_reads, {}), writes = std::exchange(more_writes, {});
   add(&reads, op.work.reads), add(&writes, op.work.writes);
   take_uses(&reads, &writes);
   fprintf(trace_file, "work %llu %d %s\ncaller %s\n", (unsigned long long)op.seq, s.number,
@@ -91,7 +91,12 @@ void hostcuda::perform(const Stream &s, const Operation &op) {
   }
   if (!driver.traces || op.work.name.empty()) return;
   if (op.seq) return print(s, op);
-  add(&node_reads, op.work.reads), add(&node_writes, op.work.writes);
+  add(&more_reads, op.work.reads), add(&more_writes, op.work.writes);
+}
+
+void hostcuda::add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes) {
+  for (auto &range : writes) mark_written(range.start, range.size);
+  if (driver.traces) add(&more_reads, reads), add(&more_writes, writes);
 }
 
 EXPORT bool hostcuda_loud(bool yes) { return loud |= yes; }
