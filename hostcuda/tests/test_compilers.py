@@ -225,7 +225,6 @@ def test_threads_get_programs_of_their_own():
 
 
 LIBRARIES = {
-    "cuBLAS": lambda x: cupy.asfortranarray(x),
     "cuFFT": lambda x: cupy.fft.fft(x),
     "cuSOLVER": lambda x: cupy.linalg.svd(x),
     "Thrust": lambda x: cupy.sort(x),

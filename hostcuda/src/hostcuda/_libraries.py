@@ -1,10 +1,11 @@
-"""Libraries that bring their own GPU code: say so where a program calls one.
+"""Libraries that bring their own GPU code: NumPy answers for some, and the others are refused.
 
-Left alone, some of them would fail with an error about something else, and one silently.
+Left alone, some of them would fail with an error about something else, and some silently.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -12,18 +13,22 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 # CuPy's modules -> what is meant, and how a program reaches it.
-LIBRARIES = {
+MISSING = {
     "cupy.cuda.cufft": "cuFFT (cupy.fft)",
-    "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy.cuda.thrust": "Thrust (cupy.sort, argsort, unique, median)",
     "cupy.random._generator_api": "cuRAND's device code (cupy.random.default_rng)",
-    "cupy_backends.cuda.libs.cublas": "cuBLAS (cupy.dot, matmul, and asfortranarray of floats)",
     "cupy_backends.cuda.libs.cusolver": "cuSOLVER (cupy.linalg)",
+    "cupyx.cusolver": "cuSOLVER (cupyx.cusolver)",
     "cupy_backends.cuda.libs.cusparse": "cuSPARSE (cupyx.scipy.sparse)",
+    "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
-    "cupyx.cusolver": "cuSOLVER (cupyx.cusolver)",
     "cupyx.cutensor": "cuTENSOR (cupyx.cutensor)",
+}
+# CuPy's modules -> the library, and the file in this folder that answers.
+ANSWERED = {
+    "cupy_backends.cuda.libs.cublas": ("cuBLAS", "_cublas"),
+    "cupy_backends.cuda.libs.curand": ("cuRAND", "_curand"),
 }
 
 
@@ -48,52 +53,53 @@ class _Function(type):
         )
 
 
+def refusing(title: str) -> _Function:
+    """Make a function that refuses to be called."""
+    return _Function("refused", (), {"title": title})
+
+
 class _Library(ModuleType):
     """Stands for a module of CuPy's."""
 
     available = True
-
-    def __init__(self, name: str, title: str) -> None:
-        super().__init__(name)
-        self._title = title
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if name.isupper():  # a constant, for a call that follows
             return 0
-        return _Function(name, (), {"title": self._title})
+        if self.__name__ in MISSING:
+            return refusing(MISSING[self.__name__])
+        without = "" if importlib.util.find_spec("scipy") else " without SciPy"
+        return refusing(f"{ANSWERED[self.__name__][0]} ({name}{without})")
 
 
 class _Finder(MetaPathFinder, Loader):
     """Imports the stand-ins."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in LIBRARIES else None
+        return ModuleSpec(name, self) if name in MISSING or name in ANSWERED else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Library(spec.name, LIBRARIES[spec.name])
+        return _Library(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        pass
+        if module.__name__ not in ANSWERED:
+            return
+        try:
+            own = importlib.import_module(f".{ANSWERED[module.__name__][1]}", __package__)
+        except ModuleNotFoundError:  # SciPy: then each call is refused
+            return
+        module.__dict__.update({k: v for k, v in vars(own).items() if k[:2] != "__"})
 
 
 def replace() -> None:
     """Put the stand-ins in place, before CuPy imports the modules."""
-    from . import _curand  # needs NumPy, which `_nvcc.py` does without
-
     sys.meta_path.insert(0, _Finder())
-    sys.modules["cupy_backends.cuda.libs.curand"] = _curand
     try:
         from cuda import pathfinder
     except ImportError:  # CuPy 13 does not need it
         return
     load = pathfinder.load_nvidia_dynamic_lib
-
-    def load_unless_replaced(name: str) -> Any:
-        names = {module.rpartition(".")[2] for module in (*LIBRARIES, "curand")}
-        if name.lower() in names:
-            return None
-        return load(name)
-
-    pathfinder.load_nvidia_dynamic_lib = load_unless_replaced
+    names = {module.rpartition(".")[2] for module in (*MISSING, *ANSWERED)}
+    pathfinder.load_nvidia_dynamic_lib = lambda name: None if name.lower() in names else load(name)
