@@ -226,7 +226,6 @@ def test_threads_get_programs_of_their_own():
 
 LIBRARIES = {
     "cuFFT": lambda x: cupy.fft.fft(x),
-    "cuSOLVER": lambda x: cupy.linalg.svd(x),
     "Thrust": lambda x: cupy.sort(x),
     "cuRAND's device code": lambda x: cupy.random.default_rng(1).random(3),
 }

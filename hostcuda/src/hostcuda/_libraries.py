@@ -17,8 +17,6 @@ MISSING = {
     "cupy.cuda.cufft": "cuFFT (cupy.fft)",
     "cupy.cuda.thrust": "Thrust (cupy.sort, argsort, unique, median)",
     "cupy.random._generator_api": "cuRAND's device code (cupy.random.default_rng)",
-    "cupy_backends.cuda.libs.cusolver": "cuSOLVER (cupy.linalg)",
-    "cupyx.cusolver": "cuSOLVER (cupyx.cusolver)",
     "cupy_backends.cuda.libs.cusparse": "cuSPARSE (cupyx.scipy.sparse)",
     "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
@@ -29,6 +27,8 @@ MISSING = {
 ANSWERED = {
     "cupy_backends.cuda.libs.cublas": ("cuBLAS", "_cublas"),
     "cupy_backends.cuda.libs.curand": ("cuRAND", "_curand"),
+    "cupy_backends.cuda.libs.cusolver": ("cuSOLVER", "_cusolver"),
+    "cupyx.cusolver": ("cuSOLVER", "_cupyx_cusolver"),
 }
 
 
