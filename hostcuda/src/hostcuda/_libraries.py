@@ -17,7 +17,6 @@ MISSING = {
     "cupy.cuda.cufft": "cuFFT (cupy.fft)",
     "cupy.cuda.thrust": "Thrust (cupy.sort, argsort, unique, median)",
     "cupy.random._generator_api": "cuRAND's device code (cupy.random.default_rng)",
-    "cupy_backends.cuda.libs.cusparse": "cuSPARSE (cupyx.scipy.sparse)",
     "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
@@ -28,6 +27,7 @@ ANSWERED = {
     "cupy_backends.cuda.libs.cublas": ("cuBLAS", "_cublas"),
     "cupy_backends.cuda.libs.curand": ("cuRAND", "_curand"),
     "cupy_backends.cuda.libs.cusolver": ("cuSOLVER", "_cusolver"),
+    "cupy_backends.cuda.libs.cusparse": ("cuSPARSE", "_cusparse"),
     "cupyx.cusolver": ("cuSOLVER", "_cupyx_cusolver"),
 }
 
