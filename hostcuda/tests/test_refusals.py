@@ -37,6 +37,9 @@ def test_instruction():
 def test_call():
     cupy.cuda.Stream().launch_host_func(print, 0)
 
+def test_several_devices():
+    cupy.cuda.cufft.Plan1d(64, cupy.cuda.cufft.CUFFT_C2C, 2, devices=[0])
+
 def test_expected():
     with pytest.raises(NotImplementedError, match="cuTENSOR"):
         cutensor.create()
@@ -61,7 +64,12 @@ def test_unwritten():
 def test_known():
     cutensor.create()
 """
-REFUSED = {"cuTENSOR": 4, "launch_host_func": 1, "mbarrier.init.shared.b64": 1}
+REFUSED = {
+    "cuTENSOR": 4,
+    "launch_host_func": 1,
+    "mbarrier.init.shared.b64": 1,
+    "_multi_gpu_get_plan": 1,
+}
 FAILED = {"expected_otherwise", "caught", "wrong", "unwritten"}
 
 
@@ -79,7 +87,7 @@ def run(tmp_path):
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_a_refusal_is_a_skip_with_its_reason(options, run):
     text = run("--hostcuda", "-rsf", *options)
-    assert "4 failed, 1 passed, 6 skipped, 1 xfailed" in text
+    assert "4 failed, 1 passed, 7 skipped, 1 xfailed" in text
     assert "hostcuda: launch_host_func is not supported" in text
     assert {
         line.partition("::test_")[2].split()[0]
@@ -95,7 +103,7 @@ def test_a_refusal_is_a_skip_with_its_reason(options, run):
 
 def test_strict_fails_what_is_refused(run):
     text = run("--hostcuda", "--hostcuda-strict")
-    assert "9 failed, 1 passed, 1 xfailed, 1 error" in text
+    assert "10 failed, 1 passed, 1 xfailed, 1 error" in text
     assert "hostcuda refused" not in text
 
 

@@ -1,6 +1,6 @@
 """``bridge.legacy.skcuda``: scikit-cuda's functions over CuPy.
 
-What needs cuBLAS, cuFFT or cuSOLVER needs a GPU; scikit-cuda's own tests ran there, too.
+Without a GPU, cuBLAS, cuFFT and cuSOLVER are `hostcuda`'s. scikit-cuda's own tests ran on a GPU.
 """
 
 import ast
@@ -194,11 +194,11 @@ def test_work_queued_later_comes_later(misc, latch, put):
     assert set(a.get()) == {7}
 
 
-# ---- on a GPU -----------------------------------------------------------------------------------
+# ---- libraries ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-def test_matrices(gpu, libraries, dtype):
+def test_matrices(libraries, dtype):
     from skcuda import cublas, linalg
 
     random = np.random.default_rng(1)
@@ -263,7 +263,7 @@ def test_plans_that_no_transform_has(libraries):
         fft.fft(a, a, plan)
 
 
-def test_transforms(gpu, libraries):
+def test_transforms(libraries):
     from skcuda import fft
 
     x = np.random.default_rng(2).random((5, 8)).astype(np.float32)

@@ -120,6 +120,12 @@ def driver() -> Path:
     return _cached("driver", ".so", [" ".join(flags + link).encode(), *parts], make)
 
 
+def empty_library(name: str) -> Path:
+    """Build a library without functions, for the dynamic linker to find by this name."""
+    command = [CXX, "-shared", f"-Wl,-soname,{name}", "-x", "c", "/dev/null", "-o"]
+    return _cached(name, "", [], lambda target: _run([*command, str(target)]))
+
+
 def preprocess(source: str, options: Iterable[str]) -> str:
     """Answer a text that is the same if two sources make the same kernels, with nvcc's options."""
     return _check(source, tuple(options), of_nvcc=True).ptx
@@ -187,6 +193,12 @@ def compile(
         With NVRTC's log, or with the name of what the host cannot run.
     """
     options, names = tuple(options), tuple(names)
+    if "bitonic_sort_step" in source:  # CuPy's partition counts on threads that run in step
+        source = re.sub(
+            r"\b(?:merge|bitonic_sort|bitonic_sort_step)<[^;]*;|for \(int w = k / 2;",
+            lambda call: f"__syncwarp(); {call[0]}" + " __syncwarp();" * call[0].endswith(");"),
+            source,
+        )
 
     @functools.cache
     def checked() -> _nvrtc.Checked:

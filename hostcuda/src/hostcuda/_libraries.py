@@ -5,18 +5,20 @@ Left alone, some of them would fail with an error about something else, and some
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import importlib.util
+import mmap
 import sys
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
 
+from . import _build
+
 # CuPy's modules -> what is meant, and how a program reaches it.
 MISSING = {
-    "cupy.cuda.cufft": "cuFFT (cupy.fft)",
-    "cupy.cuda.thrust": "Thrust (cupy.sort, argsort, unique, median)",
-    "cupy.random._generator_api": "cuRAND's device code (cupy.random.default_rng)",
     "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
@@ -29,6 +31,31 @@ ANSWERED = {
     "cupy_backends.cuda.libs.cusolver": ("cuSOLVER", "_cusolver"),
     "cupy_backends.cuda.libs.cusparse": ("cuSPARSE", "_cusparse"),
     "cupyx.cusolver": ("cuSOLVER", "_cupyx_cusolver"),
+}
+# CuPy's modules -> functions -> what they are of; None: they answer None, and CuPy's own kernels do
+# the work, also if a program names CUB, by ``cupy._core.set_routine_accelerators(["cub"])``.
+PATCHES: dict[str, dict[str, str | None]] = {
+    "cupy.cuda.cub": {
+        **dict.fromkeys(("cub_reduction", "cub_scan", "cub_histogram")),
+        "device_reduce": "CUB (cupy.cuda.cub)",
+        "device_segmented_reduce": "CUB (cupy.cuda.cub)",
+        "device_scan": "CUB (cupy.cuda.cub)",
+        "device_histogram": "CUB (cupy.cuda.cub)",
+    },
+    "cupy.fft._callback": {"set_cufft_callbacks": "a callback of cuFFT"},
+}
+# CuPy's modules -> what linked.cpp replaces there, as the dynamic linker names it.
+LINKED = {
+    "cupy.cuda.thrust": (
+        b"_Z11thrust_sortiPvPmRKSt6vectorIlSaIlEElS_",
+        b"_Z14thrust_lexsortiPmPvmmlS0_",
+        b"_Z14thrust_argsortiPmPvS0_RKSt6vectorIlSaIlEElS0_",
+    ),
+    "cupy.random._generator_api": (
+        b"_Z21init_curand_generatorilmll",
+        b"_Z14random_uniformilllll",
+        b"_Z8binomialillllllll",
+    ),
 }
 
 
@@ -75,10 +102,19 @@ class _Library(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Imports the stand-ins."""
+    """Imports the stand-ins, and CuPy's modules in which functions are replaced."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in MISSING or name in ANSWERED else None
+        if name in MISSING or name in ANSWERED:
+            return ModuleSpec(name, self)
+        if name not in PATCHES and name not in LINKED:
+            return None
+        spec: Any = PathFinder.find_spec(name, path)
+        if spec and name in LINKED:
+            check_linked(name, spec.origin)
+        elif spec:
+            spec.loader.exec_module = functools.partial(_patch, spec.loader.exec_module)
+        return spec  # type: ignore[no-any-return]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Library(spec.name)
@@ -93,13 +129,32 @@ class _Finder(MetaPathFinder, Loader):
         module.__dict__.update({k: v for k, v in vars(own).items() if k[:2] != "__"})
 
 
+def _patch(execute: Any, module: ModuleType) -> None:
+    execute(module)
+    for name, title in PATCHES[module.__name__].items():
+        setattr(module, name, refusing(title) if title else lambda *args, **keywords: None)
+
+
+def check_linked(name: str, path: str) -> None:
+    """Raise ImportError if a module of CuPy's does not have the functions that are replaced."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+        for symbol in LINKED[name]:
+            if image.find(symbol + b"\0") < 0:
+                raise ImportError(
+                    f"hostcuda: {name} has no function {symbol.decode()}; this was written for "
+                    "CuPy 13.6 and 14"
+                )
+
+
 def replace() -> None:
-    """Put the stand-ins in place, before CuPy imports the modules."""
+    """Put all in place, before CuPy imports the modules."""
     sys.meta_path.insert(0, _Finder())
+    for name in ("libcufft.so.11", "libcufft.so.12"):  # of CUDA 12 and 13: linked.cpp
+        ctypes.CDLL(str(_build.empty_library(name)))
     try:
         from cuda import pathfinder
     except ImportError:  # CuPy 13 does not need it
         return
     load = pathfinder.load_nvidia_dynamic_lib
-    names = {module.rpartition(".")[2] for module in (*MISSING, *ANSWERED)}
+    names = {module.rpartition(".")[2] for module in (*MISSING, *ANSWERED, "cufft")}
     pathfinder.load_nvidia_dynamic_lib = lambda name: None if name.lower() in names else load(name)

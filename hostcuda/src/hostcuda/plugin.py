@@ -22,6 +22,7 @@ _REFUSED = re.compile(
     r"hostcuda: (.+?)(?: \(.*?\))? (?:brings its own GPU code|is not supported)"
     r"|(cu\w+) failed: operation not supported"
 )
+_NOT_SUPPORTED = re.compile("cudaErrorNotSupported|(?:CUDA_ERROR|CUFFT)_NOT_SUPPORTED")
 # An AssertionError is the test's own, unless `cupy.testing` wraps another error in it.
 _OF_CUPY_TESTING = "Only cupy raises error", "Different types of errors occurred"
 # The byte 0xCD as float32, float64, and integers of 32 and 64 bits, as NumPy prints them.
@@ -111,8 +112,9 @@ def _refusal(error: BaseException) -> tuple[str, str] | None:
     for line in text.splitlines():
         if found := _REFUSED.search(line):
             return found[1] or found[2], line[found.start() :]
-    if "cudaErrorNotSupported" in text or "CUDA_ERROR_NOT_SUPPORTED" in text:  # of CuPy
-        name = traceback.extract_tb(error.__traceback__)[-1].name.rpartition(".")[2]
+    if _NOT_SUPPORTED.search(text):  # of CuPy: the function that raised it, or that checked
+        names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+        name = next(n for n in reversed(names) if ".check_" not in n).rpartition(".")[2]
         return name, f"hostcuda: {name} is not supported"
     return None
 

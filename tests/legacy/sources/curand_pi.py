@@ -3,7 +3,7 @@
 import numpy as np
 import pycuda.gpuarray as gpuarray
 
-NEEDS = "curand"
+NEEDS = "curand_kernel.h"
 THREADS, SAMPLES, SEED = 64, 100, 1234
 
 
