@@ -184,6 +184,19 @@ void mark_written(uintptr_t start, size_t size) {
     for (size_t i = start - s->block.start; size && i < s->block.size; ++i, --size) s->bytes[i] |= WRITTEN;
 }
 
+void check_written(const std::string &work, const std::vector<Range> &reads) {
+  for (auto &range : reads) {
+    Shadow *s = checking && range.size ? find_shadow(range.start) : nullptr;
+    if (!s) continue;
+    auto first = s->bytes.begin() + (range.start - s->block.start), end = first + range.size;
+    auto found = std::find_if(first, end, [](u8 b) { return !(b & WRITTEN); });
+    if (found == end) continue;
+    size_t i = found - s->bytes.begin();
+    return find(work + text(": reads byte %zu of a block of %zu, which nothing has written", i,
+                            s->block.size));
+  }
+}
+
 void take_uses(std::vector<Range> *reads, std::vector<Range> *writes) {
   for (auto &[start, s] : shadows) {
     if (!s.is_used) continue;

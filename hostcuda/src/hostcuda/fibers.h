@@ -109,6 +109,7 @@ bool meet(Group &g, u32 warp);                   // the lanes that came first in
 void begin_checks(Group &g);  // of a block that begins
 void pass_barrier(Group &g);  // what its threads did comes before what they will do
 void pass_warp(Group &g, u32 warp, u32 lanes);
+void check_written(const std::string &work, const std::vector<Range> &reads);
 // The bytes that the last kernel used.
 void take_uses(std::vector<Range> *reads, std::vector<Range> *writes);
 inline bool checking = false;

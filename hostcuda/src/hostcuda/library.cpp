@@ -53,6 +53,7 @@ bool may_use(const std::vector<Range> &reads, const std::vector<Range> &writes) 
       end_with(CUDA_ERROR_ILLEGAL_ADDRESS, text("%s %zu bytes", verb, range.size) + wrong);
       return false;
     }
+  check_written(work_name, reads);
   return true;
 }
 
