@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from cupy_backends.cuda.libs import cusolver
 from cupyx import lapack
+from cupyx.scipy import sparse
+from cupyx.scipy.interpolate import CubicSpline
+from cupyx.scipy.sparse import linalg as sparse_linalg
 from hostcuda._libraries import Missing
 
 import hostcuda
@@ -116,3 +119,22 @@ def test_a_factorization_runs_when_its_stream_does():
     with pytest.raises(Missing, match=r"cuSOLVER \(dsytrf\)"):
         cusolver.dsytrf(handle)
     cusolver.destroy(handle)
+
+
+@pytest.mark.parametrize("dtype", "fdFD")
+def test_a_sparse_system(dtype):
+    a, b = numbers((6, 6), dtype) + 6 * np.eye(6, dtype=dtype), numbers(6, dtype, 1)
+    a[abs(a) < 0.5] = 0
+    x = sparse_linalg.spsolve(sparse.csr_matrix(cupy.asarray(a)), cupy.asarray(b))
+    close(x, np.linalg.solve(a, b))
+
+
+def test_a_sparse_system_that_is_singular():
+    a = sparse.csr_matrix(cupy.asarray(np.diag([1.0, 0, 2])))
+    with pytest.warns(UserWarning, match="singularity: 1"):
+        sparse_linalg.spsolve(a, cupy.ones(3))
+
+
+def test_splines_solve_sparse_systems():
+    t = cupy.arange(6.0)
+    close(CubicSpline(t, t**2)(cupy.array([0.5, 2.5])), np.array([0.25, 6.25]))

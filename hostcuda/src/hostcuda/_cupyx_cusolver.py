@@ -1,15 +1,17 @@
 """``cupyx.cusolver``, which calls cuSOLVER in C: factorizations of stacks of matrices, by NumPy.
 
-It has what `cupy.linalg` calls.
+It has what `cupy.linalg` and `spsolve` call.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import cupy
 import numpy as np
+from cupy_backends.cuda.libs import cusolver
 
 from . import _work
 from ._cusolver import _LIBRARY
@@ -91,3 +93,15 @@ def _geqrf_orgqr_batched(a: Any, mode: str) -> Any:
     _queue("Geqrf", factorize, a, outputs)
     outputs = [out.astype(result, copy=False) for out in outputs]
     return outputs[0] if mode == "r" else tuple(outputs)
+
+
+def csrlsvqr(a: Any, b: Any, tol: float = 0, reorder: int = 1) -> Any:
+    """Solve a sparse system with a matrix of `cupyx.scipy.sparse`."""
+    solve = getattr(cusolver, {"f": "s", "d": "d", "F": "c", "D": "z"}[a.dtype.char] + "csrlsvqr")
+    x, singularity = cupy.empty(len(b), a.dtype), np.empty(1, np.int32)
+    pointers = [one.data.ptr for one in (a.data, a.indptr, a.indices, b)]
+    handle = cupy.cuda.device.get_cusolver_sp_handle()
+    solve(handle, len(b), a.nnz, 0, *pointers, tol, reorder, x.data.ptr, singularity.ctypes.data)
+    if singularity[0] >= 0:
+        warnings.warn(f"A is not invertible (singularity: {singularity[0]})", stacklevel=2)
+    return x

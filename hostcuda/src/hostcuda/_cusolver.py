@@ -6,14 +6,20 @@ that need it are refused.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import warnings
 from typing import Any
 
 import numpy as np
 
+from . import _work
 from ._calls import Array, Library
 
 try:
+    from scipy import sparse
     from scipy.linalg import get_lapack_funcs
+    from scipy.sparse import linalg as sparse_linalg
 except ImportError:
     get_lapack_funcs = None
 
@@ -153,3 +159,29 @@ def _geev(v: Any) -> None:
     for out, vectors in ((v.VL, left), (v.VR, right)):
         if out.size:
             out[...] = vectors
+
+
+def _csrlsvqr(dtype: str, *args: Any) -> None:
+    """Solve a sparse system.  The host gets -1, or the row of R where the matrix is singular."""
+    handle, m, nnz, _, data, rows, columns, b, tol, _, x, singularity = args
+    _LIBRARY.begin(handle)
+    given = [_work.view(p, dtype, (n,)) for p, n in ((data, nnz), (b, m))]
+    places = [_work.view(p, "i", (n,)) for p, n in ((columns, nnz), (rows, m + 1))]
+    out, found = _work.view(x, dtype, (m,)), ctypes.c_int.from_address(singularity)
+
+    def solve() -> None:
+        a = sparse.csr_matrix((given[0], *places), (m, m))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a singular matrix
+            out[...] = sparse_linalg.spsolve(a.tocsc(), given[1])
+        found.value = -1
+        if not np.isfinite(out).all():
+            r = np.abs(np.diag(np.linalg.qr(a.toarray(), "r")))
+            found.value = int(np.argmax(r <= max(tol, np.finfo(dtype).eps)))
+
+    _LIBRARY.queue("csrlsvqr", solve, [*given, *places], [out], waits=True)
+
+
+if get_lapack_funcs:
+    for _letter, _dtype in zip("sdcz", "fdFD", strict=True):
+        globals()[f"{_letter}csrlsvqr"] = functools.partial(_csrlsvqr, _dtype)
