@@ -282,10 +282,10 @@ def test_type_checkers_see_the_types(tmp_path, package):
 
 
 # The private members of CuPy and PyCUDA that the package uses.
-VERSIONS = (ROOT / "docs" / "versions.md").read_text().partition("## Private members")[2]
+PRIVATE = (ROOT / "docs" / "design.md").read_text().partition("## Private members")[2]
 MEMBERS = [
     name
-    for row in re.findall(r"^\| (`[^|]*) \|", VERSIONS, re.MULTILINE)
+    for row in re.findall(r"^\| (`[^|]*) \|", PRIVATE, re.MULTILINE)
     for name in re.findall(r"`([\w.]+)`", row)
 ]
 
