@@ -459,7 +459,7 @@ def test_the_copy_is_beside_the_program_and_not_overwritten(command, tmp_path):
 
 
 def test_the_page_shows_what_the_command_prints(command):
-    page = (ROOT / "docs" / "migration.md").read_text().partition("## Edits that are certain")[2]
+    page = (ROOT / "docs" / "run.md").read_text().partition("## Edits that are certain")[2]
     program, said = re.search(r"```py\n(.*?)```.*?```text\n(.*?)```", page, re.DOTALL).groups()
     assert command(program, "program.py").stdout == said
 
