@@ -302,6 +302,16 @@ def test_one_that_is_gone_is_noticed():
             resolve_name(name)
 
 
+def test_the_workflow_pins_its_actions_and_calls_targets_of_make():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    used = re.findall(r"uses: (.*)", workflow)
+    assert len(used) > 10
+    assert [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one)] == []
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    called = {*re.findall(r"run: make ([\w-]+)", workflow)}
+    assert called == {"test", "wheels", "docs"} <= {*targets}
+
+
 ENGINES = {"dask_blocks", "mpi_halo", "ray_actor"}  # see test_engines.py
 EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if p.stem not in ENGINES)
 
