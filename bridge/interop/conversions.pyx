@@ -154,10 +154,9 @@ def as_pycuda(
     Notes
     -----
     *Ownership:* the view keeps `array` alive through ``GPUArray.base``.
-    *Ordering:* work queued on CuPy's current stream runs before later work on PyCUDA's streams, or
-    on `stream`.  For another library's array, work queued on the exporter's stream does.  When the
-    view of a CuPy array is released, CuPy's stream waits for the work queued on PyCUDA's streams,
-    or on `stream`, by then.  The host does not wait (rule: `bridge.interop.ordering`).
+    *Ordering:* work queued on CuPy's current stream, or on the exporter's, runs before later work
+    on PyCUDA's streams, or on `stream`: call it again each time CuPy has written.  The memory is
+    reused after the work on the view.  The host does not wait (rule: `bridge.interop.ordering`).
     *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
     given = array
