@@ -123,7 +123,15 @@ def test_numbers_that_overflow_are_no_warnings():
     assert y.tolist() == [np.inf] * 4
 
 
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.damages
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_of_the_work_interrupts_the_program(stream):
     _work.queue("work", lambda: signal.raise_signal(signal.SIGINT), [], [])
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012

@@ -76,7 +76,7 @@ class _Function(type):
     def __call__(cls, *args: Any, **keywords: Any) -> NoReturn:
         raise Missing(
             f"hostcuda: {cls.title} brings its own GPU code, which the host cannot run; compute "
-            "this part with NumPy in tests without a GPU, or leave the test out there"
+            "this part with NumPy in tests without a GPU, or skip the test without a GPU"
         )
 
 
