@@ -50,14 +50,8 @@ print(y.get())
 
 
 @pytest.fixture
-def run(tmp_path):
-    def run(script, *options):
-        path = tmp_path / "program.py"
-        path.write_text(START + script)
-        command = [sys.executable, "-m", "hostcuda", *options, str(path)]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    return run
+def run(run_program):
+    return lambda script, *options: run_program(START + script, *options)
 
 
 @pytest.mark.parametrize("order", [(), ("--order", "latest"), ("--order", "earliest")])
@@ -113,7 +107,11 @@ with cupy.cuda.Stream.ptds:
 @pytest.mark.parametrize(
     ("script", "first", "second"),
     [
-        (OF_A_GRAPH, r"kernel fill of .*:\d+ \(on the default stream\)", r"a graph of .*:\d+ \("),
+        (
+            OF_A_GRAPH,
+            r"kernel fill of .*:\d+ \(on the default stream\)",
+            r"kernel cupy_add\w* of .*:\d+ ",
+        ),
         (OF_THREADS, r"kernel cupy_fill of .*:\d+ ", r"kernel cupy_add\w* of .*:\d+ "),
     ],
     ids=["a graph", "threads"],

@@ -169,14 +169,8 @@ print(y.get(stream=t))
 
 
 @pytest.fixture
-def run(tmp_path):
-    def run(script, *options):
-        path = tmp_path / "program.py"
-        path.write_text(START + script)
-        command = [sys.executable, "-m", "hostcuda", *options, str(path)]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    return run
+def run(run_program):
+    return lambda script, *options: run_program(START + script, *options)
 
 
 @pytest.mark.parametrize(

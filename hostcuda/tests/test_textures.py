@@ -408,11 +408,9 @@ image = texture.TextureObject(resource, texture.TextureDescriptor())
 """
 
 
-def run(tmp_path, text, *options):
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM + text)
-    command = [sys.executable, "-m", "hostcuda", *options, str(script)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def run(run_program):
+    return lambda text, *options: run_program(PROGRAM + text, *options)
 
 
 @pytest.mark.parametrize(
@@ -427,15 +425,15 @@ def run(tmp_path, text, *options):
         ),
     ],
 )
-def test_a_wrong_use_names_the_kernel(hostcuda, tmp_path, call, message):
-    done = run(tmp_path, f"kernel((1,), (8,), ({call})); cupy.cuda.Device().synchronize()\n")
+def test_a_wrong_use_names_the_kernel(call, message, run):
+    done = run(f"kernel((1,), (8,), ({call})); cupy.cuda.Device().synchronize()\n")
     assert done.returncode == 1
     where = "hostcuda: kernel paint, block (0,0,0), thread (0,0,0): "
     assert f"{where}{message} (line 2)\n" in done.stderr
     assert "cudaErrorLaunchFailure" in done.stderr
 
 
-def test_a_race_for_a_surface_is_found(hostcuda, tmp_path):
+def test_a_race_for_a_surface_is_found(run):
     text = """
 streams = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
 cupy.cuda.Device().synchronize()
@@ -446,9 +444,9 @@ array.copy_to(out, streams[1])
 cupy.cuda.Device().synchronize()
 print(out[1, 0])
 """
-    done = run(tmp_path, text, "--orders", "3")
+    done = run(text, "--orders", "3")
     assert done.returncode == 1
     assert "a copy of 64 bytes" in done.stderr + done.stdout
     assert "kernel paint" in done.stderr + done.stdout
     fixed = text.replace("out = np", "streams[0].synchronize()\nout = np")
-    assert run(tmp_path, fixed, "--orders", "3").returncode == 0
+    assert run(fixed, "--orders", "3").returncode == 0

@@ -21,6 +21,7 @@ from . import _build, _libraries, _nvrtc, _properties
 
 WRITTEN_FOR = "CuPy 13.6 and 14"
 NEW_IN_14 = {  # nothing in CuPy 13 calls them
+    "_launchHostFuncUnmanaged",
     "pointerGetMemoryType",
     "streamCreateWithPriority",
     "streamGetFlags",
@@ -84,6 +85,7 @@ def _python_function(original: Any, signature: str, address: int) -> Any:
         return call(*given[: len(kinds)], 0, options)  # 0: Cython's skip_dispatch
 
     function.__name__, function.__doc__ = original.__name__, original.__doc__
+    function.__code__ = function.__code__.replace(co_name=original.__name__)  # in tracebacks
     function.__signature__ = outline  # type: ignore[attr-defined]
     return function
 

@@ -47,9 +47,13 @@ struct Called {
 // Who has this may run queued work that needs Python's own lock. So a thread that waits for this one
 // lets that go meanwhile.
 struct Lock {
-  Lock();  // library.cpp
-  ~Lock() { driver.lock.unlock(); }
+  static inline thread_local int held = 0;
+  static void take();  // library.cpp
+  Lock() { take(); }
+  ~Lock() { --held, driver.lock.unlock(); }
 };
+
+inline thread_local bool in_host_function = false;  // which may not call the driver
 
 // One call of the host, under the lock.
 struct Guard {
@@ -65,6 +69,7 @@ struct Guard {
 #define ENTER                                     \
   constexpr bool cleanup_ = is_dropped(__func__); \
   Guard guard_(cleanup_);                         \
+  CHECK(!in_host_function, CUDA_ERROR_NOT_PERMITTED); \
   CHECK(driver.is_started, CUDA_ERROR_NOT_INITIALIZED)
 #define ENTER_DEVICE(device) \
   ENTER;                     \

@@ -14,14 +14,14 @@ std::set<size_t> all_before(const Graph &graph, std::set<size_t> nodes) {
 }
 
 // What was captured last runs first, where nothing orders it: the worst case for a missing fence.
-void run(const Stream &s, const Graph &graph) {
+void launch(Stream &s, const Graph &graph) {
   std::set<size_t> done;
   while (done.size() < graph.nodes.size())
     for (size_t i = graph.nodes.size(); i-- > 0;) {
       const auto &after = graph.nodes[i].after;
       if (done.count(i) || !std::includes(done.begin(), done.end(), after.begin(), after.end()))
         continue;
-      perform(s, {0, graph.nodes[i].work, nullptr, 0, {}});
+      enqueue(s, graph.nodes[i].work);
       done.insert(i);
       break;
     }
@@ -154,8 +154,7 @@ API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   TRY(may_queue(*stream));
   shared_ptr<Graph> graph = *found;
-  for (auto &node : graph->nodes) record(*stream, node.work);
-  enqueue(*stream, {"a graph", {}, {}, [=] { run(*stream, *graph); }});
+  launch(*stream, *graph);
   return CUDA_SUCCESS;
 }
 

@@ -5,31 +5,18 @@
 
 namespace {
 
-struct Callable {
-  PyObject *object;
-  explicit Callable(PyObject *o) : object(o) { Py_IncRef(o); }
-  Callable(const Callable &) = delete;
-  ~Callable() {
-    if (!python_ends) with_python([this] { return Py_DecRef(object), 0; });
-  }
-  std::string operator()() const {
-    return python_ends ? "" : with_python([this] { return run(object); });
-  }
-
- private:
-  // Answers what went wrong. Meanwhile no destructor calls the driver, whose state is in between.
-  static std::string run(PyObject *function) {
-    bool collects = PyGC_Disable();
-    PyObject *answer = PyObject_CallFunction(function, nullptr);
-    if (collects) PyGC_Enable();
-    if (!answer) return PyErr_Clear(), PyErr_SetInterrupt(), "was interrupted";  // by Ctrl-C
-    const char *text = answer == &_Py_NoneStruct ? "" : PyUnicode_AsUTF8(answer);
-    std::string wrong = text ? text : "failed";
-    PyErr_Clear();
-    Py_DecRef(answer);
-    return wrong;
-  }
-};
+// Answers what went wrong. Meanwhile no destructor calls the driver, whose state is in between.
+std::string call(PyObject *function) {
+  bool collects = PyGC_Disable();
+  PyObject *answer = PyObject_CallFunction(function, nullptr);
+  if (collects) PyGC_Enable();
+  if (!answer) return PyErr_Clear(), PyErr_SetInterrupt(), "was interrupted";  // by Ctrl-C
+  const char *text = answer == &_Py_NoneStruct ? "" : PyUnicode_AsUTF8(answer);
+  std::string wrong = text ? text : "failed";
+  PyErr_Clear();
+  Py_DecRef(answer);
+  return wrong;
+}
 
 thread_local bool ends_python = false;
 
@@ -60,17 +47,33 @@ bool may_use(const std::vector<Range> &reads, const std::vector<Range> &writes) 
 }  // namespace
 
 // Python's lock comes before the driver's, whose owner may wait for Python's.
-hostcuda::Lock::Lock() {
+void hostcuda::Lock::take() {
   while (!driver.lock.try_lock_for(std::chrono::milliseconds(1))) {
     if (!python_callers || !Py_IsInitialized() || !PyGILState_Check()) continue;
     PyThreadState *state = PyEval_SaveThread();
     driver.lock.lock(), driver.lock.unlock();
     or_stay([&] { PyEval_RestoreThread(state); });
   }
+  ++held;
   if (!python_ends || ends_python || !PyGILState_GetThisThreadState()) return;
   driver.lock.unlock();  // a daemon thread, beside the end of the process
   if (PyGILState_Check()) PyEval_SaveThread();
   for (;;) pause();
+}
+
+// Wait for another thread, which may need the driver or Python.
+void hostcuda::wait_unlocked(const std::shared_future<void> &given) {
+  auto end = given;
+  int held = std::exchange(Lock::held, 0);
+  bool is_cleanup = driver.is_cleanup;
+  ++driver.unlocked;
+  for (int i = 0; i < held; ++i) driver.lock.unlock();
+  PyThreadState *state = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
+  end.wait();
+  if (state) or_stay([&] { PyEval_RestoreThread(state); });
+  for (int i = 0; i < held; ++i) Lock::take();
+  --driver.unlocked;
+  driver.is_cleanup = is_cleanup;
 }
 
 // Queue a Python function, which answers None, or what went wrong.
@@ -81,12 +84,12 @@ EXPORT CUresult hostcuda_enqueue(CUstream handle, const char *name, PyObject *fu
   ENTER;
   STREAM(stream, handle);
   TRY(may_queue(*stream));
-  auto call = std::make_shared<Callable>(function);
+  auto kept = std::make_shared<Object>(function);
   Work work = {name, {reads, reads + read_count}, {writes, writes + write_count}, nullptr};
-  work.run = [call, ctx = stream->ctx, name = work.name, in = work.reads, out = work.writes] {
+  work.run = [kept, ctx = stream->ctx, name = work.name, in = work.reads, out = work.writes] {
     working = ctx, work_name = name;
     if (!may_use(in, out)) return;
-    std::string wrong = (*call)();
+    std::string wrong = python_ends ? "" : with_python([&] { return call(kept->it); });
     if (!wrong.empty()) end_with(CUDA_ERROR_LAUNCH_FAILED, wrong);
   };
   enqueue(*stream, std::move(work));

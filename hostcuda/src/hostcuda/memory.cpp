@@ -43,10 +43,9 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
   if (device_only && stream->legacy && source->ctx->device != target->ctx->device) {
     // Between two devices the default stream waits for all work given to either (CUDA C++
     // Programming Guide, "Peer-to-Peer Memory Copy"), so that work may as well run now.
-    for (auto &item : driver.contexts)
-      for (auto &other : item.second.streams)
-        if (item.second.device == source->ctx->device || item.second.device == target->ctx->device)
-          run(*other, LATEST);
+    for (auto &[handle, ctx] : driver.contexts)
+      if (ctx.device == source->ctx->device || ctx.device == target->ctx->device)
+        for (size_t i = 0; i < ctx.streams.size(); ++i) run(*ctx.streams[i], LATEST);
     copy_box(to, from, width, height, depth);
     mark_written(uintptr_t(to.start), last(to));
     return CUDA_SUCCESS;

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -60,6 +61,16 @@ struct Work {
   std::function<void()> run;
   shared_ptr<const Launch> launch = nullptr;  // of a kernel
   std::string caller = {};  // if traced: "program.py:7"
+  std::function<void(CUresult)> host = nullptr;  // what is to be called besides, with no lock held
+};
+
+// One call of a host function (callbacks.cpp).
+struct HostCall {
+  std::function<void(CUresult)> function;
+  bool is_ready = false, has_ended = false;  // is all done that comes before it?
+  std::promise<void> promise;
+  std::shared_future<void> ended = promise.get_future();
+  void end() { has_ended = true, promise.set_value(); }
 };
 
 // What a capture has gathered. Its nodes are in an order that respects their dependencies.
@@ -83,6 +94,7 @@ struct Operation {
   shared_ptr<Stream> after;  // cuStreamWaitEvent: run this stream up to after_seq first
   uint64_t after_seq;
   Clock clock;
+  shared_ptr<HostCall> call;
 };
 
 struct Context;
@@ -196,6 +208,7 @@ struct Driver {
   int last_stream = 0;       // number
   int polls = 0;             // queries since the last work was queued that found work undone
   long calls = 0;            // of entry points
+  int unlocked = 0;          // threads that wait within a call, without the lock
   long host_waits = 0;       // how often the host was blocked on work that had not run yet
   Clock host_clock;          // what the host has waited for
 
@@ -248,14 +261,21 @@ Stream *find_stream(CUstream handle);  // as the caller means it; null: none
 bool undone(const Stream &s, uint64_t upto);
 bool undone_before(const Stream &s);     // anything that new work on `s` would wait for
 void join(Clock &clock, const Clock &other);
-void run(Stream &s, uint64_t upto);      // its work up to a sequence number
+enum class Waits { no, yes };  // for host functions
+// Its work up to a sequence number. Answers whether all is done.
+bool run(Stream &s, uint64_t upto, Waits waits = Waits::yes);
 bool has_polled_enough();                // the host asks, finds work undone, and asks again
 uint64_t enqueue(Stream &s, Work work, const Event *after = nullptr);
-void record(const Stream &s, const Work &work);  // if it is a launch, and tests ask
 void host_waited(const Clock &clock);
 void settle(Stream &s);                  // the host waits for all that new work would wait for
 void settle_context(Context *ctx);
 double wall_ms();
+
+// ---- callbacks.cpp ------------------------------------------------------------------------------
+
+shared_ptr<HostCall> host_call(Stream &s, uint64_t seq, const std::function<void(CUresult)> &function);
+bool host_call_ends(HostCall &call, Waits waits);
+void wait_unlocked(const std::shared_future<void> &end);  // library.cpp
 
 // ---- captures.cpp: what a call may not do while a stream is being captured -----------------------
 

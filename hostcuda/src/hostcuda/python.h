@@ -19,6 +19,7 @@ PyObject *PyLong_FromLong(long);
 PyObject *PyLong_FromUnsignedLongLong(unsigned long long);
 unsigned long long PyLong_AsUnsignedLongLong(PyObject *);
 PyObject *PyNumber_Long(PyObject *);
+PyObject *PyTuple_GetItem(PyObject *, long);
 PyObject *PyUnicode_FromString(const char *);
 const char *PyUnicode_AsUTF8(PyObject *);
 PyObject *PyImport_ImportModule(const char *);
@@ -32,6 +33,7 @@ void PyErr_Restore(PyObject *, PyObject *, PyObject *);
 void PyErr_SetInterrupt();
 void PyErr_SetObject(PyObject *, PyObject *);
 void PyErr_SetString(PyObject *, const char *);
+void PyErr_WriteUnraisable(PyObject *);
 PyThreadState *PyEval_SaveThread();
 void PyEval_RestoreThread(PyThreadState *);
 int PyGILState_Check();
@@ -73,5 +75,15 @@ auto with_python(F function) {
     return answer;
   });
 }
+
+// Keeps an object of Python's.
+struct Object {
+  PyObject *it;
+  explicit Object(PyObject *o) : it(o) { Py_IncRef(o); }
+  Object(const Object &) = delete;
+  ~Object() {
+    if (!python_ends) with_python([this] { return Py_DecRef(it), 0; });
+  }
+};
 
 }  // namespace hostcuda

@@ -239,6 +239,14 @@ OBJECT(streamQuery, "intptr_t, " SKIP, (intptr_t s, int),
 OBJECT(streamWaitEvent, "intptr_t, intptr_t, " SKIP OPTIONAL(streamWaitEvent),
        (intptr_t s, intptr_t event, int, void *),
        READY(cuStreamWaitEvent(handle<CUstream>(s), handle<CUevent>(event), 0)))
+OBJECT(launchHostFunc, "intptr_t, PyObject *, intptr_t, " SKIP,
+       (intptr_t s, PyObject *function, intptr_t argument, int),
+       READY(launch_python(handle<CUstream>(s), function, argument)))
+OBJECT(_launchHostFuncUnmanaged, "intptr_t, PyObject *, " SKIP, (intptr_t s, PyObject *pair, int),
+       READY(launch_python(handle<CUstream>(s), pair)))
+OBJECT(streamAddCallback, "intptr_t, PyObject *, intptr_t, " SKIP OPTIONAL(streamAddCallback),
+       (intptr_t s, PyObject *function, intptr_t argument, int, void *),
+       READY(add_python(handle<CUstream>(s), function, argument)))
 NUMBER(intptr_t, eventCreate, SKIP, (int), 0, CUevent value, ready() ?: cuEventCreate(&value, 0))
 NUMBER(intptr_t, eventCreateWithFlags, "unsigned int, " SKIP, (unsigned flags, int), 0,
        CUevent value, ready() ?: cuEventCreate(&value, flags))

@@ -13,6 +13,11 @@ struct Entry {
 extern Entry table[128];
 extern int entries;
 
+// Queue calls of Python functions (callbacks.cpp).
+CUresult launch_python(CUstream stream, PyObject *function, intptr_t argument);
+CUresult launch_python(CUstream stream, PyObject *pair);  // of function and argument
+CUresult add_python(CUstream stream, PyObject *function, intptr_t argument);
+
 bool failed(CUresult status);     // raises it
 PyObject *none(CUresult status);  // None, unless it failed
 

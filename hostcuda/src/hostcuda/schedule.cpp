@@ -24,7 +24,14 @@ void go_on() {
   if (driver.order != Order::random) return;
   for (auto &item : driver.contexts)
     for (auto &s : item.second.streams)
-      if (!s->todo.empty() && random_below(8) < s->haste) run(*s, s->todo.front().seq);
+      if (!s->todo.empty() && random_below(8) < s->haste) run(*s, s->todo.front().seq, Waits::no);
+}
+
+// If tests ask which kernels are launched.
+void record(const Stream &s, const Work &work) {
+  if (!driver.records || !work.launch) return;
+  driver.launches.push_back(*work.launch);
+  driver.launches.back().stream = s.handle;
 }
 
 }  // namespace
@@ -87,22 +94,26 @@ void host_waited(const Clock &clock) {
 }
 
 // Before each operation runs all that it waits for. Every dependency has a smaller number than the
-// operation, so the recursion ends.
-void run(Stream &s, uint64_t upto) {
+// operation, so the recursion ends. While it waits for a host function, other threads may run the
+// same streams, and add some.
+bool run(Stream &s, uint64_t upto, Waits waits) {
   while (undone(s, upto)) {
+    const uint64_t seq = s.todo.front().seq, after_seq = s.todo.front().after_seq;
+    const shared_ptr<Stream> after = s.todo.front().after;
+    auto &all = s.ctx->streams;
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i].get() != &s && ordered(s, *all[i]) && !run(*all[i], seq - 1, waits)) return false;
+    if (after && !run(*after, after_seq, waits)) return false;
+    if (!undone(s, seq)) continue;
+    if (shared_ptr<HostCall> call = s.todo.front().call) {
+      if (!host_call_ends(*call, waits)) return false;
+      if (!undone(s, seq)) continue;
+    }
     Operation op = std::move(s.todo.front());
     s.todo.pop_front();
-    for (auto &t : s.ctx->streams)
-      if (t.get() != &s && ordered(s, *t)) run(*t, op.seq - 1);
-    if (op.after) run(*op.after, op.after_seq);
     perform(s, op);
   }
-}
-
-void record(const Stream &s, const Work &work) {
-  if (!driver.records || !work.launch) return;
-  driver.launches.push_back(*work.launch);
-  driver.launches.back().stream = s.handle;
+  return true;
 }
 
 uint64_t enqueue(Stream &s, Work work, const Event *after) {
@@ -122,10 +133,11 @@ uint64_t enqueue(Stream &s, Work work, const Event *after) {
     if (after) join(s.clock, after->clock);
     s.clock[s.number] = seq;
   }
+  auto call = work.host ? host_call(s, seq, work.host) : nullptr;
   s.todo.push_back({seq, std::move(work), after ? after->stream : nullptr, after ? after->seq : 0,
-                    s.clock});
+                    s.clock, call});
   bool is_hasty = driver.order == Order::random && random_below(8) < s.haste;
-  if (driver.order == Order::earliest || is_hasty) run(s, seq);
+  if (driver.order == Order::earliest || is_hasty) run(s, seq, Waits::no);
   return seq;
 }
 
@@ -134,8 +146,9 @@ void settle(Stream &s) {
     if (ordered(s, *t)) host_waited(t->clock);
   if (!undone_before(s)) return;
   ++driver.host_waits;
-  for (auto &t : s.ctx->streams)
-    if (ordered(s, *t)) run(*t, LATEST);
+  auto &all = s.ctx->streams;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (ordered(s, *all[i])) run(*all[i], LATEST);
 }
 
 // What was queued last runs first, where nothing orders it: the worst case for a missing fence.
@@ -151,6 +164,7 @@ void settle_context(Context *ctx) {
   }
   for (auto &t : ctx->streams) host_waited(t->clock);
   auto drained = [](const shared_ptr<Stream> &t) { return t->destroyed; };
+  if (driver.unlocked) return;
   auto &all = ctx->streams;
   all.erase(std::remove_if(all.begin(), all.end(), drained), all.end());
 }

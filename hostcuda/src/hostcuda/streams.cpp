@@ -41,7 +41,7 @@ API cuStreamQuery(CUstream handle) {
   TRY(may_ask(*stream));
   TRY(may_be_unsafe());
   bool busy = stream->legacy ? undone_before(*stream) : undone(*stream, LATEST);
-  if (busy && has_polled_enough()) run(*stream, LATEST);
+  if (busy && has_polled_enough()) run(*stream, LATEST, Waits::no);
   if (!busy) host_waited(stream->clock);
   return busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
@@ -130,7 +130,7 @@ API cuEventQuery(CUevent handle) {
   CHECK(!event->graph, CUDA_ERROR_CAPTURED_EVENT);
   TRY(may_be_unsafe());
   if (event->stream && undone(*event->stream, event->seq)) {
-    if (has_polled_enough()) run(*event->stream, event->seq);
+    if (has_polled_enough()) run(*event->stream, event->seq, Waits::no);
     return CUDA_ERROR_NOT_READY;
   }
   host_waited(event->clock);

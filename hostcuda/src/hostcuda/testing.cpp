@@ -103,7 +103,7 @@ EXPORT void hostcuda_clear() {
 }
 
 EXPORT void hostcuda_finish() {
-  std::lock_guard lock(driver.lock);
+  Lock lock;
   long before = driver.host_waits;
   for (auto &item : driver.contexts) settle_context(&item.second);
   driver.host_waits = before;

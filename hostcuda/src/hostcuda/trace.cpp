@@ -89,9 +89,7 @@ void hostcuda::perform(const Stream &s, const Operation &op) {
       mark_written(range.start, range.size);
     }
   }
-  if (!driver.traces || op.work.name.empty()) return;
-  if (op.seq) return print(s, op);
-  add(&more_reads, op.work.reads), add(&more_writes, op.work.writes);
+  if (driver.traces && !op.work.name.empty()) print(s, op);
 }
 
 void hostcuda::add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes) {
