@@ -313,3 +313,51 @@ print(x.sum())
     named = r"order of threads and blocks in kernel f of program.py:\d+ makes the difference"
     assert re.search(named, done.stderr)
     assert "a race: " not in done.stderr
+
+
+# The pool gives y, in the order of the default stream, the memory that t's work still reads.
+DROPPED = """
+z = cupy.ones(1000)
+cupy.cuda.Device().synchronize()
+with t:
+    out = z * 2
+{wait}
+del z
+y = cupy.zeros(1000)
+t.synchronize()
+print(int(out.get(stream=t).sum()))
+"""
+
+
+def test_an_array_dropped_while_another_stream_uses_it_races(run):
+    done = run(DROPPED.format(wait=""), "--orders", "20")
+    assert done.returncode == 1
+    assert re.search(
+        r"a race: kernel cupy_multiply\w* of .*:19 \(on stream \d\) and a free of 8000 bytes of "
+        r".*:21 \(on the default stream\)",
+        done.stderr,
+    ), done.stderr
+    fixed = run(
+        DROPPED.format(wait="cupy.cuda.Stream.null.wait_event(t.record())"), "--orders", "20"
+    )
+    assert (fixed.returncode, fixed.stdout) == (0, "2000\n"), fixed.stderr
+
+
+def test_an_array_dropped_in_a_capture_goes_when_it_ends(run):
+    script = """
+z = cupy.ones(8)
+cupy.cuda.Device().synchronize()
+with t:
+    inside = cupy.ones(8)
+    t.synchronize()
+    t.begin_capture()
+    out = inside + z
+    del inside, z
+    graph = t.end_capture()
+    {}
+t.synchronize()
+"""
+    done = run(script.format("pass"), "--no-pool")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = run(script.format("graph.launch()"), "--no-pool")
+    assert "reads 8 bytes, 0 bytes into a block of 64 bytes that was freed" in done.stderr

@@ -229,7 +229,7 @@ def test_what_checks_find_fails_the_test_that_did_it(run, tmp_path):
     (tmp_path / "test_strange.py").write_text(CHECKED)
     text = run("--hostcuda", "--hostcuda-check")
     assert "\nFAILED test_strange.py::test_unwritten - Failed: hostcuda: kernel cupy_add__" in text
-    assert "hostcuda: thrust::sort: reads byte 0 of a block of 8192, which nothing has" in text
+    assert "hostcuda: thrust::sort: reads byte 0 of a block of 8000, which nothing has" in text
     assert "2 failed, 1 passed" in text
     assert "3 passed" in run("--hostcuda")
 

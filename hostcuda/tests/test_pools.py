@@ -1,8 +1,6 @@
 """Memory in stream order: `mallocAsync`, `freeAsync`, and CUDA's pools, as CuPy uses them."""
 
 import re
-import subprocess
-import sys
 
 import cupy
 import pytest

@@ -4,8 +4,6 @@ Without ``--hostcuda`` the same tests ask a GPU (except for those of hostcuda's 
 """
 
 import itertools
-import subprocess
-import sys
 
 import cupy
 import numpy as np

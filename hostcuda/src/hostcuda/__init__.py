@@ -44,7 +44,7 @@ __all__ = [
     "settings",
 ]
 
-MEMORY = 1 << 30  # bytes of each device, unless told
+MEMORY = "1GiB"  # of each device, unless told
 _UNITS = {"": 1 << 20, "MiB": 1 << 20, "GiB": 1 << 30}  # of the option --memory
 ORDERS = "latest", "earliest", "random"
 
@@ -91,7 +91,7 @@ def install(
     compilers: bool = True,
     order: str | None = None,
     seed: int = 0,
-    pool: bool = True,
+    pool: bool | None = None,
     check: bool = False,
     memory: str | None = None,
 ) -> None:
@@ -112,7 +112,8 @@ def install(
         "random", or with a seed, kernels run their threads and blocks in a random order, too.
     pool
         Let CuPy's arrays share blocks, as on a GPU.  Without, each array is a block: a write
-        outside of an array, or into one that was dropped, is found.
+        outside of an array, or into one that was dropped, is found.  By default without, if
+        `check`.
     check
         Find kernels that read what nothing has written, and threads of a block that race.  By
         default ``$HOSTCUDA_CHECK``.
@@ -142,9 +143,11 @@ def install(
         raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
     if check:
         os.environ["HOSTCUDA_CHECK"] = "1"
+    if pool is None:
+        pool = not _build.is_checking()
     if memory is not None:
         os.environ["HOSTCUDA_MEMORY"] = memory
-    memory = os.environ.get("HOSTCUDA_MEMORY", f"{MEMORY >> 20}")
+    memory = os.environ.get("HOSTCUDA_MEMORY", MEMORY)
     size = re.fullmatch(r"([1-9]\d*) ?(|MiB|GiB)", memory)
     if not size:
         raise Unsupported(
@@ -210,7 +213,18 @@ def install(
     if not pool:
         import cupy
 
-        cupy.cuda.set_allocator(None)
+        from . import _work
+
+        # A block for each array, whose free is work on the stream where it was allocated.
+        direct = ctypes.PyDLL(None, handle=driver._handle)  # raises Python's exceptions
+        allocate, free = direct.hostcuda_allocate, direct.cuMemFree_v2
+        allocate.restype, allocate.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_void_p]
+        free.argtypes = [ctypes.c_size_t]
+        allocator = cupy.cuda.PythonFunctionAllocator(
+            lambda size, device: allocate(size, _work.current_stream()),
+            lambda pointer, device: free(pointer),
+        )
+        cupy.cuda.set_allocator(allocator.malloc)
 
 
 def _translate_ptx(driver: Any) -> None:

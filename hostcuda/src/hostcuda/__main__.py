@@ -29,9 +29,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="run the program in N orders, compare what it prints, and name work that races",
     )
     parser.add_argument(
-        "--no-pool",
-        action="store_true",
-        help="give each CuPy array a block of its own: more wrong accesses are found",
+        "--pool",
+        action=argparse.BooleanOptionalAction,
+        help="let CuPy's arrays share blocks, as on a GPU; without, more wrong accesses are found "
+        "(the default with --check and --orders)",
     )
     parser.add_argument(
         "--check",
@@ -60,15 +61,14 @@ def main() -> int:
 
         devices = [] if options.devices is None else ["--devices", str(options.devices)]
         memory = [] if options.memory is None else ["--memory", options.memory]
-        program = [*devices, *memory, *["--no-pool"] * options.no_pool, *program]
+        program = [*devices, *memory, "--pool" if options.pool else "--no-pool", *program]
         return orders.compare(program, options.orders, options.seed)
     try:
-        pool = not options.no_pool
         hostcuda.install(
             options.devices,
             order=options.order,
             seed=options.seed,
-            pool=pool,
+            pool=options.pool,
             check=options.check,
             memory=options.memory,
         )

@@ -106,6 +106,8 @@ API cuStreamEndCapture(CUstream handle, CUgraph *out) {
       t->last.clear();
     }
   graph->open = false;
+  for (uintptr_t address : graph->dropped)
+    if (Block *b = lookup(driver.blocks, address)) queue_free(b, *b->home);
   *out = nullptr;
   CHECK(!graph->spoilt, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CHECK(joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);

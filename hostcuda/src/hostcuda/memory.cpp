@@ -168,6 +168,23 @@ API cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
   return allocate(ctx, size, Kind::device, 0, (void **)out);
 }
 
+// Memory of an array that shares no block. Its free is work on the stream, so that it does not wait,
+// and work elsewhere that still uses the array races with it. So it is where arrays share memory: the
+// next one gets it in the order of that stream.
+EXPORT CUdeviceptr hostcuda_allocate(size_t size, CUstream handle) {
+  CUdeviceptr address = 0;
+  auto answer = [&]() -> CUresult {
+    TRY(ready());
+    ENTER_LIVING_CONTEXT;
+    STREAM(stream, handle);
+    if (size > driver.device_bytes - used_bytes(ctx->device)) settle_context(ctx);
+    TRY(allocate(ctx, size, Kind::device, 0, (void **)&address));
+    driver.blocks[address].home = stream->shared_from_this();
+    return CUDA_SUCCESS;
+  };
+  return failed(answer()) ? 0 : address;
+}
+
 API cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned) {
   ENTER_CONTEXT;
   *pitch = (width + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -184,6 +201,7 @@ API cuMemFree_v2(CUdeviceptr address) {
   if (!address) return CUDA_SUCCESS;
   Block *b = lookup(driver.blocks, uintptr_t(address));
   CHECK(b && (b->kind == Kind::device || b->kind == Kind::managed) && !b->is_leaving, CUDA_ERROR_INVALID_VALUE);
+  if (b->home) return queue_free(b, *b->home), ctx->dead;
   TRY(may_be_unsafe());
   settle_context(b->ctx);
   if (ctx != b->ctx) settle_context(ctx);

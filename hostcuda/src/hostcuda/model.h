@@ -83,6 +83,7 @@ struct Graph {
   CUstreamCaptureMode mode;
   cuuint64_t id;
   bool open = true, spoilt = false;
+  std::vector<uintptr_t> dropped;  // blocks, whose frees are queued when the capture ends
 };
 
 // How much of each stream's work, by its number, comes before something.
@@ -163,6 +164,7 @@ struct Block {
   std::string caller = {};  // the program's line that allocated it, if checked
   CUmemoryPool pool = nullptr;  // if allocated in stream order
   bool is_leaving = false;      // its free is queued
+  shared_ptr<Stream> home = nullptr;  // of an array that shares no block: its free is work there
 };
 
 struct Module {
@@ -295,6 +297,7 @@ bool untouched(const Block &b);  // since it was freed
 size_t used_bytes(int device);
 CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, void **out);
 void release(Block *b);
+void queue_free(Block *b, Stream &s);  // pools.cpp
 void forget_freed();  // the bytes of freed blocks
 
 // ---- runtime.cpp --------------------------------------------------------------------------------

@@ -43,11 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--hostcuda-seed", type=int, default=0, help="of the random order")
     group.addoption("--hostcuda-memory", metavar="SIZE", help="of each device: 4GiB, 512MiB")
-    group.addoption(
-        "--hostcuda-no-pool",
-        action="store_true",
-        help="give each CuPy array a block of its own: more wrong accesses are found",
-    )
+    pool = {"dest": "hostcuda_pool", "action": "store_const", "default": ""}
+    text = "let CuPy's arrays share blocks, as on a GPU"
+    group.addoption("--hostcuda-pool", const="yes", help=text, **pool)
+    text = "give each CuPy array a block: more wrong accesses are found (with -check the default)"
+    group.addoption("--hostcuda-no-pool", const="no", help=text, **pool)
     group.addoption(
         "--hostcuda-check",
         action="store_true",
@@ -79,8 +79,8 @@ def pytest_load_initial_conftests(
     if hostcuda.installed() and any(settings):
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
-            "-seed, -memory, -no-pool and -check come too late: give `python -m hostcuda` its own "
-            "--devices, --order, --seed, --memory, --no-pool and --check, before `-m pytest`"
+            "-seed, -memory, -pool and -check come too late: give `python -m hostcuda` its own "
+            "--devices, --order, --seed, --memory, --pool and --check, before `-m pytest`"
         )
     if options.hostcuda:
         try:
@@ -88,7 +88,7 @@ def pytest_load_initial_conftests(
                 options.hostcuda_devices,
                 order=options.hostcuda_order,
                 seed=options.hostcuda_seed,
-                pool=not options.hostcuda_no_pool,
+                pool={"": None, "yes": True, "no": False}[options.hostcuda_pool],
                 check=options.hostcuda_check,
                 memory=options.hostcuda_memory,
             )

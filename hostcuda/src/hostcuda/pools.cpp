@@ -73,6 +73,14 @@ CUresult allocate_in(CUmemoryPool handle, CUdeviceptr *out, size_t size, Stream 
 
 }  // namespace
 
+void hostcuda::queue_free(Block *b, Stream &s) {
+  b->is_leaving = true;
+  if (s.graph) return s.graph->dropped.push_back(b->start);
+  enqueue(s, {"a free of " + std::to_string(b->size) + " bytes", {}, {{b->start, b->size}}, [start = b->start] {
+    if (Block *found = lookup(driver.blocks, start)) release(found);
+  }});
+}
+
 API cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
   ENTER;
   STREAM(stream, handle);
@@ -92,10 +100,7 @@ API cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
   if (!address) return CUDA_SUCCESS;
   Block *b = lookup(driver.blocks, uintptr_t(address));
   CHECK(b && b->kind == Kind::device && !b->is_leaving, CUDA_ERROR_INVALID_VALUE);
-  b->is_leaving = true;
-  enqueue(*stream, {"a free of " + std::to_string(b->size) + " bytes", {}, {{address, b->size}}, [=] {
-    if (Block *found = lookup(driver.blocks, uintptr_t(address))) release(found);
-  }});
+  queue_free(b, *stream);
   return CUDA_SUCCESS;
 }
 
