@@ -192,7 +192,7 @@ void check_written(const std::string &work, const std::vector<Range> &reads) {
     auto found = std::find_if(first, end, [](u8 b) { return !(b & WRITTEN); });
     if (found == end) continue;
     size_t i = found - s->bytes.begin();
-    return find(work + text(": reads byte %zu of a block of %zu, which nothing has written", i,
+    return find(work + text(": reads byte %zu of a block of %zu, which nothing has written yet", i,
                             s->block.size));
   }
 }

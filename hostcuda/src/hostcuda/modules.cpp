@@ -47,8 +47,8 @@ CUresult load_library(const char *image, size_t size, void **library) {
 bool copy_if_there(char *to, void *from, size_t size) {
   iovec there = {from, size}, here = {to, size};
   ssize_t copied = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
-  if (copied < 0 && errno != EFAULT) memcpy(to, from, size);  // it is not permitted to ask
-  return copied == ssize_t(size) || (copied < 0 && errno != EFAULT);
+  if (copied >= 0 || errno == EFAULT) return copied == ssize_t(size);
+  return memcpy(to, from, size), true;  // it is not permitted to ask
 }
 
 // The parameter bytes of a launch, at CUDA's offsets, from either form of the call.
