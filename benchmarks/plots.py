@@ -55,9 +55,15 @@ def draw(folder: Path) -> None:
         f"{found['machine']['GPU']}, CuPy {found['machine']['CuPy']}, {found['machine']['date']}"
     )
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, 3, figsize=(13, 2.6), layout="constrained", sharex=True)
-        for one, (title, table) in zip(axes, CONVERSIONS.items(), strict=True):
-            bars(one, title, without(found[table], *THROUGH_THE_HOST), "as_")
+        timings = [without(found[table], *THROUGH_THE_HOST) for table in CONVERSIONS.values()]
+        figure, axes = plt.subplots(  # below one another: for the width of a phone, too
+            *(3, 1), figsize=(6, 4.4), layout="constrained", sharex=True,
+            height_ratios=[len(timing) for timing in timings],
+        )  # fmt: skip
+        for one, title, timing in zip(axes, CONVERSIONS, timings, strict=True):
+            bars(one, title, timing, "as_")
+        for one in axes[:-1]:
+            one.set_xlabel("")
         save(figure, folder / "conversions.svg", where)
 
         figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
