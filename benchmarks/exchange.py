@@ -131,12 +131,15 @@ def main() -> None:
         (restore_gpuarray if title == AS_SHIPPED else export_in_order)()
         name, is_inside = title.split(",")[0], title.endswith(INSIDE)
         takes = [(library, take) for (library, _), take in ways.items()]
-        row([title, *(stale_pairs(name, *one, is_inside) for one in takes)])
+        row([title, *(named(stale_pairs, name, *one, is_inside) for one in takes)])
     print()
     row(["layout, or flag", *head])
     row(["---"] * (1 + len(head)))
     for name in arrays:
-        for part, array in libraries.parts(name):
+        parts = named(dict, libraries.parts(name))
+        if isinstance(parts, str):
+            parts = {parts: None}  # the error of making them, for all cells
+        for part, array in parts.items():
             row([f"{name}: {part}", *(named(survives, array, take) for take in ways.values())])
     print(f"\nLeft out: {', '.join(left_out) or 'nothing'}.")
 
