@@ -361,3 +361,32 @@ t.synchronize()
     assert (done.returncode, done.stderr) == (0, "")
     done = run(script.format("graph.launch()"), "--no-pool")
     assert "reads 8 bytes, 0 bytes into a block of 64 bytes that was freed" in done.stderr
+
+
+def test_addresses_in_messages_are_not_compared(run):
+    script = """
+f = cupy.RawKernel('extern "C" __global__ void f(int *x) { x[100000000] = 1; }', "f")
+f((1,), (1,), (x,))
+try:
+    cupy.cuda.Device().synchronize()
+except cupy.cuda.runtime.CUDARuntimeError:
+    print("failed")
+    import os; os._exit(0)
+"""
+    done = run(script, "--orders", "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("hostcuda: the same output in 3 orders\n")
+
+
+def test_an_exception_stays_while_destructors_call_the_driver(run):
+    script = """
+def fails():
+    mine = [gpuarray.zeros(4, np.float32), cupy.zeros(4)]
+    raise KeyError("mine")
+try:
+    fails()
+except KeyError as error:
+    print(error)
+"""
+    done = run(script, "--check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "'mine'\n", "")

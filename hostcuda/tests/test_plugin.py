@@ -242,3 +242,20 @@ def test_orders_are_options(order, run):
 
 def test_without_the_option_nothing_is_installed(run):
     assert "needs pytest --hostcuda" in run("-rs", "-k", "right") or "no CUDA" in run("-k", "right")
+
+
+def test_without_the_pool_an_array_of_a_cycle_is_freed(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import gc, cupy, hostcuda
+class Holder: pass
+for _ in range(3):
+    one = Holder(); one.me = one; one.array = cupy.ones(1000)
+del one
+gc.collect()
+cupy.cuda.Device().synchronize()
+print(len(hostcuda.live_blocks()), cupy.zeros(0).sum())
+""")
+    command = [sys.executable, "-m", "hostcuda", "--no-pool", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0 0.0\n", "")

@@ -211,20 +211,34 @@ def install(
 
     spawn.get_preparation_data = prepare_with_driver
     if not pool:
-        import cupy
+        _give_blocks(driver)
 
-        from . import _work
 
-        # A block for each array, whose free is work on the stream where it was allocated.
-        direct = ctypes.PyDLL(None, handle=driver._handle)  # raises Python's exceptions
-        allocate, free = direct.hostcuda_allocate, direct.cuMemFree_v2
-        allocate.restype, allocate.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_void_p]
-        free.argtypes = [ctypes.c_size_t]
-        allocator = cupy.cuda.PythonFunctionAllocator(
-            lambda size, device: allocate(size, _work.current_stream()),
-            lambda pointer, device: free(pointer),
-        )
-        cupy.cuda.set_allocator(allocator.malloc)
+def _give_blocks(driver: Any) -> None:
+    """Give each array of CuPy's a block, whose free is work on the stream where it was made."""
+    import cupy
+
+    from . import _work
+
+    direct = ctypes.PyDLL(None, handle=driver._handle)  # raises Python's exceptions
+    allocate, free = direct.hostcuda_allocate, direct.cuMemFree_v2
+    allocate.restype, allocate.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_void_p]
+    free.argtypes = [ctypes.c_size_t]
+
+    class Owner:
+        def __init__(self, pointer: int) -> None:
+            self.pointer = pointer
+
+        def __del__(self, free: Any = free) -> None:
+            free(self.pointer)
+
+    def give(size: int) -> Any:
+        pointer = allocate(size, _work.current_stream()) if size else 0
+        device = cupy.cuda.runtime.getDevice()
+        memory = cupy.cuda.UnownedMemory(pointer, size, Owner(pointer), device)
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    cupy.cuda.set_allocator(give)
 
 
 def _translate_ptx(driver: Any) -> None:

@@ -39,8 +39,9 @@ constexpr bool is_dropped(const char *name) {
 struct Called {
   static inline thread_local int depth = 0;
   Called() {
-    if (!depth++ && driver.ask_caller) driver.ask_caller();
+    if (!depth++ && driver.ask_caller) ask();
   }
+  static void ask();  // library.cpp
   ~Called() { --depth; }
 };
 

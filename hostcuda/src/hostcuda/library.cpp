@@ -46,6 +46,11 @@ bool may_use(const std::vector<Range> &reads, const std::vector<Range> &writes) 
 
 }  // namespace
 
+// A destructor may call the driver while an exception is on its way.
+void hostcuda::Called::ask() {
+  if (!python_ends) with_python([] { return driver.ask_caller(), 0; });
+}
+
 // Python's lock comes before the driver's, whose owner may wait for Python's.
 void hostcuda::Lock::take() {
   while (!driver.lock.try_lock_for(std::chrono::milliseconds(1))) {
