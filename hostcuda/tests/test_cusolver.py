@@ -92,6 +92,38 @@ def test_least_squares(dtype):
     close(lapack.posv(cupy.asarray(positive), y[:3]), np.linalg.solve(positive, b[:3]))
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize(("fill", "triangle"), [(0, "L"), (1, "U")])
+@pytest.mark.parametrize(("dtype", "name"), [*zip("fdFD", ["ssy", "dsy", "che", "zhe"], strict=True)])
+def test_jacobi(dtype, name, fill, triangle, count):
+    a = numbers((count, 4, 4), dtype)
+    x = cupy.full((count, 4, 5), -1, dtype)  # with a leading dimension of 5
+    x[..., :4] = cupy.asarray(a).swapaxes(1, 2)
+    w, info = cupy.zeros((count, 4), dtype.lower()), cupy.ones(count, "i")
+    handle, params = cusolver.create(), cusolver.createSyevjInfo()
+    cusolver.xsyevjSetTolerance(params, 1e-7)
+    cusolver.xsyevjSetMaxSweeps(params, 15)
+    cusolver.xsyevjSetSortEig(params, 1)
+    name, batch = (f"{name}evj", ()) if count == 1 else (f"{name}evjBatched", (count,))
+    given = handle, 1, fill, 4, x.data.ptr, 5, w.data.ptr
+    size = getattr(cusolver, f"{name}_bufferSize")(*given, params, *batch)
+    work = cupy.empty(size, dtype)
+    getattr(cusolver, name)(*given, work.data.ptr, size, info.data.ptr, params, *batch)
+    assert not info.any()
+    expected = np.linalg.eigvalsh(a, triangle)
+    close(w, expected)
+    vectors = cupy.asnumpy(x)[..., :4].swapaxes(1, 2)
+    half = np.tril(a, -1) if triangle == "L" else np.triu(a, 1)
+    diagonal = np.eye(4) * np.diagonal(a, 0, -2, -1).real[..., None]
+    close((half + adjoint(half) + diagonal) @ vectors, expected[:, None, :] * vectors)
+    assert (x[..., 4] == -1).all()
+    if not batch:
+        assert cusolver.xsyevjGetSweeps(handle, params) == 1
+        assert cusolver.xsyevjGetResidual(handle, params) == 0
+    cusolver.destroySyevjInfo(params)
+    cusolver.destroy(handle)
+
+
 def test_what_cannot_be_solved_is_told():
     with cupyx.errstate(linalg="raise"):
         with pytest.raises(np.linalg.LinAlgError, match=r"dgetrf in cuSOLVER. devInfo = \[1\]"):

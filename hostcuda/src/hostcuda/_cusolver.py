@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,24 @@ def createParams() -> int:  # noqa: N802
 
 def destroyParams(params: int) -> None:  # noqa: N802
     """Do nothing: parameters have no effect."""
+
+
+createSyevjInfo, destroySyevjInfo = createParams, destroyParams  # noqa: N816
+
+
+def xsyevjSetTolerance(params: int, value: float) -> None:  # noqa: N802
+    """Do nothing: there are no sweeps whose number it decides."""
+
+
+xsyevjSetMaxSweeps = xsyevjSetSortEig = xsyevjSetTolerance  # noqa: N816
+
+
+def xsyevjGetSweeps(handle: int, params: int) -> int:  # noqa: N802
+    return 1
+
+
+def xsyevjGetResidual(handle: int, params: int) -> float:  # noqa: N802
+    return 0.0
 
 
 def _getVersion() -> tuple[int, int, int]:  # noqa: N802
@@ -133,6 +152,9 @@ _SPACES = "type b1 s1 b2 s2 info[]=:i"  # on the device and on the host
 @_LIBRARY.each(
     "xsyevd", f"params jobz fill n typeA A(n,n)+ typeW W[n]=:r {_SPACES}", "", _typed, (1, 1)
 )
+@_LIBRARY.each(
+    "ssyevj dsyevj cheevj zheevj", f"jobz fill n A(n,n)+ W[n]=:r {_SPACE} params", size=1
+)
 @_LIBRARY.each("ssyevd dsyevd cheevd zheevd", f"jobz fill n A(n,n)+ W[n]=:r {_SPACE}", size=1)
 def _syevd(v: Any) -> None:
     try:
@@ -143,6 +165,18 @@ def _syevd(v: Any) -> None:
     v.info[...] = 0
     if v.jobz:
         v.A[...] = vectors
+
+
+@_LIBRARY.each(
+    "ssyevjBatched dsyevjBatched cheevjBatched zheevjBatched",
+    "jobz fill n A(n,n*count)+ W[count,n]=:r work lwork info[count,1]=:i params count",
+    size=1,
+)
+def _syevj_batched(v: Any) -> None:
+    """Compute each matrix: they lie one behind the other, as columns of one matrix."""
+    matrices = v.A.T.reshape(v.count, v.n, v.n).swapaxes(1, 2)
+    for A, W, info in zip(matrices, v.W, v.info, strict=True):  # noqa: N806
+        _syevd(SimpleNamespace(jobz=v.jobz, fill=v.fill, A=A, W=W, info=info))
 
 
 @_each_with_scipy(
