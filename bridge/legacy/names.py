@@ -55,7 +55,7 @@ _FAMILIES = {
 CUBLAS = {name: parameters for names, parameters in _FAMILIES.items() for name in names.split()}
 PATTERNS = {
     "cublas": rf"cublas(I(?=[sdcz])|(?=[SDCZ]))([a-zSDCZ])([cdsz]?)({'|'.join(CUBLAS)})",
-    "cusolver": r"cusolverDn[SDCZ]\w+",
+    "cusolver": r"cusolverDn([SDCZ]|Xsyevj)\w+",
 }
 
 

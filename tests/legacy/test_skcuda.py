@@ -169,8 +169,8 @@ def test_linear_algebra_without_libraries():
     assert linalg.eye(3).get().tolist() == np.eye(3).tolist()
     with pytest.raises(NotImplementedError, match="lib is 'cula'; CULA is gone: 'cusolver'"):
         linalg.inv(a, lib="cula")
-    with pytest.raises(ValueError, match=r"PCA: the matrix is float64 of shape \(3, 4\)"):
-        linalg.PCA().fit_transform(a)
+    with pytest.raises(ValueError, match=r"PCA: the matrix is float64 of shape \(12,\)"):
+        linalg.PCA().fit_transform(a.ravel())
 
 
 def test_work_queued_before_comes_first(misc, latch, put):
@@ -224,9 +224,14 @@ def test_matrices(libraries, dtype):
     with pytest.raises(NotImplementedError, match="CULA is gone"):
         linalg.cho_factor(on_gpu(square), "L", "cula")
     if dtype in "fd":
-        scores = linalg.PCA(2).fit_transform(on_gpu(np.asfortranarray(a))).get()
         u, s, _ = np.linalg.svd(a - a.mean(1, keepdims=True))
-        np.testing.assert_allclose(abs(scores), abs(u[:, :2] * s[:2]), **close)
+        expected = abs(u[:, :2] * s[:2])
+        for order in "CF":
+            scores = linalg.PCA(2).fit_transform(on_gpu(np.asarray(a, order=order)))
+            np.testing.assert_allclose(abs(scores.get()), expected, **close)
+            assert getattr(scores.flags, f"{order.lower()}_contiguous")
+        scores = linalg.PCA(2).fit_transform(on_gpu(a.T.copy()), transposed_input=True)
+        np.testing.assert_allclose(abs(scores.get()), expected.T, **close)
     handle, c = cublas.cublasCreate(), gpuarray.zeros((4, 4), dtype)
     letter = {"f": "S", "d": "D", "F": "C", "D": "Z"}[dtype]
     gemm = getattr(cublas, f"cublas{letter}gemm")
@@ -239,6 +244,24 @@ def test_matrices(libraries, dtype):
     largest = getattr(cublas, f"cublasI{letter.lower()}amax")
     assert largest(handle, 4, on_gpu(np.array([1, -3, 2, 0], dtype)).gpudata, 1) == 1
     cublas.cublasDestroy(handle)
+
+
+def test_eigenvalues_by_jacobi(libraries):
+    from skcuda import cusolver
+
+    a = np.random.default_rng(0).random((2, 4, 4))
+    x, w, info = gpuarray.to_gpu(a), gpuarray.empty((2, 4), "d"), gpuarray.zeros(2, "i")
+    handle, params = cusolver.cusolverDnCreate(), cusolver.cusolverDnCreateSyevjInfo()
+    cusolver.cusolverDnXsyevjSetTolerance(params, 1e-12)
+    cusolver.cusolverDnXsyevjSetMaxSweeps(params, 20)
+    given = handle, "CUSOLVER_EIG_MODE_NOVECTOR", "u", 4, x.gpudata, 4, w.gpudata
+    size = cusolver.cusolverDnDsyevjBatched_bufferSize(*given, params, 2)
+    work = gpuarray.empty(size, "d")
+    cusolver.cusolverDnDsyevjBatched(*given, work.gpudata, size, info.gpudata, params, 2)
+    np.testing.assert_allclose(w.get(), np.linalg.eigvalsh(a, "L"))  # read by columns
+    assert not info.get().any()
+    cusolver.cusolverDnDestroySyevjInfo(params)
+    cusolver.cusolverDnDestroy(handle)
 
 
 @pytest.mark.parametrize("letter", "SDCZ")
@@ -427,6 +450,7 @@ def test_check_knows_the_names_of_each_module(name, libraries):
     asked = {f"cublas{a}{base}" for a in letters[:4] for base in (*names.CUBLAS, "symm", "gemmEx")}
     asked |= {f"cublas{a}{base}" for a in letters[4:] for base in ("amax", "asum", "nrm2", "scal")}
     asked |= {f"cusolverDn{a}{base}" for a in "SDCZQ" for base in ("gesvd", "getrf", "nothing")}
+    asked |= {"cusolverDnXsyevjSetTolerance", "cusolverDnCreateSyevjInfo", "cusolverDnXgetrf"}
     found = {one for one in (*known, *asked, "nothing") if check._is_served(name, one)}
     assert found.issuperset(known)
     assert found - {*known} == {one for one in asked - {*known} if hasattr(module, one)}

@@ -11,7 +11,7 @@ import bridge
 from ..names import cupy_name
 from . import raise_missing
 
-_LETTERS = {"N": 0, "T": 1, "C": 2, "L": 0, "U": 1}
+_LETTERS = {"N": 0, "T": 1, "C": 2, "L": 0, "U": 1, "NOVECTOR": 0, "VECTOR": 1}
 
 
 def __getattr__(name: str) -> Any:
@@ -21,10 +21,16 @@ def __getattr__(name: str) -> Any:
         raise_missing(__name__, name)
     is_svd = name.endswith("gesvd")  # whose jobs are characters
 
+    letters = {letter: ord(letter) for letter in "ASON"} if is_svd else _LETTERS
+
+    def number(value: Any) -> Any:
+        if isinstance(value, str):
+            return letters[value.upper().removeprefix("CUSOLVER_EIG_MODE_")]
+        return value if isinstance(value, float) else int(value)  # a tolerance, or an address
+
     def call(*args: Any) -> Any:
-        letters = {letter: ord(letter) for letter in "ASON"} if is_svd else _LETTERS
         with bridge.ordered():
-            return function(*[letters[a.upper()] if isinstance(a, str) else int(a) for a in args])
+            return function(*map(number, args))
 
     globals()[name] = call
     return call

@@ -236,21 +236,22 @@ class PCA:
         """Set the number of components; None means all."""
         self.n_components = n_components
 
-    def fit_transform(self, X_gpu: Any) -> Any:  # noqa: N803
-        """Return the scores of an (n, p) matrix in Fortran order, (n, components)."""
-        if X_gpu.ndim != 2 or X_gpu.flags.c_contiguous or X_gpu.dtype.char not in "fd":
+    def fit_transform(self, X_gpu: Any, transposed_input: bool = False) -> Any:  # noqa: N803
+        """Return the scores of an (n, p) matrix, (n, components); transposed of a transposed one."""
+        if X_gpu.ndim != 2 or X_gpu.dtype.char not in "fd":
             raise ValueError(
-                f"skcuda.linalg.PCA: the matrix is {X_gpu.dtype} of shape {X_gpu.shape} and "
-                f"strides {X_gpu.strides}; float32 or float64 of two dimensions in Fortran order "
-                "is accepted"
+                f"skcuda.linalg.PCA: the matrix is {X_gpu.dtype} of shape {X_gpu.shape}; float32 "
+                "or float64 of two dimensions is accepted"
             )
-        return _pca_scores(X_gpu, self.n_components)
+        return _pca_scores(X_gpu, self.n_components, transposed_input)
 
 
 @on_cupy
-def _pca_scores(x: Any, count: int | None) -> Any:
-    u, s, _ = cupy.linalg.svd(x - x.mean(1, keepdims=True), full_matrices=False)
-    return (u * s)[:, :count].copy("F")
+def _pca_scores(x: Any, count: int | None, is_transposed: bool) -> Any:
+    rows = x.T if is_transposed else x
+    u, s, _ = cupy.linalg.svd(rows - rows.mean(1, keepdims=True), full_matrices=False)
+    scores = (u * s)[:, :count]
+    return (scores.T if is_transposed else scores).copy("C" if x.flags.c_contiguous else "F")
 
 
 __getattr__ = functools.partial(raise_missing, __name__)
