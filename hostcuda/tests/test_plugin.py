@@ -259,3 +259,23 @@ print(len(hostcuda.live_blocks()), cupy.zeros(0).sum())
     command = [sys.executable, "-m", "hostcuda", "--no-pool", program]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0 0.0\n", "")
+
+
+OF_UNITTEST = """
+import unittest, cupy
+
+class TestCases(unittest.TestCase):
+    def test_wrong(self):
+        with cupy.cuda.using_allocator(None):
+            x = cupy.zeros(4, "i")
+            f = cupy.RawKernel('extern "C" __global__ void f(int *x) { x[-1] = 1; }', "f")
+            f((1,), (1,), (x,))
+        self.assertEqual(1, 2)
+"""
+
+
+def test_a_failed_test_case_names_its_damage(tmp_path, run):
+    (tmp_path / "test_strange.py").write_text(OF_UNITTEST)
+    text = run("--hostcuda")
+    assert "AssertionError: 1 != 2" in text
+    assert len(re.findall(OUTSIDE, text)) == 1

@@ -134,9 +134,12 @@ def _skip(report: Any, error: BaseException, config: pytest.Config) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    ours = call.excinfo
     report = yield
     if not hostcuda.installed() or not report.failed or not call.excinfo:
         return report
+    if ours and ours is not call.excinfo:  # pytest puts in the failure of a `unittest.TestCase`
+        report.sections.append((f"Captured hostcuda {call.when}", str(ours.value)))
     if _skip(report, call.excinfo.value, item.config):
         skipped = pytest.skip.Exception(report.longrepr[2]).with_traceback(call.excinfo.tb)
         call.excinfo = pytest.ExceptionInfo.from_exception(skipped)  # for which --pdb does not stop
