@@ -94,7 +94,9 @@ def test_least_squares(dtype):
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize(("fill", "triangle"), [(0, "L"), (1, "U")])
-@pytest.mark.parametrize(("dtype", "name"), [*zip("fdFD", ["ssy", "dsy", "che", "zhe"], strict=True)])
+@pytest.mark.parametrize(
+    ("dtype", "name"), [*zip("fdFD", ["ssy", "dsy", "che", "zhe"], strict=True)]
+)
 def test_jacobi(dtype, name, fill, triangle, count):
     a = numbers((count, 4, 4), dtype)
     x = cupy.full((count, 4, 5), -1, dtype)  # with a leading dimension of 5

@@ -109,3 +109,11 @@ def test_what_is_not_there_is_refused():
         library.createDnMat(4, 4, 3, 0, 0, library.CUSPARSE_ORDER_COL)
     with pytest.raises(Missing, match=r"cuSPARSE \(spSM_solve\)"):
         library.spSM_solve(1)
+
+
+def test_a_product_that_is_too_large_is_refused():
+    a = device(np.ones((46341, 1), "f"))
+    b = device(np.ones((1, 46341), "f"))  # 2**31 products
+    with pytest.raises(cusparse._cusparse.CuSparseError, match="INSUFFICIENT_RESOURCES"):
+        cusparse.spgemm(a, b)
+    close(cusparse.spgemm(b, a), np.full((1, 1), 46341, "f"))

@@ -237,7 +237,7 @@ class PCA:
         self.n_components = n_components
 
     def fit_transform(self, X_gpu: Any, transposed_input: bool = False) -> Any:  # noqa: N803
-        """Return the scores of an (n, p) matrix, (n, components); transposed of a transposed one."""
+        """Return the scores of an (n, p) matrix, (n, components); transposed, if it is."""
         if X_gpu.ndim != 2 or X_gpu.dtype.char not in "fd":
             raise ValueError(
                 f"skcuda.linalg.PCA: the matrix is {X_gpu.dtype} of shape {X_gpu.shape}; float32 "

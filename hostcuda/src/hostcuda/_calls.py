@@ -39,9 +39,9 @@ class Library:
         self, module: dict[str, Any], prefix: str, title: str, error: str, statuses: Sequence[int]
     ) -> None:
         self.module, self.prefix, self.title = module, prefix, title
-        self.uninitialized, self.invalid, self.failed = statuses
-        words = "NOT_INITIALIZED", "INVALID_VALUE", "EXECUTION_FAILED"
-        names = dict(zip(statuses, words, strict=True))
+        self.uninitialized, self.invalid, self.failed = statuses[:3]
+        words = "NOT_INITIALIZED", "INVALID_VALUE", "EXECUTION_FAILED", "INSUFFICIENT_RESOURCES"
+        names = dict(zip(statuses, words, strict=False))  # the last only of cuSPARSE
 
         class Error(RuntimeError):
             def __init__(self, status: int) -> None:
