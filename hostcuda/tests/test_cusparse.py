@@ -55,6 +55,23 @@ class TestSparse:
         close(device(a) + device(c), a + c)
 
     @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
+    def test_zeros_are_eliminated(self, dtype, form):
+        a = numbers((6, 5), dtype)
+        x = device(a, form)
+        x.data[::2] = 0
+        expected = x.get().toarray()
+        x.eliminate_zeros()
+        assert x.nnz == np.count_nonzero(expected)
+        close(x, expected)
+        x.data[...] = 0
+        x.eliminate_zeros()
+        assert x.nnz == 0
+
+    def test_small_elements_are_left_out(self, dtype):
+        a = numbers((6, 5), dtype)
+        close(cusparse.csr2csr_compress(device(a), 0.5), np.where(abs(a) > 0.5, a, 0))
+
+    @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
     def test_conversions_of_dense_ones(self, dtype, form):
         a = numbers((6, 5), dtype)
         x = cusparse.denseToSparse(cupy.asarray(a), form)

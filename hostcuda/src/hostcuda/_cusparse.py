@@ -135,6 +135,40 @@ def _add(v: Any) -> None:
     np.add.at(values, of_b, v.beta * v.b)
 
 
+def _nnz_compress(
+    dtype: str, handle: int, m: int, _: int, data: int, indptr: int, counts: int, tol: complex
+) -> int:
+    """Count the elements of each row that are larger.  The host waits, as it asks for the sum."""
+    _LIBRARY.begin(handle)
+    rows, out = _work.view(indptr, "i", (m + 1,)), _work.view(counts, "i", (m,))
+
+    def run() -> None:
+        values = _work.view(data, dtype, (int(rows[-1]),))
+        _work.use([values], [])
+        out[...] = np.bincount(_rows(rows)[abs(values) > abs(tol)], minlength=m)
+
+    _LIBRARY.queue("Nnz_compress", run, [rows], [out], True)
+    return int(out.sum())
+
+
+for _letter, _dtype in zip("sdcz", "fdFD", strict=True):
+    globals()[f"{_letter}nnz_compress"] = functools.partial(_nnz_compress, _dtype)
+
+
+@_each(
+    "{}csr2csr_compress",
+    "m n descr data[nnz] indices[nnz]:i indptr[m+1]:i nnz counts[m]:i data_ indices_ "
+    "indptr_[m+1]=:i tol",
+)
+def _compress(v: Any) -> None:
+    kept = abs(v.data) > abs(v.tol)
+    v.indptr_[...] = np.append(0, np.cumsum(v.counts))
+    for given, pointer, kind in ((v.data, v.data_, v.dtype), (v.indices, v.indices_, "i")):
+        out = _work.view(pointer, kind, (np.count_nonzero(kept),))
+        _work.use([], [out])
+        out[...] = given[kept]
+
+
 # ---- descriptors --------------------------------------------------------------------------------
 
 _descriptors: dict[int, Any] = {}
