@@ -340,3 +340,11 @@ def test_cucomplex_runs():
     x = cupy.asarray([1 + 2j], np.complex64)
     kernel((1,), (1,), (x,))
     assert x[0] == -3 + 4j
+
+
+@pytest.mark.parametrize("option", ["--use_fast_math", "-use_fast_math", "-ftz=true", "-ftz=false"])
+def test_options_of_arithmetic_reach_the_compiler(option):
+    source = "__global__ void f(float *x) { x[0] *= 0.5f; }"
+    x = gpuarray.to_gpu(np.full(1, 1e-38, "f"))
+    SourceModule(source, options=[option]).get_function("f")(x, block=(1, 1, 1))
+    assert (x.get()[0] == 0) == (option != "-ftz=false")

@@ -245,6 +245,7 @@ def _make_image(text: str, limits: Mapping[str, tuple[int, ...]], target: Path) 
         raise CompileError(str(ptx.unknown(statement))) from None
 
 
+_OF_BOTH = {"std", "use_fast_math", "fmad", "ftz", "prec-div", "prec-sqrt"}  # nvcc and NVRTC
 _LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
 
 
@@ -259,8 +260,8 @@ def _check(
     lines = [] if _LINES & {*options} else ["-lineinfo"]
     try:
         if of_nvcc:
-            standard = [o for o in options if o.startswith(("-std=", "--std="))]
-            given = [*_host_options(options), *standard, *lines]
+            common = [o for o in options if o.lstrip("-").partition("=")[0] in _OF_BOTH]
+            given = [*_host_options(options), *common, *lines]
             return _nvrtc.check_for_nvcc(source, given, _host_macros())
         return _nvrtc.check(source, [*options, *lines], names, headers)
     except _nvrtc.Refused as error:
