@@ -41,7 +41,7 @@ if request := serve():
         os.dup2(file, number)
         os.close(file)
     if driver is not None:
-        driver.hostcuda_configure(request["devices"], hostcuda.MEMORY)
+        driver.hostcuda_configure(request["devices"], 1 << 30)
     sys.argv[:] = ["-c"]
     sys.modules["__main__"] = main = ModuleType("__main__")
     exec(compile(request["script"], "<string>", "exec"), vars(main))
