@@ -167,7 +167,9 @@ def test_the_page_on_trust_names_functions_and_tests_that_exist():
             file,
             name,
         )
-    assert page.count("\n- code: ") == page.count("\n- tests: ") > 10
+    promises = re.findall(r"(?m)^(\d+)\. \*\*", page)
+    assert promises == re.findall(r"(?m)^\| (\d+) \|(?: `.*`.*\|){2}", page)
+    assert len(promises) > 10
 
 
 def test_no_test_imports_another_test():
