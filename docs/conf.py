@@ -67,7 +67,7 @@ def setup(app):
 
 
 def leave_out_of_the_sidebar(app, doctree):
-    """Let what was measured, the pages of folders, and PyCUDA's wheels be reached by links alone."""
+    """Let what was measured, pages of folders, and PyCUDA's wheels be reached by links alone."""
     if app.env.docname.startswith(("benchmarks/", "tests/", "docs/pycuda_wheels")):
         app.env.metadata[app.env.docname]["orphan"] = True
 
