@@ -849,3 +849,27 @@ def test_programs_with_a_module_of_pythons_name_or_in_python_2(program, said, tm
     command = [sys.executable, "-m", "hostcuda", "program.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.stdout + done.stderr).endswith(said)
+
+
+def test_a_capture_is_lost_if_it_is_ended_on_another_stream():
+    s, t = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    s.begin_capture()
+    t.wait_event(s.record())
+    for stream, error in (t, "Unmatched"), (s, "Invalidated"):
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match=error):
+            stream.end_capture()
+
+
+def test_a_graph_may_be_uploaded_and_random_numbers_not_captured():
+    stream, x = cupy.cuda.Stream(non_blocking=True), cupy.zeros(3)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        x += 1
+        with pytest.raises(NotImplementedError, match="cuRAND"):
+            cupy.random.random(3)
+        graph = stream.end_capture()
+        graph.upload(stream)
+        graph.launch(stream)
+    stream.synchronize()
+    assert x.tolist() == [1, 1, 1]

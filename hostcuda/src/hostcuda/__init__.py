@@ -170,6 +170,7 @@ def install(
             os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
             os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
+    os.environ["NUMBA_DISABLE_CUDA"] = "1"  # numba.cuda.is_available() is False
     driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long

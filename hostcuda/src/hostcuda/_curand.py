@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from cupy_backends.cuda.api import runtime
+
+from . import _work
 
 # cuRAND's values of curandRngType.
 CURAND_RNG_PSEUDO_DEFAULT = 100
@@ -67,12 +70,11 @@ def _filling(method: str, dtype: Any) -> Any:
 
 
 def _put(pointer: int, values: Any, dtype: Any) -> None:
-    import cupy
-
+    stream = _work.current_stream()
+    if runtime.streamIsCapturing(stream):  # as CuPy does
+        raise NotImplementedError("cuRAND's functions cannot be captured into a graph")
     values = np.ascontiguousarray(values, dtype)
-    cupy.cuda.runtime.memcpyAsync(
-        pointer, values.ctypes.data, values.nbytes, 1, cupy.cuda.get_current_stream().ptr
-    )
+    runtime.memcpyAsync(pointer, values.ctypes.data, values.nbytes, 1, stream)
 
 
 def generate(generator: int, pointer: int, n: int) -> None:

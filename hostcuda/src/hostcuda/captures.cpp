@@ -96,7 +96,7 @@ API cuStreamEndCapture(CUstream handle, CUgraph *out) {
   STREAM(stream, handle);
   shared_ptr<Graph> graph = stream->graph;
   CHECK(graph, CUDA_ERROR_ILLEGAL_STATE);
-  CHECK(stream->began_here, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+  if (!stream->began_here) return spoil(graph, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   bool joined = true;
   auto inside = all_before(*graph, stream->last);
   for (auto &t : stream->ctx->streams)
@@ -147,6 +147,13 @@ API cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long 
   *out = new_handle<CUgraphExec>();
   executables[*out] = std::make_shared<Graph>(**graph);
   return CUDA_SUCCESS;
+}
+
+API cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
+  ENTER;
+  FIND(found, executables, handle);
+  STREAM(stream, stream_handle);
+  return may_queue(*stream);
 }
 
 API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {

@@ -284,6 +284,8 @@ NUMBER(intptr_t, graphInstantiate, "intptr_t, " SKIP, (intptr_t graph, int), 0, 
        ready() ?: cuGraphInstantiateWithFlags(&value, handle<CUgraph>(graph), 0))
 OBJECT(graphLaunch, "intptr_t, intptr_t, " SKIP, (intptr_t graph, intptr_t s, int),
        READY(cuGraphLaunch(handle<CUgraphExec>(graph), handle<CUstream>(s))))
+OBJECT(graphUpload, "intptr_t, intptr_t, " SKIP, (intptr_t graph, intptr_t s, int),
+       READY(cuGraphUpload(handle<CUgraphExec>(graph), handle<CUstream>(s))))
 OBJECT(graphDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
        READY(cuGraphDestroy(handle<CUgraph>(graph))))
 OBJECT(graphExecDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
