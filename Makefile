@@ -77,14 +77,14 @@ types: $(tools)
 workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(tools)
 	$(if $(ctk)$(ARGS),,@echo 'Tests of hostcuda, the CUDA driver that runs kernels on the CPU')
-	$(if $(ctk)$(ARGS),,cd hostcuda && ../$(bin)/python -m pytest -q -n auto --dist loadfile)
+	$(if $(ctk)$(ARGS),,cd hostcuda && $(abspath $(bin))/python -m pytest -q -n auto --dist loadfile)
 	@echo 'Tests of bridge, on $(if $(ctk),the GPU,hostcuda)'
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
 nightly: lint types wheel
 	-@$(pip) ray
 	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
-	$(if $(ctk),,cd hostcuda && BRIDGE_NIGHTLY=1 ../$(bin)/python -m pytest -q tests/kernels)
+	$(if $(ctk),,cd hostcuda && BRIDGE_NIGHTLY=1 $(abspath $(bin))/python -m pytest -q tests/kernels)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/interop/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/kernels/test_packing.py
 	for order in latest earliest random:1; do for names in "" --unnamed; do HOSTCUDA_ORDER=$$order \
