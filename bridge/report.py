@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
 
 import bridge
@@ -16,6 +18,8 @@ _PACKAGES = (
     *("cupy-cuda12x", "cupy-cuda13x", "cupy", "pycuda", "numpy"),
     *("torch", "jax", "numba", "rmm", "cuda-core", "cuda-python"),
 )
+_MAJOR = re.compile(r"-cu(?:da)?(\d\d)(?!\d)|^nvidia/cu(\d\d)/", re.MULTILINE)
+_FIELDS = re.compile(r"^(?:Name|Requires-Dist): *(?!.*extra *==)(.+)", re.MULTILINE)
 _SOURCE = "__global__ void add(float *y, const float *x) { y[0] += x[0]; }"
 
 
@@ -27,7 +31,7 @@ def show_config() -> None:
 
     Notes
     -----
-    *Ownership:* none. *Ordering:* none. *Cost:* a few milliseconds.
+    *Ownership:* none. *Ordering:* none. *Cost:* up to a tenth of a second.
     """
     try:
         for name, text in _rows():
@@ -43,11 +47,11 @@ def _rows() -> Iterator[tuple[str, str]]:
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
+    yield from mixed_packages(metadata.distributions())
     nvcc = shutil.which("nvcc") or "not on PATH (pycuda.compiler needs it, bridge does not)"
 
     import pycuda.compiler
     import pycuda.driver as drv
-    from pycuda.gpuarray import GPUArray
 
     from .errors import ContextError
     from .interop import patches
@@ -56,10 +60,6 @@ def _rows() -> Iterator[tuple[str, str]]:
 
     is_nvrtc = pycuda.compiler.compile.__module__.startswith("bridge.")
     yield "nvcc", "not used: bridge.use_nvrtc" if is_nvrtc else nvcc
-    exports = "as PyCUDA does, without order (bridge.autoinit changes that)"
-    if hasattr(GPUArray, "__dlpack__"):
-        exports = "in order (undo: bridge.autoinit.restore_gpuarray)"
-    yield "GPUArray", f"exports {exports}"
     replaced: dict[str, list[str]] = {}
     for _, name, why in patches.listed():
         replaced.setdefault(why, []).append(name)
@@ -80,6 +80,36 @@ def _rows() -> Iterator[tuple[str, str]]:
         yield "this thread", f"PyCUDA and CuPy share the primary context of device {device_id}"
     except ContextError as error:
         yield "this thread", str(error)
+
+
+def mixed_packages(installed: Iterable[metadata.Distribution]) -> Iterator[tuple[str, str]]:
+    """Yield rows on packages for several majors of CUDA, and on those that overwrite each other.
+
+    The major is in a package's name, in what it requires, or in the folder of NVIDIA's wheels.
+    """
+    majors: dict[str, set[str]] = defaultdict(set)
+    variants: dict[str, dict[str, metadata.Distribution]] = defaultdict(dict)
+    for package in installed:
+        head = (package.read_text("METADATA") or "").partition("\n\n")[0]
+        if not (fields := _FIELDS.findall(head)):  # by hand: `requires` takes several times as long
+            continue
+        name = fields[0].lower().replace("_", "-")
+        files = package.read_text("RECORD") if name.startswith("nvidia-") else None
+        if found := _MAJOR.search("\n".join((name, *fields[1:], files or ""))):
+            majors[found[1] or found[2]].add(name)
+        variants[_MAJOR.split(name)[0]][name] = package
+    for major, names in sorted(majors.items()):
+        if len(majors) > 1:
+            yield f"CUDA {major} packages", ", ".join(sorted(names))
+    for packages in variants.values():
+        for one, other in combinations(sorted(packages), 2):
+            shared = {*(packages[one].files or ())} & {*(packages[other].files or ())}
+            if any(file.name != "__init__.py" for file in shared):
+                yield (
+                    "conflict",
+                    f"{one} and {other} overwrite each other's files; uninstall both, then install "
+                    "the one that you need",
+                )
 
 
 def _cuda_versions() -> dict[str, tuple[int, int]]:
@@ -107,8 +137,8 @@ def conflicts(versions: Mapping[str, tuple[int, int]]) -> Iterator[str]:
         found = versions.get(part, versions["CuPy"])[0]
         if found != cupy:
             yield (
-                f"CuPy is built for CUDA {cupy} but finds {part} of CUDA {found}; unset CUDA_PATH, "
-                f"or set it to a toolkit of CUDA {cupy}"
+                f"CuPy is built for CUDA {cupy} but finds {part} of CUDA {found}; install CuPy for "
+                f"CUDA {found}, or remove that CUDA from pip's packages and CUDA_PATH"
             )
     if pycuda > driver:
         yield (
