@@ -8,6 +8,7 @@ ARGS    =
 CUPY    =
 NUMPY   =
 PYCUDA  =
+TOOLKIT = cuda-toolkit
 
 venv := .venv/cuda$(CUDA)
 bin  := $(venv)/bin
@@ -172,7 +173,7 @@ $(venv)/.wheel: $(tools) pyproject.toml README.md MANIFEST.in \
 # The tools for tests.
 $(tools): setup.cfg | $(ready)
 	@echo 'Installing the tools for tests: 0.5 GB'
-	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)'
+	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)' '$(TOOLKIT)'
 	@touch $@
 
 # The environment; of the package, what changed is compiled again.
