@@ -30,9 +30,23 @@ cdef str ACCEPTED = (
 )
 
 # CuPy's C function for the handle: cupy.cuda.get_current_stream() takes 0.08 us more.
-(<void **> &current_stream)[0] = PyCapsule_GetPointer(
-    cupy_backend.__pyx_capi__["get_stream_ptr"], b"intptr_t (int)"
-)
+cdef Stream (*on_current_device)() except? -1
+if "get_stream_ptr" in cupy_backend.__pyx_capi__:  # since CuPy 14
+    (<void **> &current_stream)[0] = PyCapsule_GetPointer(
+        cupy_backend.__pyx_capi__["get_stream_ptr"], b"intptr_t (int)"
+    )
+else:
+    (<void **> &on_current_device)[0] = PyCapsule_GetPointer(
+        cupy_backend.__pyx_capi__["get_current_stream_ptr"], b"intptr_t (void)"
+    )
+    current_stream = stream_of_cupy13
+
+
+cdef Stream stream_of_cupy13(int device_id) except? -1:
+    if device_id == device_of(cuda_current()):
+        return on_current_device()
+    with cupy.cuda.Device(device_id):
+        return on_current_device()
 
 
 cpdef Stream handle_of(stream, caller, bint may_be_unordered=True) except? -1:
