@@ -438,10 +438,11 @@ def test_a_copy_past_the_end_is_refused():
 
 
 def test_cupys_pool_hands_a_freed_block_out_again():
-    array = cupy.zeros(1000)
-    address = array.data.ptr
-    del array
-    assert cupy.empty(1000).data.ptr == address
+    with cupy.cuda.using_allocator(cupy.cuda.MemoryPool().malloc):
+        array = cupy.zeros(1000)
+        address = array.data.ptr
+        del array
+        assert cupy.empty(1000).data.ptr == address
 
 
 def test_pycudas_pool_hands_a_freed_block_out_again():

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import cases
+import cupy
 import pytest
 
 # In these areas threads meet: they run in a random order, with all checks. The others run as a
@@ -41,6 +42,8 @@ def test_a_kernel_gives_the_numbers_of_cudas_documents(way, area, name, request)
     calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     collected = {call["area"] for call in calls if call.get("way") == way}
     found, _ = run(way, *(area for area in areas_of(way) if area in collected))
+    if cases.load(area)[name].cooperative and cupy.__version__ < "14":
+        pytest.skip("CuPy 13 links such kernels")
     assert found[f"{area}.{name}"] == ("right", "")
 
 

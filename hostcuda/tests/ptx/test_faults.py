@@ -272,6 +272,8 @@ def test_a_barrier_of_all_blocks(gpu):
 def test_cooperative_launch():
     import cupy as cp
 
+    if cp.__version__ < "14":
+        pytest.skip("CuPy 13 links such kernels")
     from hostcuda import _build
 
     source = """
