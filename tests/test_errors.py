@@ -157,6 +157,8 @@ as_cupy(gpuarray.GPUArray)
     TypeError: as_cupy: argument is the class pycuda.gpuarray.GPUArray
 as_cupy(x.data)
     TypeError: a cupy.cuda.memory.MemoryPointer; memory tells neither shape nor dtype: give both
+as_cupy(5)
+    TypeError: as_cupy: argument is 5, taken for an address; memory tells neither shape nor dtype
 as_cupy(x.data, N)
     TypeError: as_cupy: the dtype of bare memory is missing; give shape and dtype, e.g. shape=(480
 as_cupy(x.data, shape=N, dtype=object)
@@ -164,7 +166,7 @@ as_cupy(x.data, shape=N, dtype=object)
 as_pycuda(x.data, shape=N, dtype="f4", strides=-4)
     ValueError: shape (8,), strides (-4,), offset 0 and dtype float32 need the bytes from -28
 as_cupy(x.data, shape=N, dtype="f4", strides=(4, 4))
-    ValueError: as_cupy: 2 strides for 1 axes are given
+    ValueError: as_cupy: shape is (8,), strides are (4, 4); give one stride per axis, in bytes
 as_cupy(x.data, shape=1.5, dtype="f4")
     TypeError: as_cupy: shape is 1.5; an int or a sequence of ints is accepted
 as_cupy(x.data, shape=-1, dtype="f4")
@@ -281,11 +283,11 @@ on_a_thread(lambda: wait_stream(stream, None))
 under_a_second_context(lambda: as_cupy(a))
     ContextError: is not the primary context that CuPy uses, so work of the two libraries would
 under_a_second_context(lambda: launch(plain, x, n, v, grid=1, block=32))
-    ContextError: on the main thread, `import bridge.autoinit` in place of pycuda.autoinit
+    ContextError: would not be ordered; pop the context made by hand, or work under
 under_a_second_context(lambda: SourceModule(SOURCE))
     ContextError: is not the primary context that CuPy uses
 under_a_second_context(show_memory)
-    ContextError: on any thread, work under `with bridge.primary_context():`
+    ContextError: made by hand, or work under `with bridge.primary_context():`
 
 # Allocators.
 pycuda_allocator("pool")
@@ -330,6 +332,8 @@ SourceModule(SOURCE, options=["-O3 -lineinfo"])
     ValueError: NVRTC refuses the options (-arch=
 SourceModule(SOURCE, options=["-lineinfo -O3"])
     ValueError: found; give each option as a str of its own
+SourceModule(SOURCE, arch="90")
+    ValueError: (-arch=90 ...): invalid value for --gpu-architecture (-arch); leave out arch for the
 SourceModule("#include <mine.h>", include_dirs=["/nowhere"])
     CompileError: include_dirs=['...']; of the folders, these do not exist: /nowhere
 SourceModule(SOURCE, arch=90)
@@ -368,6 +372,8 @@ f(object(), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a object; a GPUArray, a cupy.ndarray
 f(x, 8.0, v, block=32)
     TypeError: is 8.0, but the kernel takes int32 by value; pass an int; or the arguments are in
+f(x, n, "7", block=32)
+    TypeError: is '7', but the kernel takes float32 by value; pass a number
 f(a, x, v, block=32)
     TypeError: pass a.get().item(), for which the host waits, or make it a pointer parameter
 f(x, np.int64(8), v, block=32)
@@ -446,6 +452,10 @@ module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)
 # launch, wrap_pycuda and the rest.
 launch("fill", x, grid=1, block=32)
     TypeError: a pycuda.driver.Function is accepted, e.g. from SourceModule(...).get_function(name)
+launch(plain, x, n, v)
+    ValueError: launch: block is missing; give it by name, after any arguments of the kernel:
+launch(f, x, 8, 7)
+    ValueError: fill: block is missing; give it by name, after any arguments of the kernel:
 launch(plain, x, 8, v, grid=1, block=32)
     TypeError: is the Python int 8, which has no width; pass numpy.int32(...)
 launch(plain, x, n, np.longdouble(1), grid=1, block=32)

@@ -61,6 +61,8 @@ def compile_error(program: Program, log: str) -> drv.CompileError | ValueError:
     text = log.removeprefix("nvrtc: error: ")
     if text != log:
         advice = "leave out options that it does not support, or compile with backend='nvcc'"
+        if "--gpu-architecture" in text:
+            advice = "leave out arch for the current device's, or give one such as 'sm_90'"
         if any(" -" in option for option in options):
             advice = "give each option as a str of its own"
         return ValueError(

@@ -211,9 +211,11 @@ def accept_new_context():
 
 
 def not_primary(context):
+    by_hand = "pop the context made by hand, or work under `with bridge.primary_context():`"
+    advice = by_hand if "bridge.autoinit" in sys.modules else ADVICE
     return ContextError(
         f"the current context (0x{context:x}) is not the primary context that CuPy uses, so work "
-        f"of the two libraries would not be ordered; {ADVICE}"
+        f"of the two libraries would not be ordered; {advice}"
     )
 
 

@@ -128,9 +128,10 @@ cdef tuple HOST_TYPES = (
 cpdef not_an_array(array, caller, is_host=False):
     """Return the error for an argument that is not a device array."""
     if isinstance(array, BARE_MEMORY) and not isinstance(array, bool):
+        meant = ", taken for an address" if isinstance(array, (int, np.integer)) else ""
         problem = (
-            f"{named(array)}; memory tells neither shape nor dtype: give both, e.g. shape=(480, "
-            "640), dtype=numpy.float32"
+            f"{named(array)}{meant}; memory tells neither shape nor dtype: give both, e.g. "
+            "shape=(480, 640), dtype=numpy.float32"
         )
     elif is_host or isinstance(array, HOST_TYPES) or hasattr(array, "__array_interface__"):
         problem = f"a host {kind(array)}; move it to the device first, e.g. cupy.asarray(a)"

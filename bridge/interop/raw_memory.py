@@ -87,7 +87,9 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
     shape = _ints(shape, "shape", name)
     strides = None if strides is None else _ints(strides, "strides", name)
     if strides is not None and len(strides) != len(shape):
-        raise ValueError(f"{name}: {len(strides)} strides for {len(shape)} axes are given")
+        raise ValueError(
+            f"{name}: shape is {shape}, strides are {strides}; give one stride per axis, in bytes"
+        )
     if not all(0 <= n < ADDRESS_END for n in shape):
         raise ValueError(f"{name}: shape is {shape}; lengths of 0 to 2**63 - 1 are accepted")
     if order not in (None, "C", "F") or None not in (order, strides):

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from numbers import Number
 from typing import Any
 
 import cupy
@@ -142,10 +143,10 @@ def pack_number(value: Any, wanted: np.dtype[Any], caller: str, is_prepared: boo
         advice = "pass an int; or the arguments are in another order than the parameters"
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
         advice = "pass its real part, or let the kernel take a complex number"
-    elif value is None:
-        advice = "pass a number"
     elif hasattr(value, "__cuda_array_interface__"):
         advice = "pass a.get().item(), for which the host waits, or make it a pointer parameter"
+    elif not isinstance(value, Number | np.generic):
+        advice = "pass a number"
     if wanted.char == "Q":
         advice += "; for a cudaTextureObject_t, a cupy.cuda.texture.TextureObject is accepted"
     raise TypeError(

@@ -21,6 +21,11 @@ REFUSALS = (driver.CUDADriverError, drv.Error, OverflowError)
 
 def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
     """Return the three extents of a grid or a block, given as 1 to 3 ints."""
+    if value is None and name == "block":
+        raise ValueError(
+            f"{caller}: block is missing; give it by name, after any arguments of the kernel: "
+            "block=(128, 1, 1), grid=(8, 1)"
+        )
     sizes = tuple(value) if isinstance(value, Sequence) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(map(_is_integer, sizes)):
         raise TypeError(

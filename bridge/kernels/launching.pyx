@@ -40,11 +40,6 @@ cdef int read_config(
     """Check how to launch on the current device."""
     name = kernel.name
     config.device_id = cuda_device()
-    if block is None:
-        raise ValueError(
-            f"{name}: block is missing; give it by name, after any arguments of the kernel: "
-            "block=(128, 1, 1), grid=(8, 1)"
-        )
     config.is_named, config.strided = stream is not None, strided
     config.is_cooperative = is_cooperative
     config.shared = config.cluster[0] = 0

@@ -21,7 +21,9 @@ from .parameters import parameters_of_values
 from .launch_limits import REFUSALS, explain, shared_bytes
 
 
-def launch(function, /, *args, block, grid=(1, 1), shared=0, stream=None, bint strided=False):
+def launch(
+    function, /, *args, block=None, grid=(1, 1), shared=0, stream=None, bint strided=False
+):
     """Launch a compiled PyCUDA function as if it were on CuPy's current stream.
 
     Parameters
