@@ -31,7 +31,7 @@ def show_config() -> None:
 
     Notes
     -----
-    *Ownership:* none. *Ordering:* none. *Cost:* up to a tenth of a second.
+    *Cost:* up to a tenth of a second.
     """
     try:
         for name, text in _rows():

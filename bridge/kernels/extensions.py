@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class LaunchPolicy(NamedTuple):
-    """How the kernels of a module are launched: the `policy` of a subclass of `SourceModule`.
+    """How the kernels of a module are launched: the `_policy` of a subclass of `SourceModule`.
 
     Attributes
     ----------

@@ -90,7 +90,8 @@ cdef class Function(Kernel):
         ----------
         *args
             As in `bridge.launch`.  If the compiler reports a parameter's type (``repr`` shows it),
-            other dtypes and widths raise, and Python numbers are converted.
+            other dtypes and widths raise.  Python numbers, and ``numpy.float64``, which is one, are
+            converted.
         block, grid, shared, strided
             As in `bridge.launch`.  `shared` may be up to the device's limit.
         stream : pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``, optional
@@ -125,7 +126,7 @@ cdef class Function(Kernel):
             )
         cdef LaunchConfig config
         read_config(&config, self, grid, block, shared, stream, strided, cooperative, cluster)
-        parameters = self.known or self.parameters()
+        parameters = self.known or self._parameters()
         needed = checked_references(texrefs, self.name) if texrefs else ()
         values = PySequence_Fast_ITEMS(args)
         wait = launch(self, parameters, values, len(args), &config, time_kernel, needed)
@@ -180,7 +181,9 @@ cdef class Function(Kernel):
         return launch(self, parameters, values, len(args), &config, timed, self.texrefs)
 
     def prepare(self, arg_types, texrefs=(), block=None):
-        """Fix the types of the arguments, for the ``prepared_`` calls; return this function.
+        """Allow the ``prepared_`` calls; return this function.
+
+        Of `arg_types`, only the number is checked where the compiler reports the kernel's types.
 
         Parameters
         ----------
@@ -205,7 +208,7 @@ cdef class Function(Kernel):
             )
         self.texrefs = checked_references(texrefs or (), self.name)
         types = types_of_prepare(arg_types, self.name)
-        self.prepared = parameters_of_prepare(self.name, types, self.parameters())
+        self.prepared = parameters_of_prepare(self.name, types, self._parameters())
         self.types = types
         return self
 
@@ -222,7 +225,7 @@ cdef class Function(Kernel):
         known = self.known or f"{self.name}(...)"  # not before it is loaded
         return f"<bridge.kernels.function.Function {known}>"
 
-    cpdef Parameters parameters(self):
+    cpdef Parameters _parameters(self):
         """Return the kernel's parameters, read at the first use: unpickling needs no GPU."""
         if self.known is None:
             handle = <intptr_t> self.handle(cuda_device())
@@ -235,9 +238,9 @@ cdef class Function(Kernel):
         if self.types is None:
             raise TypeError(
                 f"{self.name}: it is not prepared; call prepare(arg_types) before the prepared "
-                f"calls: {self.parameters()}"
+                f"calls: {self._parameters()}"
             )
-        self.prepared = parameters_of_prepare(self.name, self.types, self.parameters())
+        self.prepared = parameters_of_prepare(self.name, self.types, self._parameters())
         return self.prepared
 
 
@@ -262,7 +265,7 @@ cdef object call_function(Function self, PyObject **args, size_t flags, PyObject
             keywords = dict(zip(<object> names, values[count:]))
             return Function.__call__(self, *values[:count], **keywords)
     read_config(&config, self, grid, block, shared, stream, False, False, None)
-    launch(self, self.known or self.parameters(), args, count, &config, False, ())
+    launch(self, self.known or self._parameters(), args, count, &config, False, ())
     return None
 
 
@@ -330,7 +333,7 @@ cdef class BoundFunction:
                 f"{function.name}.capture: the stream of the launch is not being captured; call "
                 "stream.begin_capture() before, under `with stream:`"
             )
-        parameters, values = function.parameters(), PySequence_Fast_ITEMS(args)
+        parameters, values = function._parameters(), PySequence_Fast_ITEMS(args)
         launch(function, parameters, values, len(args), &config, False, ())
         return last_node(function, parameters, &config)
 
@@ -342,7 +345,7 @@ cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObje
             "the kernel's arguments only, by position"
         )
     cdef Function function = self.function
-    parameters = function.known or function.parameters()
+    parameters = function.known or function._parameters()
     self.check_device()
     launch(function, parameters, args, PyVectorcall_NARGS(flags), &self.config, False, ())
     return None
@@ -360,7 +363,7 @@ cdef tuple checked_references(texrefs, name):
 
 
 # The offset of `vectorcall` in the instances of a class, which Cython does not tell.
-cdef Function one = Function(SimpleNamespace(policy=LaunchPolicy(), _resources={}), "")
+cdef Function one = Function(SimpleNamespace(_policy=LaunchPolicy(), _resources={}), "")
 enable_vectorcall(Function, <char *> &one.vectorcall - <char *> <PyObject *> one)
 cdef BoundFunction other = BoundFunction(one, None)
 enable_vectorcall(BoundFunction, <char *> &other.vectorcall - <char *> <PyObject *> other)

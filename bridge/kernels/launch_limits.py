@@ -111,7 +111,7 @@ def _reason(
 ) -> str | None:
     threads = math.prod(block)
     if cooperative and "too many blocks" in text:
-        with function.explained("occupancy") as handle:
+        with function._explained("occupancy") as handle:
             each = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared)
         most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
         return (

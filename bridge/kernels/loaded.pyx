@@ -51,7 +51,7 @@ cdef class Kernel:
 
     def __init__(self, module, name):
         self.module, self.name = module, name
-        self.follows_pycuda, self.mismatch = module.policy
+        self.follows_pycuda, self.mismatch = module._policy
         self.resources = module._resources
         self.free_shared = -1
 
@@ -74,24 +74,24 @@ cdef class Kernel:
 
     def get_attribute(self, attribute):
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        with self.explained(f"attribute {named(attribute)}") as handle:
+        with self._explained(f"attribute {named(attribute)}") as handle:
             return int(driver.funcGetAttribute(operator.index(attribute), handle))
 
     def set_attribute(self, attribute, value):
         """Set a ``pycuda.driver.function_attribute`` of the kernel on the current device."""
-        with self.explained(
+        with self._explained(
             f"attribute {named(attribute)} cannot be set to {named(value)}"
         ) as handle:
             driver.funcSetAttribute(handle, operator.index(attribute), operator.index(value))
 
     def set_cache_config(self, config):
         """Set the preferred split of L1 cache and shared memory, a ``pycuda.driver.func_cache``."""
-        with self.explained(f"config {named(config)}") as handle:
+        with self._explained(f"config {named(config)}") as handle:
             status = libcuda.cuFuncSetCacheConfig(ctypes.c_void_p(handle), operator.index(config))
             driver.check_status(status)
 
     @contextmanager
-    def explained(self, what):
+    def _explained(self, what):
         """Yield the CUfunction on the current device; errors say what was asked."""
         handle = <intptr_t> self.handle(cuda_device())
         try:

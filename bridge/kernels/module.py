@@ -85,7 +85,7 @@ class SourceModule:
     *Cost:* tens of milliseconds for a small new kernel, and a few for a cached kernel.
     """
 
-    policy = LaunchPolicy()  # of its kernels; a subclass may have another
+    _policy = LaunchPolicy()  # of its kernels; a subclass may have another
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class SourceModule:
         """
         _check("SourceModule.get_function: name", name, str, "the kernel's name, a str,")
         function = Function(self, str(name))  # a numpy.str_ is a str, too
-        function.parameters()  # now, so that a wrong name raises here
+        function._parameters()  # now, so that a wrong name raises here
         return function
 
     def get_global(self, name: str) -> Global:

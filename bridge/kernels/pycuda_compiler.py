@@ -47,7 +47,7 @@ def use_nvrtc(enable: bool = True, /, *, modules: bool = False) -> None:
     Options, headers and errors are those of `bridge.SourceModule`.  ``DynamicSourceModule`` is
     linked with ``libcudadevrt.a`` of a toolkit or of pip's CUDA runtime, if there is one.  Only
     kernels that launch kernels need it.
-    *Ownership:* none. *Ordering:* none. *Cost:* none; NVRTC takes a tenth of nvcc's time.
+    *Cost:* none; NVRTC takes a tenth of nvcc's time.
     """
     if not isinstance(enable, int):
         raise TypeError(f"use_nvrtc: enable is {named(enable)}; True or False is accepted")

@@ -70,7 +70,7 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
     bridge.use_nvrtc()
     mismatch = None if strict else _warn_of_mismatch
     adapt_pycuda(mismatch)
-    _SourceModule.policy = LaunchPolicy(follows_pycuda=True, mismatch=mismatch)
+    _SourceModule._policy = LaunchPolicy(follows_pycuda=True, mismatch=mismatch)
     why = "modules are compiled by NVRTC and take CuPy arrays"
     patches.apply("run", why, pycuda.compiler, {"SourceModule": _SourceModule})
     if pool:
