@@ -18,8 +18,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m bridge",
-        description="Print the configuration, then share real buffers between PyCUDA and CuPy and "
-        "check the results. The exit status is 1 if a check fails.",
+        description="Without a command, check the installation: print the configuration, then "
+        "share real buffers between PyCUDA and CuPy and check the results. The exit status is 1 if "
+        "a check fails. Without a GPU, write `python -m hostcuda` for `python`. The documentation "
+        "is in the folder docs of bridge's source.",
     )
     parser.add_argument("--version", action="version", version=f"bridge {__version__}")
     parser.add_argument("--config", action="store_true", help="print the configuration only")
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command:
         status: int = options.call(options)
         return status
-    from .report import self_test, show_config
+    from .report import print_rows, self_test, show_config
 
     if options.config:
         show_config()
@@ -37,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             from . import autoinit  # noqa: F401  (its error says what is missing)
         finally:
-            show_config()
+            print_rows(omitted="replaced")  # by the import
             print()
         self_test()
     except Exception as error:

@@ -30,8 +30,8 @@ _ADVICE = {
     ),
     "libcuda.so.1: cannot": (
         "libcuda.so.1 is missing, so there is no NVIDIA driver here: work on a machine with a GPU, "
-        "or start the container with its GPUs (`docker run --gpus all`); `python "
-        "-m hostcuda PROGRAM` needs no GPU (`pip install ./hostcuda` in the source of bridge)"
+        "or start the container with its GPUs (`docker run --gpus all`); `python -m hostcuda` in "
+        "place of `python` needs no GPU (`pip install ./hostcuda` in the source of bridge)"
     ),
 }
 

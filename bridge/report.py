@@ -33,9 +33,15 @@ def show_config() -> None:
     -----
     *Cost:* up to a tenth of a second.
     """
+    print_rows()
+
+
+def print_rows(omitted: str = "") -> None:
+    """Print the rows of `show_config`, except those of a name."""
     try:
         for name, text in _rows():
-            print(f"{name:<20}{text}")
+            if name != omitted:
+                print(f"{name:<20}{text}")
     except Exception as error:
         print(f"{'error':<20}{type(error).__name__}: {error}")
 

@@ -234,7 +234,7 @@ def test_python_m_bridge_says_that_there_is_no_gpu():
 def test_check_needs_no_driver():
     done = run("-m", "bridge", "check", "tests/legacy/programs")
     assert (done.returncode, done.stderr) == (0, "")
-    assert " compile for sm_90, 0 do not, " in done.stdout
+    assert " can be compiled for sm_90, 0 cannot, " in done.stdout
     if not ON_GPU:  # and says what it needs
         hidden = (
             "import sys; sys.modules['hostcuda'] = None; from bridge.__main__ import main; main("
@@ -242,7 +242,10 @@ def test_check_needs_no_driver():
         done = run("-c", f"{hidden}['check', 'tests/legacy/sources'])")
         assert (done.returncode, done.stdout) == (2, "")
         assert "error: bridge: libcuda.so.1 is missing" in done.stderr
-        assert "`python -m hostcuda PROGRAM` needs no GPU" in done.stderr
+        assert "`python -m hostcuda` in place of `python` needs no GPU" in done.stderr
+        done = run("-m", "bridge", "run", "tests/legacy/programs/image_filter.py")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("FAILED: bridge: libcuda.so.1 is missing"), done.stderr
 
 
 @pytest.mark.starts
@@ -288,6 +291,7 @@ def test_python_m_bridge_does_the_main_job():
     assert done.stdout.startswith("bridge")
     assert done.stdout.endswith("all checks passed\n")
     assert done.stdout.count("\nok ") == 3
+    assert "\nreplaced " not in done.stdout
     assert "\nthis thread         PyCUDA and CuPy share the primary context" in done.stdout
     assert run("-m", "bridge", "--version").stdout == f"bridge {bridge.__version__}\n"
 

@@ -334,7 +334,7 @@ _VERDICTS = _WILL, _WILL_NOT, _NOT_KNOWN = "will run", "will not run", "not know
 def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
     """Say whether `run` runs a program, after what, if what is there, and why not."""
     missing = ", ".join(program.missing())
-    reasons = [f"{found['fail']} of its sources do not compile"] * bool(found["fail"])
+    reasons = [f"{found['fail']} of its sources cannot be compiled"] * bool(found["fail"])
     reasons += [f"{name} is not served" for name in program.not_served]
     reasons += [f"{what} (line {line})" for what, line in program.wrong.items()]
     if reasons:
@@ -342,7 +342,7 @@ def _verdict(program: _Program, found: Counter[str]) -> tuple[str, str]:
         return _WILL_NOT, f"{program.before.replace('after', 'also after')}: {', '.join(reasons)}"
     needs = program.before + f", if {missing} can be imported" * bool(missing)
     late = found["made at run time"]
-    reasons += [f"{late} of its sources are made when it runs"] * bool(late)
+    reasons += [f"{late} of its sources cannot be read before it runs"] * bool(late)
     reasons += [one for one in found if one.startswith("the file ")]
     if reasons and program.is_part:
         reasons.append("it is a module of a package: record a program that imports it")
@@ -401,10 +401,7 @@ def _compile(
         ]
         say(f"compiles: {'; '.join(shown)}")
     yield "fail" if problem else "compile"
-    parameters = [one for found in kernels.values() for one in found or ()]
-    yield from ["kernels"] * len(kernels) + ["parameters"] * len(parameters)
     yield from ["kernels of unknown types" for found in kernels.values() if found is None]
-    yield from ["known" for one in parameters if one.dtype is not None]
     if by_nvcc is not None:
         yield f"nvcc {by_nvcc}, ours {not problem}"
 
@@ -419,16 +416,11 @@ def _summary(
     if not any(count[verdict] for verdict in _VERDICTS):
         return ["no program (.py, .ipynb) that compiles a source or uses scikit-cuda was found"]
     lines.append(
-        f"sources: {yes} of {yes + no + late + missing} compile for {arch}, {no} do not, {late} "
-        "are made when the program runs, and were not read"
-        + f"; {missing} are in files that are not found"
+        f"sources: {yes} of {yes + no + late + missing} can be compiled for {arch}, {no} cannot, "
+        f"{late} cannot be read before the program runs"
+        + f", {missing} in files that are not found"
         * bool(missing)
     )
-    if count["kernels"]:
-        lines.append(
-            f"kernels: {count['kernels']}; the types of {count['known']} of {count['parameters']} "
-            "parameters are known, and arguments for these are checked"
-        )
     if count["kernels of unknown types"]:
         lines.append(
             f"kernels of unknown types: {count['kernels of unknown types']}; their arguments are "
@@ -436,8 +428,9 @@ def _summary(
         )
     if with_nvcc:
         both = [count[f"nvcc {a}, ours {b}"] for a in (True, False) for b in (True, False)]
+        who = "nvcc and bridge", "nvcc only", "bridge only", "neither"
         lines.append(
-            "nvcc and bridge / only nvcc / only bridge / neither: " + " / ".join(map(str, both))
+            "compiled by " + ", ".join(f"{a}: {n}" for a, n in zip(who, both, strict=True))
         )
     for name, times in not_served.most_common():
         advice = _NOT_SERVED.get(name, "not in bridge's skcuda; see CuPy")

@@ -22,7 +22,7 @@ _CHECK = """Say of each program and notebook whether bridge run will run it: com
 that it gives to SourceModule, and name what does not compile and why, and what bridge run does not
 serve. The programs are not run. For sources that are made when a program runs, use bridge run
 --record FOLDER PROGRAM, then bridge check FOLDER. The exit status is 0 if at least one will run,
-and all that could be read will."""
+and none will not."""
 
 _MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
 are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
@@ -105,7 +105,10 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             "bridge run stand before it",
             file=sys.stderr,
         )
-    import_libraries()  # or say what is missing
+    try:
+        import_libraries()
+    except ImportError as error:
+        sys.exit(f"FAILED: {error}")
     from .run import replace, run
 
     replace(options.pool, options.strict, folder)

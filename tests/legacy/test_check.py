@@ -156,7 +156,7 @@ def test_a_folder(check, package):
     assert rest == [
         "files.py:9: the source is made when the program runs: it depends on kind",
         "files.py:12: the source is made when the program runs: a large number",
-        "files.py: not known: 2 of its sources are made when it runs",
+        "files.py: not known: 2 of its sources cannot be read before it runs",
         "libraries.py: will not run: skcuda.special is not served, skcuda.integrate is not served, "
         "skcuda.cublas.cublasNothing is not served, skcuda.linalg.dmd is not served, "
         "skcuda.fft.nothing is not served",
@@ -166,12 +166,10 @@ def test_a_folder(check, package):
         "wrong.py:4: the source is made when the program runs: input()",
         "wrong.py:5: the source is made when the program runs: TypeError: %d format: a real number "
         "is required, not str",
-        "wrong.py: will not run: 1 of its sources do not compile, launch_grid is not served",
+        "wrong.py: will not run: 1 of its sources cannot be compiled, launch_grid is not served",
         "programs: 2 will run, 2 will not run, 2 not known",
-        "sources: 10 of 15 compile for sm_90, 1 do not, 4 are made when the program runs, and were "
-        "not read",
-        "kernels: 10; the types of 12 of 13 parameters are known, and arguments for these are "
-        "checked",
+        "sources: 10 of 15 can be compiled for sm_90, 1 cannot, 4 cannot be read before the "
+        "program runs",
         "not served by bridge run: skcuda.special (files: 1): not in bridge's skcuda; see CuPy",
         "not served by bridge run: skcuda.integrate (files: 1): not in bridge's skcuda; see CuPy",
         "not served by bridge run: skcuda.cublas.cublasNothing (files: 1): not in bridge's skcuda; "
@@ -223,14 +221,13 @@ def test_plain_code_is_evaluated_in_the_programs_folder(check, tmp_path):
         "cells.ipynb: will run, after %load_ext bridge",
         "plain.py: will run",
         "programs: 2 will run, 0 will not run, 0 not known",
-        "sources: 5 of 5 compile for sm_90, 0 do not, 0 are made when the program runs, and were "
-        "not read",
-        "kernels: 5; the types of 5 of 5 parameters are known, and arguments for these are checked",
+        "sources: 5 of 5 can be compiled for sm_90, 0 cannot, 0 cannot be read before the program "
+        "runs",
         "status 0",
     ]
     (tmp_path / "include" / "real.cuh").write_text("typedef nothing real;")
     text, _ = check(str(tmp_path))
-    assert "plain.py: will not run: 4 of its sources do not compile" in text
+    assert "plain.py: will not run: 4 of its sources cannot be compiled" in text
 
 
 KERNEL = "__global__ void f(%s *x) {}"
@@ -789,8 +786,8 @@ NEEDS = {
     ),
     "a module of a package": (
         "from .beside import code\nSourceModule(code())",
-        "program.py: not known: 1 of its sources are made when it runs, it is a module of a "
-        "package: record a program that imports it",
+        "program.py: not known: 1 of its sources cannot be read before it runs, it is a module of "
+        "a package: record a program that imports it",
     ),
     "a header": (
         """SourceModule('#include "own.cuh"')""",
@@ -799,7 +796,7 @@ NEEDS = {
     "what NVRTC needs": (
         "SourceModule('__global__ void f(uint8_t *x) {}')",
         "apply here (write #include <cstdint>)\n{folder}/program.py: will not run: 1 of its "
-        "sources do not compile",
+        "sources cannot be compiled",
     ),
     "OpenGL": (
         "from pycuda import gl\nSourceModule('__global__ void f() {}')",
@@ -886,7 +883,7 @@ def test_an_error_is_printed_once_for_a_call(check, tmp_path):
     write(tmp_path, {"a.py": program})
     text, _ = check(str(tmp_path))
     assert text.count("does not compile") == 1
-    assert "a.py: will not run: 2 of its sources do not compile" in text
+    assert "a.py: will not run: 2 of its sources cannot be compiled" in text
 
 
 def test_what_only_nvcc_compiles_is_named(check, tmp_path):
@@ -898,7 +895,7 @@ check.shutil = type("shutil", (), {"which": lambda name: "/nvcc"})
 """
     text, _ = check(str(tmp_path), before=nvcc)
     assert "a.py:1: does not compile (nvcc compiles it): " in text
-    assert "nvcc and bridge / only nvcc / only bridge / neither: 0 / 1 / 0 / 0" in text
+    assert "compiled by nvcc and bridge: 0, nvcc only: 1, bridge only: 0, neither: 0" in text
 
 
 def test_progress_is_shown_on_a_terminal(check, tmp_path):
