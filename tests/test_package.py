@@ -103,7 +103,11 @@ def make_packages(folder, packages):
         needs = [f"Requires-Dist: {line}\n" for line in lines if "/" not in line]
         head = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{''.join(needs)}"
         (info / "METADATA").write_text(f"{head}\nRequires-Dist: cutensor-cu11\n")
-        (info / "RECORD").write_text("".join(f"{line},,\n" for line in lines if "/" in line))
+        paths = [line for line in lines if "/" in line]
+        (info / "RECORD").write_text("".join(f"{path},,\n" for path in paths))
+        for path in paths:  # from Python 3.12 on, those that are missing are left out
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).touch()
 
 
 NCCL = "nvidia/nccl/lib/libnccl.so.2"

@@ -165,15 +165,15 @@ def test_the_export_keeps_the_array_and_lets_it_go():
 
 
 def test_pycudas_export_can_be_restored_and_replaced(capsys):
-    a = zeros()
+    a, replaced = zeros(), "GPUArray.__cuda_array_interface__"
     bridge.show_config()
-    assert "exports in order" in capsys.readouterr().out
+    assert replaced in capsys.readouterr().out
     bridge.autoinit.restore_gpuarray()
     bridge.autoinit.restore_gpuarray()
     assert a.__cuda_array_interface__["stream"] is None
     assert not hasattr(a, "__dlpack__")
     bridge.show_config()
-    assert "exports as PyCUDA does" in capsys.readouterr().out
+    assert replaced not in capsys.readouterr().out
     exporting.export_in_order()
     exporting.export_in_order()
     assert a.__cuda_array_interface__["stream"] == 1
@@ -603,6 +603,8 @@ def test_beside_the_capture_of_a_blocking_stream_what_needs_the_default_one_is_r
     allocate, kept = bridge.pycuda_allocator(), drv.Stream(1)
     drv.Context.synchronize()
     refused = "cannot wait for .* a blocking stream is being captured"
+    if cupy.__version__ < "14":  # whose asarray drops the reason
+        refused += "|Unsupported dtype object"
     with captured(captive), current:
         for use in (
             lambda: bridge.as_cupy(a),
