@@ -290,7 +290,7 @@ def test_names_that_are_not_there():
 def lenient(monkeypatch):
     """Functions of a module under `bridge run`."""
     policy = LaunchPolicy(follows_pycuda=True, mismatch=run._warn_of_mismatch)
-    monkeypatch.setattr(run._SourceModule, "policy", policy)
+    monkeypatch.setattr(run._SourceModule, "_policy", policy)
     return run._SourceModule(SOURCE, no_extern_c=True).get_function
 
 
