@@ -299,9 +299,9 @@ started.wait()
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python lets such threads be")
 def test_a_daemon_thread_that_never_leaves_ends_the_process(python):
-    """A control of what the guide's limits say: Python ends the thread in the midst of C++.
+    """A control of what the guide's limits say: Python ends a thread in the midst of C++.
 
-    In one of 20 runs, the thread finds its context destroyed, and ends with an error before that.
+    Beside other work, more than half of the runs end before any thread is there, so there are many.
     """
     script = (
         USE
@@ -314,7 +314,8 @@ def work():
             started.set()
 kept, started = [], threading.Event()
 pool = bridge.primary_context()(lambda: DeviceMemoryPool())()
-threading.Thread(target=work, daemon=True).start()
+for _ in range(6):
+    threading.Thread(target=work, daemon=True).start()
 started.wait()
 """
     )
@@ -325,7 +326,7 @@ started.wait()
         aborted = done.returncode == -6 and any(text in done.stderr for text in said)
         return aborted or done.returncode == -11
 
-    assert any(is_ended() for _ in range(3))
+    assert any(is_ended() for _ in range(12))
 
 
 AUTOINIT, NOTHING = "import bridge.autoinit", "pass"
