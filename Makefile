@@ -184,7 +184,7 @@ $(ready): $(venv)/.libraries setup.py $(compiled) $(wildcard bridge/*/*.pxd)
 
 # PyCUDA is compiled while pip loads CuPy, and the package is compiled.
 $(venv)/.libraries: tools/build_pycuda.py setup.cfg pyproject.toml | $(venv)/pyvenv.cfg
-	@echo 'Installing PyCUDA, CuPy and bridge in $(venv): 0.8 GB, one to two minutes'
+	@echo 'Installing PyCUDA, CuPy and bridge in $(venv): 0.8 GB, one to three minutes'
 	@$(build) --wheel & wheel=$$!; \
 		{ $(pip) '$(cupy)$(CUPY)' 'numpy$(NUMPY)' cython 'setuptools>=70.1' && \
 		echo 'compiling bridge: half a minute' && $(with) . -e ./hostcuda --no-deps; } || failed=1; \

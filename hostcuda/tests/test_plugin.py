@@ -279,3 +279,10 @@ def test_a_failed_test_case_names_its_damage(tmp_path, run):
     text = run("--hostcuda")
     assert "AssertionError: 1 != 2" in text
     assert len(re.findall(OUTSIDE, text)) == 1
+
+
+def test_the_options_need_the_first_one(tmp_path):
+    command = [sys.executable, "-m", "pytest", "--hostcuda-check", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 4
+    assert "the options --hostcuda-... need --hostcuda" in done.stderr

@@ -260,6 +260,7 @@ def _translate_ptx(driver: Any) -> None:
     atexit.register(lambda translate=translate: driver.hostcuda_translator(None))
 
 
+_MAIN = os.path.join(os.path.dirname(__file__), "__main__.py")
 _LIBRARIES = {"bridge", "cupy", "cupyx", "hostcuda", "pycuda", "pytools"}
 
 
@@ -273,7 +274,8 @@ def _trace(driver: Any, path: str | None) -> None:
             frame = frame.f_back
         if frame:
             name = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-            driver.hostcuda_caller(name.encode())
+            is_ours = frame.f_code.co_filename == _MAIN  # the program's frames are gone
+            driver.hostcuda_caller(b"the end of the program" if is_ours else name.encode())
 
     driver.hostcuda_trace(path and path.encode(), ask)
     # It also keeps `ask`.

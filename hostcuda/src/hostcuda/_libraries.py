@@ -67,6 +67,7 @@ class _Function(type):
     """What stands for a function or a class of a library: calling it raises."""
 
     title: str
+    needs: str
 
     def __getattr__(cls, name: str) -> NoReturn:
         if name.startswith("__"):
@@ -74,15 +75,17 @@ class _Function(type):
         cls()
 
     def __call__(cls, *args: Any, **keywords: Any) -> NoReturn:
+        if cls.needs:
+            raise Missing(f"hostcuda: {cls.title} needs {cls.needs} here: install it")
         raise Missing(
             f"hostcuda: {cls.title} brings its own GPU code, which the host cannot run; compute "
             "this part with NumPy in tests without a GPU, or skip the test without a GPU"
         )
 
 
-def refusing(title: str) -> _Function:
+def refusing(title: str, needs: str = "") -> _Function:
     """Make a function that refuses to be called."""
-    return _Function("refused", (), {"title": title})
+    return _Function("refused", (), {"title": title, "needs": needs})
 
 
 class _Library(ModuleType):
@@ -97,8 +100,8 @@ class _Library(ModuleType):
             return 0
         if self.__name__ in MISSING:
             return refusing(MISSING[self.__name__])
-        without = "" if importlib.util.find_spec("scipy") else " without SciPy"
-        return refusing(f"{ANSWERED[self.__name__][0]} ({name}{without})")
+        needs = "" if importlib.util.find_spec("scipy") else "SciPy"
+        return refusing(f"{ANSWERED[self.__name__][0]} ({name})", needs)
 
 
 class _Finder(MetaPathFinder, Loader):

@@ -3,6 +3,9 @@
 #include "fibers.h"
 #include "python.h"
 
+#include <chrono>
+#include <utility>
+
 namespace {
 
 // Answers what went wrong. Meanwhile no destructor calls the driver, whose state is in between.

@@ -1,5 +1,6 @@
 // Memory: allocation, copies, fills, and what a pointer is.
 #include "api.h"
+#include "runtime.h"
 #include "textures.h"
 
 namespace {

@@ -19,7 +19,7 @@ _REPORT = os.environ.get("HOSTCUDA_REPORT")  # of `--orders`: print no durations
 
 # What a text says that the host cannot run: of a library, of the translator, of PyCUDA.
 _REFUSED = re.compile(
-    r"hostcuda: (.+?)(?: \(.*?\))? (?:brings its own GPU code|is not supported)"
+    r"hostcuda: (.+?)(?: \(.*?\))? (?:brings its own GPU code|is not supported|needs \w+ here)"
     r"|(cu\w+) failed: operation not supported"
 )
 _NOT_SUPPORTED = re.compile("cudaErrorNotSupported|(?:CUDA_ERROR|CUFFT)_NOT_SUPPORTED")
@@ -75,13 +75,15 @@ def pytest_load_initial_conftests(
     """Install the driver before any conftest imports PyCUDA or CuPy."""
     options = early_config.known_args_namespace
     names = {name for name in vars(options) if name.startswith("hostcuda_")} - {"hostcuda_strict"}
-    settings = (getattr(options, name) for name in names)
+    settings = [getattr(options, name) for name in names]
     if hostcuda.installed() and any(settings):
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
             "-seed, -memory, -pool and -check come too late: give `python -m hostcuda` its own "
             "--devices, --order, --seed, --memory, --pool and --check, before `-m pytest`"
         )
+    if any(settings) and not (options.hostcuda or hostcuda.installed()):
+        raise pytest.UsageError("the options --hostcuda-... need --hostcuda")
     if options.hostcuda:
         try:
             hostcuda.install(
