@@ -338,7 +338,7 @@ def test_an_array_dropped_while_another_stream_uses_it_races(run):
         done.stderr,
     ), done.stderr
     fixed = run(
-        DROPPED.format(wait="cupy.cuda.Stream.null.wait_event(t.record())"), "--orders", "20"
+        DROPPED.format(wait="cupy.cuda.Stream.null.wait_event(t.record())"), "--orders", "5"
     )
     assert (fixed.returncode, fixed.stdout) == (0, "2000\n"), fixed.stderr
 

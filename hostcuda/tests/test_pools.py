@@ -183,7 +183,7 @@ def test_orders_show_a_use_that_is_not_ordered_with(script, fence, work, run):
     raced = run(script.format(fence=""), "--orders", "10")
     assert raced.returncode == 1, raced.stdout
     assert re.search(rf"a race: .*{work} of program.py:\d+ \(on stream \d+\)", raced.stderr)
-    ordered = run(script.format(fence=fence), "--orders", "10")
+    ordered = run(script.format(fence=fence), "--orders", "5")
     assert (ordered.returncode, ordered.stdout) == (0, "[8 8 8 8 8 8 8 8]\n"), ordered.stderr
 
 
