@@ -158,6 +158,9 @@ def install(
     for library in ("cupy", "pycuda"):
         cache = _build.cache_folder() / f"{library}-{key}"
         cache.mkdir(exist_ok=True)
+        for file in cache.glob("*.cubin"):  # PyCUDA would load what a process that died left empty
+            if not file.stat().st_size:
+                file.unlink(missing_ok=True)
         os.environ[f"{library.upper()}_CACHE_DIR"] = str(cache)
     if compilers:
         try:

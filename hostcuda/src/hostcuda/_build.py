@@ -6,12 +6,15 @@ real NVRTC compiles a kernel to PTX; g++ compiles the C++ that ``ptx.py`` makes 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -41,12 +44,17 @@ def _run(command: Iterable[str], source: str | None = None) -> str:
     return done.stdout
 
 
-def _cached(kind: str, suffix: str, parts: Iterable[bytes], make: Callable[[Path], None]) -> Path:
-    """Answer the file for this content, made first if it is not there."""
+def _path(kind: str, suffix: str, parts: Iterable[bytes]) -> Path:
+    """Answer the file for this content."""
     digest = hashlib.sha256()
     for part in (CXX.encode(), *parts):
         digest.update(len(part).to_bytes(8, "little") + part)
-    target = cache_folder() / f"{kind}-{digest.hexdigest()[:24]}{suffix}"
+    return cache_folder() / f"{kind}-{digest.hexdigest()[:24]}{suffix}"
+
+
+def _cached(kind: str, suffix: str, parts: Iterable[bytes], make: Callable[[Path], None]) -> Path:
+    """Answer the file for this content, made first if it is not there."""
+    target = _path(kind, suffix, parts)
     if not target.exists():
         # Several test processes may build the same file: each makes its own, the last rename wins.
         handle, name = tempfile.mkstemp(dir=target.parent, suffix=".new")
@@ -100,24 +108,47 @@ def driver() -> Path:
     # The name under which PyCUDA and CuPy ask for the driver.
     link = ["-shared", "-Wl,-soname,libcuda.so.1"]
 
-    def make(target: Path) -> None:
-        # Each file is a unit of its own. But the headers take as long as the code of five files, so
-        # that two processes compile half of the files each: in 3 s, and not in 7 (on two cores).
-        with tempfile.TemporaryDirectory() as folder:
-            running = {}
-            for half in (sources[::2], sources[1::2]):
-                unit = Path(folder, f"{half[0].stem}.cpp")
-                unit.write_text("".join(f'#include "{source}"\n' for source in half))
-                command = [CXX, *flags, "-c", str(unit), "-o", str(unit.with_suffix(".o"))]
-                running[unit.with_suffix(".o")] = subprocess.Popen(command, stderr=subprocess.PIPE)
-            for process in running.values():
-                _, errors = process.communicate()
-                if process.returncode:
-                    raise CompileError(errors.decode())
-            _run([CXX, *flags, *link, str(apart), *map(str, running), "-o", str(target)])
-
     parts = [path.read_bytes() for path in (*sources, apart, *headers)]
-    return _cached("driver", ".so", [" ".join(flags + link).encode(), *parts], make)
+    target = _path("driver", ".so", [" ".join(flags + link).encode(), *parts])
+    if target.exists():
+        return target
+    with (cache_folder() / "driver.lock").open("w") as lock:  # other processes wait for this one
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
+            return target
+        print(
+            "hostcuda: compiling its driver, once for this version: 5 to 30 seconds",
+            file=sys.stderr,
+            flush=True,
+        )
+        folder = target.with_suffix(".new")
+        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+        folder.mkdir()
+        try:
+            _compile_driver(sources, [*flags, *link, str(apart)], flags, folder).replace(target)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return target
+
+
+def _compile_driver(
+    sources: list[Path], linking: list[str], flags: list[str], folder: Path
+) -> Path:
+    # Each file is a unit of its own. But the headers take as long as the code of five files: two
+    # processes that compile half of the files each take 3 s, and not 7 (on two cores).
+    running = {}
+    for half in (sources[::2], sources[1::2]):
+        unit = folder / f"{half[0].stem}.cpp"
+        unit.write_text("".join(f'#include "{source}"\n' for source in half))
+        command = [CXX, *flags, "-c", str(unit), "-o", str(unit.with_suffix(".o"))]
+        running[unit.with_suffix(".o")] = subprocess.Popen(command, stderr=subprocess.PIPE)
+    for process in running.values():
+        _, errors = process.communicate()
+        if process.returncode:
+            raise CompileError(errors.decode())
+    whole = folder / "driver.so"
+    _run([CXX, *linking, *map(str, running), "-o", str(whole)])
+    return whole
 
 
 def empty_library(name: str) -> Path:

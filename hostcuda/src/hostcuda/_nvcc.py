@@ -32,7 +32,9 @@ def main(arguments):
             print("hostcuda: code for CUDA's linker is not supported", file=sys.stderr)
             return 1
         else:
-            target.write_bytes(_build.compile(source, arguments, of_nvcc=True).image)
+            whole = target.with_name(f"{target.name}.new")
+            whole.write_bytes(_build.compile(source, arguments, of_nvcc=True).image)
+            whole.replace(target)
     except _build.CompileError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,6 +1,7 @@
 // Modules, functions and launches.
 #include <dlfcn.h>
 #include <elf.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -32,13 +33,17 @@ bool is_ptx(const void *image) {
 }
 
 CUresult load_library(const char *image, size_t size, void **library) {
-  // A file of its own: dlopen takes two images of one name or one inode for the same library.
-  char path[] = "/tmp/hostcuda-XXXXXX";
-  int file = mkstemp(path);
+  // In memory, since folders may be mounted noexec.
+  int file = memfd_create("hostcuda", MFD_CLOEXEC);
   CHECK(file >= 0, CUDA_ERROR_OPERATING_SYSTEM);
+  // A path of its own, by the slashes: dlopen takes two images of one path for the same library.
+  static unsigned count;
+  std::string path = "/proc/self/fd/";
+  for (unsigned n = ++count; n; n /= 2) path += n % 2 ? "./" : "/";
+  path += std::to_string(file);
   bool written = write(file, image, size) == ssize_t(size);
-  *library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-  unlink(path);
+  *library = written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (!*library) tell(text("the code of a module cannot be loaded: %s", written ? dlerror() : strerror(errno)));
   close(file);
   return *library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
