@@ -1,9 +1,16 @@
 """Programs that tests run in processes of their own."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from hostcuda import _build
+
+# What Python and NumPy deprecate in the programs differs by version, and is not the driver's.
+os.environ["PYTHONWARNINGS"] = "ignore::DeprecationWarning"
+_build.driver()  # the first start says that it compiles
 
 
 @pytest.fixture
