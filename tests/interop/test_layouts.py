@@ -17,7 +17,7 @@ from pycuda import gpuarray
 import bridge
 from bridge.interop.dtypes import PLAIN_DTYPES
 
-EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "2000"))
+EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "600"))
 MOST_AXES = 6
 MOST_CONVERSIONS = 5
 
@@ -205,28 +205,28 @@ def test_any_layout_is_what_numpy_says(part):
     run(EXAMPLES // PARTS, part)
 
 
-def strides_from_back_to_front(a):
-    a.strides = a.strides[::-1]
+def the_first_axis_from_back_to_front(a):
+    """All elements are in the memory, so that nothing is read outside of it."""
+    if not (a.size and a.shape):
+        return a
+    last = int(a.gpudata) + (a.shape[0] - 1) * a.strides[0]
+    strides = -a.strides[0], *a.strides[1:]
+    return gpuarray.GPUArray(a.shape, a.dtype, base=a, gpudata=last, strides=strides)
 
 
 def a_copy(a):
     """What is in other memory is what no case has."""
-    if a.gpudata:
-        a.gpudata = drv.mem_alloc(a.nbytes)
-        drv.memset_d8(a.gpudata, 0xA5, a.nbytes)
+    if not a.size:
+        return a
+    other = gpuarray.GPUArray(a.shape, a.dtype)
+    drv.memset_d8(other.gpudata, 0xA5, other.nbytes)
+    return other
 
 
-@pytest.mark.damages
-@pytest.mark.parametrize("fault", [strides_from_back_to_front, a_copy])
+@pytest.mark.parametrize("fault", [the_first_axis_from_back_to_front, a_copy])
 def test_a_fault_is_found(fault, monkeypatch):
     """The control: a few hundred cases show what is wrong."""
     real = bridge.as_pycuda
-
-    def broken(array):
-        result = real(array)
-        fault(result)
-        return result
-
-    monkeypatch.setattr(bridge, "as_pycuda", broken)
+    monkeypatch.setattr(bridge, "as_pycuda", lambda array: fault(real(array)))
     with pytest.raises(AssertionError):
         run(300)
