@@ -1,5 +1,6 @@
 """The package as such: what importing it does, its layout, its report and its check."""
 
+import codeop
 import doctest
 import importlib
 import json
@@ -75,15 +76,40 @@ def case_of(page, number, block):
 
 
 @pytest.mark.parametrize(("page", "block"), [case_of(*one) for one in BLOCKS])
-def test_blocks_of_the_pages_run(page, block, python, request):
-    if page.stem == "README":  # it begins with PyCUDA alone
-        request.getfixturevalue("nvcc")
+def test_blocks_of_the_pages_run(page, block, python):
     done = python(block, devices=2 if page.stem == "scale" else 1)
     assert (done.returncode, done.stderr) == (0, "")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     same = doctest.OutputChecker().check_output
     for said, printed in zip(outputs(block), done.stdout.splitlines(), strict=True):
         assert same("".join(said), printed, flags), printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_of_the_pages_can_be_pasted_into_pythons_prompt(page):
+    """There, a block ends with an empty line, and has none within."""
+    for block in re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text(), re.DOTALL | re.M):
+        compiler, lines = codeop.CommandCompiler(), []
+        for line in [*block.splitlines(), ""]:
+            lines.append(line)
+            if compiler("\n".join(lines), symbol="single") is not None:
+                lines = []
+        assert "".join(lines) == "", block
+
+
+PACKAGE = [*(ROOT / "bridge").rglob("*.p*"), *(ROOT / "tools").rglob("*.py")]
+
+
+def test_pages_quote_lines_and_files_that_there_are():
+    code = {line.strip() for path in PACKAGE for line in path.read_text().splitlines()}
+    of_top = [path for path in ROOT.iterdir() if not path.name.startswith(".")]
+    files = {path.name for one in of_top for path in (one, *one.rglob("*.py*"))}
+    for page in *PAGES, ROOT / "CONTRIBUTING.md":
+        text = page.read_text()
+        for block in re.findall(r"^```cython\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            assert {*block.splitlines()} <= code, page
+        if page.stem in ("CONTRIBUTING", "design"):  # elsewhere they may be the reader's
+            assert {*re.findall(r"`[\w/]*?(\w+\.pyx?)`", text)} <= files, page
 
 
 @pytest.mark.nightly
@@ -388,7 +414,7 @@ def test_the_workflow_pins_its_actions_and_calls_targets_of_make():
     assert [one for one in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one)] == []
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     called = {*re.findall(r"run: make ([\w-]+)", workflow)}
-    assert called == {"test", "wheels", "docs"} <= {*targets}
+    assert called == {"test-all", "wheels", "docs"} <= {*targets}
 
 
 ENGINES = {"dask_blocks", "mpi_halo", "ray_actor"}  # see test_engines.py

@@ -28,7 +28,10 @@ most of that are Boost's headers.
 *Cache*: pip's does not know which CUDA a wheel was built for; ours has a folder per CUDA version.
 """
 
-from __future__ import annotations
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036  # said before what an older one cannot run
+    sys.exit(f"build_pycuda: Python 3.10 or newer is needed, and this is {sys.version.split()[0]}")
 
 import argparse
 import os
@@ -36,7 +39,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 All other types are structs, enums and pointers, which are known by their size.  To add a type of
 CUDA, give its dtype here.  If the dtype is new to arrays, too, add it to `PLAIN_DTYPES` in
-`bridge.interop.layouts`, or to `is_common` there if NumPy does not define it.  Conversions and
+`bridge.interop.dtypes`, or to `is_common` there if NumPy does not define it.  Conversions and
 the packing of numbers follow from these two.
 """
 
