@@ -39,13 +39,14 @@ sphinx := -c docs -q -n -W --keep-going
 unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
-.NOTPARALLEL:  # in order, so that pytest's closing line ends the output of `make test`
-.PHONY: help demo test nightly lint types wheel pytest coverage versions bench scaling pycuda-suite notebooks \
-	notebooks-view docs links wheels clean
+.NOTPARALLEL:
+.PHONY: help demo test test-all nightly lint types wheel pytest pytest-hostcuda pytest-hostcuda-rest \
+	pytest-mutants coverage versions bench scaling pycuda-suite notebooks notebooks-view docs links wheels clean
 
 help:
 	@echo 'make demo       install what it needs, then show what bridge does, step by step'
-	@echo 'make test       lint, types, wheel, then pytest;  ARGS="-k streams" goes to pytest'
+	@echo 'make test       lint, types, then pytest, in five minutes;  ARGS="-k streams" goes to pytest'
+	@echo 'make test-all   the same, then the rest of the tests of hostcuda, the wheel, and mutants'
 	@echo 'make nightly    the tests that take minutes, long random work, and coverage; half an hour or more'
 	@echo 'make coverage   pytest, then the lines that it did not run, of the compiled modules too'
 	@echo 'make versions   pytest in each row of versions (setup.cfg);  ARGS="-e NAME" takes one row'
@@ -64,8 +65,19 @@ demo: $(ready)
 	@$(if $(ctk),,echo 'This machine has no GPU: the host emulates one, with the real PyCUDA and the real CuPy on it.')
 	@$(script) tools/demo.py
 
-# For one file, ARGS=tests/interop/test_conversions.py, without the wheel.
-test: lint types $(if $(ARGS),,wheel) pytest
+# Each step, also after one that failed. The closing lines say which did, and how long each took.
+each = @closing=; failed=0; for step in $(1); do begin=$$(date +%s); said=passed; \
+	$(MAKE) --no-print-directory $$step || { said=FAILED; failed=1; }; \
+	closing="$$closing$$(printf '%-22s %s  %4d s' $$step $$said $$(($$(date +%s) - begin)))\n"; \
+	done; printf "\n$$closing"; exit $$failed
+
+# For one file, ARGS=tests/interop/test_conversions.py, without hostcuda's tests.
+tests := lint types $(if $(ctk)$(ARGS),,pytest-hostcuda) pytest
+test: $(tools)
+	$(call each,$(tests))
+
+test-all: $(tools)
+	$(call each,$(tests) $(if $(ctk)$(ARGS),,pytest-hostcuda-rest) wheel $(if $(ctk),,pytest-mutants))
 
 lint: $(tools)
 	$(bin)/ruff format --check .
@@ -77,14 +89,27 @@ types: $(tools)
 # On all cores; but one by one on a GPU, of which some tests fill the memory.
 workers := $(if $(ctk),,-n auto --dist worksteal)
 pytest: $(tools)
-	$(if $(ctk)$(ARGS),,@echo 'Tests of hostcuda, the CUDA driver that runs kernels on the CPU')
-	$(if $(ctk)$(ARGS),,cd hostcuda && $(abspath $(bin))/python -m pytest -q -n auto --dist loadfile)
 	@echo 'Tests of bridge, on $(if $(ctk),the GPU,hostcuda)'
 	$(bin)/python -m pytest $(workers) $(ARGS)
 
+# hostcuda is the CUDA driver that runs kernels on the CPU. First what bridge stands on.
+hostcuda := cd hostcuda && $(abspath $(bin))/python -m pytest -q -n auto --dist loadfile
+foundation := tests/kernels tests/test_hostcuda.py tests/test_libraries.py
+pytest-hostcuda: $(tools)
+	@echo 'Tests of hostcuda: kernels, streams, libraries'
+	$(hostcuda) $(foundation)
+
+pytest-hostcuda-rest: $(tools)
+	@echo 'The other tests of hostcuda'
+	$(hostcuda) $(addprefix --ignore=,$(foundation))
+
+pytest-mutants: $(tools)
+	@echo 'Mistakes put into copies of bridge'
+	BRIDGE_MUTANTS=1 $(bin)/python -m pytest $(workers) -m mutants
+
 nightly: lint types wheel
 	-@$(pip) ray
-	BRIDGE_NIGHTLY=1 $(bin)/python -m pytest $(workers) $(ARGS)
+	BRIDGE_NIGHTLY=1 BRIDGE_MUTANTS=1 $(bin)/python -m pytest $(workers) $(ARGS)
 	$(if $(ctk),,cd hostcuda && BRIDGE_NIGHTLY=1 $(abspath $(bin))/python -m pytest -q tests/kernels)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/interop/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/kernels/test_packing.py

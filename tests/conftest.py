@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from gpus import ON_GPU, PACKAGE_MISSING
 from latch import Latch, compile_plain, putting
-from processes import USUAL, Zygote, run_python
+from processes import LATEST, USUAL, Zygote, run_python
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX takes the whole GPU
 
@@ -25,6 +26,9 @@ if not ON_GPU:
 
 # The host driver is not in place on a GPU, and test_cost counts its calls.
 collect_ignore = ["kernels/test_cost.py"] if ON_GPU else []
+
+
+LATE = {"nightly", "mutants"}  # marks of tests that are left out, unless a variable asks for them
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -43,10 +47,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for name in {"gpu", "latch"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(name)
-    if os.environ.get("BRIDGE_NIGHTLY") != "1":
-        late = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=late)
-        items[:] = [item for item in items if item not in late]
+    asked = {name for name in LATE if os.environ.get(f"BRIDGE_{name.upper()}") == "1"}
+    late = [item for item in items if (LATE - asked) & {mark.name for mark in item.iter_markers()}]
+    config.hook.pytest_deselected(items=late)
+    items[:] = [item for item in items if item not in late]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -164,6 +168,18 @@ def pytest_unconfigure() -> None:
 def python(request: pytest.FixtureRequest) -> Callable[..., subprocess.CompletedProcess[str]]:
     """See `run_python`.  A test whose subject is the start has the mark `starts`."""
     return run_python if request.node.get_closest_marker("starts") else _zygote.run
+
+
+@pytest.fixture
+def run_module(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Return a function that runs ``python -m`` with arguments, as `python` does with a script."""
+
+    def run_anew(*arguments: str, **around: Any) -> Any:
+        command = [sys.executable, "-m", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=LATEST, **around)
+
+    starts = request.node.get_closest_marker("starts")
+    return run_anew if starts else _zygote.run_module
 
 
 @pytest.fixture

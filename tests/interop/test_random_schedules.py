@@ -32,16 +32,18 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
     def workshop(tmp_path_factory):
         return Workshop(tmp_path_factory.mktemp("mutants") / "copy")
 
-    # Every twelfth in each run, the others by `make nightly`: they take as long as all other tests.
+    # Every twelfth by `make test-all`, the others by `make nightly`: as long as all other tests.
     SHOWN = [
         pytest.param(mutant, id=name, marks=[pytest.mark.nightly] * (index % 12 != 0))
         for index, (name, mutant) in enumerate(MUTANTS.items())
     ]
 
+    @pytest.mark.mutants
     @pytest.mark.parametrize("mutant", SHOWN)
     def test_with_any_one_mistake_in_the_package_they_do_not(mutant, workshop):
         assert workshop.fails(mutant)
 
+    @pytest.mark.mutants
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
         test = named_test("release", "the_release_in_a_reference_cycle_is_ordered")
         for file, kind, named in ("views.pyx", "View", ""), ("pool.py", "Allocation", test):

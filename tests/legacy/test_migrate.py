@@ -2,12 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 import textwrap
 
 import pytest
-from gpus import ON_GPU
 from processes import ROOT, surroundings
 
 pytest.importorskip("libcst", reason="not installed: libcst")
@@ -425,15 +422,13 @@ def test_errors(program, said):
 
 
 @pytest.fixture
-def command(tmp_path):
+def command(tmp_path, run_module):
     """Run the command on a program in a folder of its own."""
 
-    def command(program, *arguments, host=(), **environment):
+    def command(program, *arguments, **environment):
         (tmp_path / "program.py").write_text(lines(program))
-        around = surroundings() | {"cwd": tmp_path}
-        around["env"].update(environment)
-        words = [sys.executable, *host, "-m", "bridge", "migrate", *arguments]
-        return subprocess.run(words, capture_output=True, timeout=300, **around)
+        env = surroundings()["env"] | environment
+        return run_module("bridge", "migrate", *arguments, cwd=tmp_path, env=env)
 
     return command
 
@@ -503,6 +498,7 @@ def test_a_bridge_beside_the_program(tmp_path):
         write_copy(program, tmp_path / "program_bridge.py", None)
 
 
+@pytest.mark.starts
 @pytest.mark.parametrize("missing", ["libcst", "fissix"])
 def test_a_missing_library_is_named(missing, command, tmp_path):
     (tmp_path / f"{missing}.py").write_text("raise ImportError('not here')")
@@ -518,7 +514,6 @@ def test_a_missing_library_is_named(missing, command, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-HOST = () if ON_GPU else ("-m", "hostcuda")
 COMPARED = {
     "equal": (
         "print(sys.argv[1:], time.time())\nprint(a)",
@@ -551,6 +546,6 @@ COMPARED = {
 @pytest.mark.parametrize(("code", "status", "said"), COMPARED.values(), ids=COMPARED)
 def test_comparing(code, status, said, command):
     program = f"import sys, time\n{START.strip()}\n{code}"
-    done = command(program, "--compare", "program.py", "--x", host=HOST)
+    done = command(program, "--compare", "program.py", "--x")
     assert (done.returncode, done.stderr) == (status, "")
     assert said in done.stdout

@@ -15,20 +15,21 @@ HOST = "" if ON_GPU else "import hostcuda; hostcuda.install()"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, run_module):
     """Run a program, by ``python -m bridge run`` or by Python alone, in a folder of its own."""
 
     def run(program, *arguments, options=(), plainly=False, **environment):
         (tmp_path / "program.py").write_text(textwrap.dedent(program))
         # Child processes need the host driver, too: what Python imports first installs it.
         (tmp_path / "sitecustomize.py").write_text(HOST)
-        before = [] if plainly else ["-m", "bridge", "run", *options]
-        command = [sys.executable, *before, "program.py", *arguments]
-        around = surroundings() | {"cwd": tmp_path}
+        around = {"cwd": tmp_path, "env": surroundings()["env"]}
         around["env"]["PYTHONPATH"] = os.pathsep.join((str(tmp_path), around["env"]["PYTHONPATH"]))
         nowhere = {"PATH": "/usr/bin:/bin"} if ON_GPU else {}  # no nvcc
         around["env"].update(nowhere | environment)
-        return subprocess.run(command, capture_output=True, timeout=300, **around)
+        if not plainly:
+            return run_module("bridge", "run", *options, "program.py", *arguments, **around)
+        command = [sys.executable, "program.py", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, **around)
 
     return run
 
@@ -73,6 +74,7 @@ WITH_CUPY = """
 """
 
 
+@pytest.mark.starts
 def test_a_program_needs_no_change_and_its_kernels_take_cupy_arrays(run):
     done = run(LEGACY + WITH_CUPY)
     assert (done.stderr, done.returncode) == ("", 0)
@@ -360,6 +362,7 @@ ENDS = {
 }
 
 
+@pytest.mark.starts
 @pytest.mark.parametrize(("program", "status"), ENDS.values(), ids=ENDS)
 def test_it_ends_as_with_python_alone(program, status, run):
     ours, plain = run(program, "one", "--two"), run(program, "one", "--two", plainly=True)
@@ -504,14 +507,14 @@ def test_options_behind_the_program_are_the_programs(run):
         ([], "the following arguments are required: PROGRAM"),
     ],
 )
-def test_what_it_cannot_run(arguments, said):
-    command = [sys.executable, "-m", "bridge", "run", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+def test_what_it_cannot_run(arguments, said, run_module):
+    done = run_module("bridge", "run", *arguments, cwd=ROOT, env={**os.environ})
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.starts
 def test_a_traceback_starts_in_the_program(run, tmp_path):
     """Also where another program runs `bridge`."""
     outer = """

@@ -60,6 +60,14 @@ class Zygote:
         """Run a script as `run_python` does, in a fork where that is the same."""
         if environment or devices == 0 or (ON_GPU and devices > GPUS):
             return run_python(script, devices, **environment)
+        return self._serve({"script": textwrap.dedent(script), "devices": devices})
+
+    def run_module(self, *arguments: str, cwd: Path, env: dict[str, str]) -> Any:
+        """Run ``python -m`` with these arguments, in a fork."""
+        request = {"arguments": arguments, "cwd": str(cwd), "env": env, "devices": 1}
+        return self._serve(request)
+
+    def _serve(self, request: dict[str, Any]) -> Any:
         if self.process is None:
             command = [
                 sys.executable,
@@ -73,8 +81,7 @@ class Zygote:
             files = {name: Path(folder, name) for name in ("stdout", "stderr")}
             for file in files.values():
                 file.touch()
-            request = {name: str(file) for name, file in files.items()}
-            request |= {"script": textwrap.dedent(script), "devices": devices}
+            request |= {name: str(file) for name, file in files.items()}
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             pid = int(self.process.stdout.readline())
@@ -83,7 +90,7 @@ class Zygote:
             status = int(self.process.stdout.readline())
             late.cancel()
             said = {name: file.read_text() for name, file in files.items()}
-        return subprocess.CompletedProcess(script, status, **said)
+        return subprocess.CompletedProcess(request, status, **said)
 
 
 USUAL = """

@@ -3,11 +3,15 @@
 A fork takes a tenth of the time of a new interpreter.  `processes.Zygote` starts this and writes a
 line of JSON for each script: the script, the files for its output, and the number of devices.  The
 answers are the id of the forked process, and its exit status.
+
+In place of a script there may be the arguments of ``python -m``, with a folder and an environment.
 """
 
 import json
 import os
+import runpy
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +46,19 @@ if request := serve():
         os.close(file)
     if driver is not None:
         driver.hostcuda_configure(request["devices"], 1 << 30)
-    sys.argv[:] = ["-c"]
     sys.modules["__main__"] = main = ModuleType("__main__")
-    exec(compile(request["script"], "<string>", "exec"), vars(main))
+    if "script" in request:
+        sys.argv[:] = ["-c"]
+        exec(compile(request["script"], "<string>", "exec"), vars(main))
+    else:
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        sys.path[:0] = [request["cwd"]]
+        sys.argv[:] = request["arguments"]
+        sys.warnoptions.clear()
+        warnings.resetwarnings()  # and those of Python without options
+        for kind in DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning:
+            warnings.simplefilter("ignore", kind)
+        warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
+        runpy._run_module_as_main(sys.argv[0])  # type: ignore[attr-defined]  # as `python -m` does
