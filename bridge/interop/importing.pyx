@@ -16,6 +16,7 @@ from bridge.interop.views cimport new_array
 
 from collections.abc import Mapping
 from math import prod
+from weakref import ProxyTypes
 
 import cupy
 import numpy as np
@@ -99,6 +100,10 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
         return found
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return import_dlpack(array, stream, waiter, device_id, caller)
+    if isinstance(array, ProxyTypes):
+        raise TypeError(
+            f"{caller.argument} is a weakref.proxy, which does not keep its array; pass the array"
+        )
     cdef Handle current = cuda_current()
     try:
         found = array.__cuda_array_interface__

@@ -6,6 +6,7 @@
 Source: CUDA Driver API, "Stream Management"; cuda.core, ``__cuda_stream__``.
 """
 
+from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport intptr_t, uint64_t
 
@@ -69,7 +70,7 @@ cdef Stream handle_on_any_device(stream, subject, bint may_be_unordered=False) e
     cdef Stream handle = -1
     if stream is None:
         return 0
-    if isinstance(stream, PYCUDA_STREAM):
+    if PyObject_TypeCheck(stream, <PyTypeObject *> PYCUDA_STREAM):  # a proxy keeps none
         return stream.handle
     if isinstance(stream, CUPY_STREAMS):
         handle = stream.ptr

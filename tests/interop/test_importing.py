@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from unittest.mock import Mock
 
 import cupy
 import numpy as np
@@ -109,6 +110,50 @@ def test_dlpack_before_version_1_is_accepted():
             return self.array.__dlpack__(stream=stream)
 
     assert bridge.as_cupy(Old(cupy.arange(3))).sum() == 3
+
+
+class Proxy:
+    """Forwards every attribute and gives the class of its object as its own, as dask-cuda does."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __class__(self):
+        return type(self.array)
+
+    def __getattr__(self, name):
+        return getattr(self.array, name)
+
+
+@BOTH
+@pytest.mark.parametrize("make", [weakref.proxy, Proxy])
+@pytest.mark.parametrize("array", [cupy.arange, gpuarray.arange])
+def test_a_proxy_of_an_array_is_imported_by_dlpack(convert, make, array):
+    source = array(3, dtype=np.float32)
+    view = convert(make(source))
+    assert type(view) is type(convert(source))
+    assert pointer_of(view) == pointer_of(source)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", [cupy.ndarray, gpuarray.GPUArray])
+def test_a_mock_of_an_array_is_refused(convert, kind):
+    with pytest.raises(TypeError):
+        convert(Mock(spec=kind))
+
+
+@BOTH
+def test_a_weak_proxy_that_no_view_can_keep_is_refused(convert):
+    exporter = Exporter(cupy.arange(3))
+    with pytest.raises(TypeError, match=r"is a weakref\.proxy, which does not keep its array"):
+        convert(weakref.proxy(exporter))
+
+
+def test_a_proxy_of_a_stream_is_refused():
+    stream = drv.Stream(1)
+    with pytest.raises(TypeError, match=r"is a weakref\.ProxyType; None, a pycuda\.driver\.Stream"):
+        bridge.as_cupy_stream(weakref.proxy(stream))
 
 
 HOST = [np.zeros(3), np.zeros((0, 3)), np.array(1.0), np.float64(1), [1, 2], 1.0, b"12"]
