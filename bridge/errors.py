@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import runpy
 import sys
@@ -73,6 +74,22 @@ def named(value: Any) -> str:
         return f"a {kind(value)}"
     text = f"the {kind(value)} {value}" if isinstance(value, np.generic) else repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"
+
+
+def check_function(function: Any, subject: str, advice: str) -> None:
+    """Raise TypeError for what is no function, or one whose body runs after the call."""
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(
+            f"{subject} is {named(function)}; a function is accepted, not its result, and not a "
+            "class"
+        )
+    tests = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    for one in (function, getattr(function, "__call__", None)):  # noqa: B004
+        if any(test(one) for test in tests):
+            raise TypeError(
+                f"{subject} is {named(function)} {getattr(function, '__name__', '')!r} with a "
+                f"yield or an await, whose body runs after the call; {advice}"
+            )
 
 
 def is_hidden(filename: str) -> bool:

@@ -270,6 +270,8 @@ primary_context(lambda: None)
     TypeError: as a decorator, write @bridge.primary_context()
 primary_context()(gpuarray.GPUArray)
     TypeError: the decorated function is the class pycuda.gpuarray.GPUArray; a function is accepted
+ordered()(lambda: (yield))
+    TypeError: ordered: the decorated function is a function '<lambda>' with a yield or an await
 primary_context(99).__enter__()
     ValueError: primary_context: there is no device 99; this process sees
 primary_context().__exit__(None, None, None)

@@ -41,13 +41,14 @@ from bridge.interop.pycuda_streams cimport *
 from bridge.interop.streams cimport *
 
 from contextlib import ContextDecorator
+from threading import get_ident
 
 import cupy
 from cupy.cuda import driver, runtime
 
 from .failures import failure
 from .scopes import Scope
-from ..errors import ContextError, warn
+from ..errors import ContextError, check_function, warn
 
 # ---- the rule ------------------------------------------------------------------------------------
 #
@@ -345,6 +346,9 @@ class ordered(ContextDecorator):
     ------
     ContextError
         If PyCUDA and CuPy do not share a primary context on this thread.
+    TypeError
+        On decorating a generator function or a coroutine function, since their bodies run after the
+        call.
     ValueError
         If CuPy's current stream cannot be ordered, because a stream is being captured.
 
@@ -369,12 +373,17 @@ class ordered(ContextDecorator):
 
     _is_idle = True
 
+    def __init__(self):
+        self._blocks = []  # thread and stream of each block that was entered and not left
+
     def __del__(self):
         if self._is_idle:
             warn("bridge.ordered() orders nothing by itself: write `with bridge.ordered():`")
 
     def __call__(self, function):
         self._is_idle = False
+        advice = "write `with bridge.ordered():` around the work inside of it"
+        check_function(function, "ordered: the decorated function", advice)
         return super().__call__(function)
 
     def _recreate_cm(self):
@@ -382,8 +391,12 @@ class ordered(ContextDecorator):
 
     def __enter__(self):
         self._is_idle = False
-        self._current = current_stream(shared_device())
-        order(self._current, ALL_PYCUDA_STREAMS)
+        current = current_stream(shared_device())
+        order(current, ALL_PYCUDA_STREAMS)
+        self._blocks.append((get_ident(), current))
 
     def __exit__(self, *error):
-        order(ALL_PYCUDA_STREAMS, self._current)
+        of_thread = [one for one in self._blocks if one[0] == get_ident()]
+        block = (of_thread or self._blocks)[-1]
+        self._blocks.remove(block)
+        order(ALL_PYCUDA_STREAMS, block[1])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from pycuda.gpuarray import GPUArray
 
-from ..errors import named
+from ..errors import check_function
 from .contexts import find_pointer
 from .scopes import Scope
 from .views import record_memory
@@ -82,22 +81,6 @@ class primary_context(Scope, metaclass=_Class):  # noqa: N801  (used like a func
                 return result
 
         return inner
-
-
-def check_function(function: Any, subject: str, advice: str) -> None:
-    """Raise TypeError for what is no function, or one whose body runs after the call."""
-    if not callable(function) or isinstance(function, type):
-        raise TypeError(
-            f"{subject} is {named(function)}; a function is accepted, not its result, and not a "
-            "class"
-        )
-    tests = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
-    for one in (function, getattr(function, "__call__", None)):  # noqa: B004
-        if any(test(one) for test in tests):
-            raise TypeError(
-                f"{subject} is {named(function)} {getattr(function, '__name__', '')!r} with a "
-                f"yield or an await, whose body runs after the call; {advice}"
-            )
 
 
 def let_any_thread_free(result: Any) -> None:

@@ -16,13 +16,13 @@ from pycuda.reduction import ReductionKernel
 from pycuda.tools import parse_c_arg
 from pytools.prefork import ExecError
 
-from ..errors import kind, named
+from ..errors import check_function, kind, named
 from . import patches
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import are_plainly_right, dtype_mismatch
 from .exporting import export_in_order
-from .primary import check_function, primary_context
+from .primary import primary_context
 
 
 def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import cupy
 import numpy as np
@@ -59,6 +60,47 @@ def test_ordered_needs_a_block():
         return 42
 
     assert answer() == answer() == 42
+
+
+def on_a_thread(call):
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(bridge.primary_context()(call)).result()
+
+
+@pytest.mark.parametrize("meanwhile", [lambda call: call(), on_a_thread], ids=["here", "thread"])
+def test_each_block_of_one_ordered_object_is_ordered_on_its_own_stream(meanwhile, latch):
+    used, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    reader, shared = drv.Stream(1), bridge.ordered()
+    a, read = gpuarray.zeros(N, np.int32), drv.pagelocked_zeros(N, np.int32)
+
+    def enter_and_leave():
+        with other, shared:
+            pass
+
+    with latch.hold(used):
+        with used, shared:
+            meanwhile(enter_and_leave)
+            bridge.as_cupy(a, stream=-1)[:] = 7
+        drv.memcpy_dtoh_async(read, a.gpudata, reader)
+    assert {*read.tolist()} == {7}
+
+
+async def coroutine():
+    """Await nothing."""
+
+
+async def asynchronous_generator():
+    yield
+
+
+def generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, asynchronous_generator, generator])
+def test_ordered_decorates_no_function_whose_body_runs_later(function):
+    with pytest.raises(TypeError, match=r"write `with bridge\.ordered\(\):` around the work in"):
+        bridge.ordered()(function)
 
 
 @every_pair
