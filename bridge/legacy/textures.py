@@ -341,9 +341,8 @@ class References:
         self._device_id = cuda_device()
         self._lock = threading.RLock()  # from the write until the kernel is queued
         self._written: Any = None  # an event
-        # By stream and thread: an event after the last kernel.  The handle of CUDA's per-thread
-        # default stream is the same in all threads.
-        self._readers: dict[tuple[int, int], Any] = {}
+        # By the stream's handle: an event after the last kernel.
+        self._readers: dict[int, Any] = {}
         self._is_captured = False
 
     def __del__(self) -> None:
@@ -402,10 +401,11 @@ class References:
             self._is_captured = self._is_captured or captures
             yield
             if not captures:
-                key = stream, threading.get_ident()
-                if key not in self._readers:
-                    self._readers[key] = cupy.cuda.Event(disable_timing=True)
-                runtime.eventRecord(self._readers[key].ptr, stream)
+                if stream in self._readers:  # its handle may have meant another stream
+                    runtime.streamWaitEvent(stream, self._readers[stream].ptr)
+                else:
+                    self._readers[stream] = cupy.cuda.Event(disable_timing=True)
+                runtime.eventRecord(self._readers[stream].ptr, stream)
 
     def _write_objects(self, new: list[Reference], stream: int) -> None:
         """Write new objects, after the kernels that may read the old ones."""

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -495,6 +496,37 @@ def test_objects_are_destroyed_while_threads_bind():
             assert list(pool.map(work, range(4))) == [{396}, {397}, {398}, {399}]
     finally:
         sys.setswitchinterval(usual)
+
+
+def test_a_texture_is_changed_after_the_kernels_of_a_thread_that_has_ended(latch):
+    """The per-thread default streams have one handle, and a new thread the id of one that ended."""
+    module = module_of("float, 1", "tex1Dfetch(image, i)")
+    copy, image = module.get_function("copy"), module.get_texref("image")
+    old, new, x = (cupy.full(8, value, np.float32) for value in (7, 1, 0))
+    image.set_array(old)
+    copy(x, x, x, 8, block=8)
+    held, thread_ids = cupy.cuda.Stream(non_blocking=True), []
+    results = [cupy.zeros(8, np.float32) for _ in range(2)]
+
+    def read():
+        if thread_ids and threading.get_ident() != thread_ids[0]:
+            return
+        thread_ids.append(threading.get_ident())
+        is_second = len(thread_ids) == 2
+        with bridge.primary_context(), cupy.cuda.Stream.ptds as stream:
+            if not is_second:
+                bridge.wait_stream(stream, held)
+            copy(results[is_second], x, x, 8, block=8)
+            if is_second:
+                image.set_array(new)
+                copy(x, x, x, 8, block=8)
+
+    with latch.hold(held):
+        while len(thread_ids) < 2:  # Python soon gives the first thread's id again
+            thread = threading.Thread(target=read)
+            thread.start()
+            thread.join()
+    assert [{*result.get()} for result in results] == [{7}, {7}]
 
 
 DESTROYED = """
