@@ -95,6 +95,11 @@ def import_array(array, stream, Stream waiter, int device_id, caller):
     """
     if isinstance(array, (type, Global)):
         raise not_an_array(array, caller)
+    is_negative = getattr(array, "is_neg", None)  # no protocol exports this bit
+    if is_negative is not None and is_negative():
+        raise BufferError(
+            "the tensor is the negative of its memory (is_neg()); pass tensor.resolve_neg(), a copy"
+        )
     found = import_exchanged(array, stream, waiter, device_id, caller)
     if found is not None:
         return found
@@ -283,7 +288,8 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
     check_flags(managed.flags, caller)
     managed.dl_tensor.device_id = device_id
     result = None
-    if not is_conjugate(array, managed.dl_tensor.code):
+    # PyTorch's __dlpack__ refuses a tensor that is the conjugate of its memory.
+    if managed.dl_tensor.code != kDLComplex or not hasattr(array, "is_conj") or not array.is_conj():
         result = array_on_tensor(owner)
     if result is not None:
         if managed.dl_tensor.device_type == kDLCUDAManaged:
@@ -293,19 +299,6 @@ cdef import_exchanged(array, stream, Stream waiter, int device_id, caller):
         else:
             order(waiter, 0 if <Stream> awaited == LEGACY else <Stream> awaited)
     return result
-
-
-cdef bint is_conjugate(array, int code) except -1:
-    """Tell whether a tensor of PyTorch is the conjugate of its memory; raise for its negative.
-
-    PyTorch itself raises for the first only.
-    """
-    is_negative = getattr(array, "is_neg", None) if code in (kDLFloat, kDLComplex) else None
-    if is_negative is not None and is_negative():
-        raise BufferError(
-            "the tensor is the negative of its memory (is_neg()); pass tensor.resolve_neg(), a copy"
-        )
-    return code == kDLComplex and hasattr(array, "is_conj") and array.is_conj()
 
 
 cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):

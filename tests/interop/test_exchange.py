@@ -22,7 +22,7 @@ from dlpack_structs import (
     new_capsule,
     structure,
 )
-from exporters import BOTH, Exporter, pointer_of
+from exporters import BOTH, DLPackExporter, Exporter, pointer_of
 from pycuda import gpuarray
 from races import reuse_pycudas_block
 
@@ -162,21 +162,27 @@ def test_otherwise_the_python_protocols_are_asked(case):
 
 
 def test_tensors_that_stand_for_other_values():
-    """As PyTorch's do; its C function exports their memory all the same."""
+    """As PyTorch's conjugates do; its C function exports their memory all the same."""
     x = cupy.zeros(4, np.complex64)
     exporter = exporter_of(x)
     type(exporter).__dlpack_device__ = lambda self: (CUDA, 0)
-    type(exporter).is_neg = lambda self: True
-    with pytest.raises(BufferError, match=r"the negative of its memory .*resolve_neg\(\), a copy"):
-        bridge.as_cupy(exporter)
-    for name in ("is_neg", "is_conj"):
-        setattr(type(exporter), name, lambda self, name=name: name == "is_conj")
+    type(exporter).is_conj = lambda self: True
     with pytest.raises(RuntimeError, match="function fails"):  # of __dlpack__, which says why
         bridge.as_cupy(exporter)
     del type(exporter).is_conj
     exporter.requires_grad = True
     with pytest.raises(RuntimeError, match="function fails"):
         bridge.as_cupy(exporter)
+
+
+@pytest.mark.parametrize("kind", [exporter_of, DLPackExporter, Exporter])
+def test_a_tensor_that_is_the_negative_of_its_memory_is_refused(kind):
+    exporter = kind(cupy.zeros(4, np.float32))
+    exporter.is_neg = lambda: True
+    with pytest.raises(BufferError, match=r"the negative of its memory .*resolve_neg\(\), a copy"):
+        bridge.as_cupy(exporter)
+    exporter.is_neg = lambda: False
+    assert bridge.as_cupy(exporter).size == 4
 
 
 # ---- GPUArray and cupy.ndarray ------------------------------------------------------------------
