@@ -164,6 +164,16 @@ if "stop" in globals():
     run(script, 0, f"3\n{RESULT}\n")
 
 
+def test_pycuda_aborts_a_forked_child_at_sys_exit(python):
+    """A control of what the limits say."""
+    done = python(f"""{USE}{FORK}
+import bridge.autoinit
+print(fork(lambda: sys.exit(0)) < 0, flush=True)
+""")
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    assert "The context stack was not empty" in done.stderr
+
+
 # ---- spawn, forkserver, executors ----------------------------------------------------------------
 
 
