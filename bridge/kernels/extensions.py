@@ -36,4 +36,7 @@ class LaunchResource(Protocol):
         """Tell whether memory of PyCUDA's is read, and whether other libraries' is."""
 
     def launching(self, stream: int, needed: Sequence[Any]) -> AbstractContextManager[Any]:
-        """Return a context manager; a kernel is launched on the stream in its block."""
+        """Return a context manager; a kernel is launched on the stream in its block.
+
+        It gives a tuple of events, which are recorded after the kernel.
+        """

@@ -41,4 +41,5 @@ cdef order_before_launch(
     bint is_timed, name
 )
 cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1
+cdef int copy_back(handlers) except -1
 cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept

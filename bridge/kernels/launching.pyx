@@ -105,23 +105,23 @@ cdef launch(
         packed.has_other_arrays = packed.has_other_arrays or of_others
     choose_streams(&streams, config, &packed, kernel.follows_pycuda)
     handlers = order_before_launch(&packed, &streams, args, count, is_timed, kernel.name)
+    events = ()
     if is_timed:
         if reason := failure():
             raise drv.LaunchError(f"{kernel.name}: {reason}")
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
         runtime.eventRecord(first.ptr, streams.launch)
+        events = (last,)
     if resources is None:
-        queue(kernel, config, &packed, streams.launch)
+        queue(kernel, config, &packed, &streams, events, handlers)
     else:
-        with resources.launching(streams.launch, needed):
-            queue(kernel, config, &packed, streams.launch)
+        with resources.launching(streams.launch, needed) as read:
+            queue(kernel, config, &packed, &streams, events + read, handlers)
     if streams.launch and is_capturing(streams.launch):
         in_graphs.add(kernel)
-    if is_timed:
-        runtime.eventRecord(last.ptr, streams.launch)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
-    order_after_launch(&packed, &streams, handlers)
+    copy_back(handlers)
     return functools.partial(seconds_between, first, last) if is_timed else None
 
 
@@ -173,13 +173,21 @@ cdef order_before_launch(
 
 
 cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1:
-    """Order later work after a launch, and let arguments copy back."""
+    """Order later work after a launch.
+
+    Call it at once: wherever Python runs, the handler of a signal may raise.
+    """
     if not streams.follow_pycuda:
         order(streams.current, streams.launch)
         if packed.has_pycuda_memory and not streams.is_named:
             order(ALL_PYCUDA_STREAMS, streams.launch)
         elif handlers or streams.with_default:
             order(0, streams.launch)
+    return 0
+
+
+cdef int copy_back(handlers) except -1:
+    """Let a launch's arguments copy back."""
     for handler in handlers:
         if hasattr(handler, "post_call"):
             handler.post_call(None)
@@ -189,9 +197,10 @@ cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, han
 
 
 cdef int queue(
-    Kernel kernel, LaunchConfig *config, PackedArguments *packed, Stream stream
+    Kernel kernel, LaunchConfig *config, PackedArguments *packed, LaunchStreams *streams,
+    tuple events, handlers
 ) except -1:
-    """Queue a kernel on a stream, or raise the error for CUDA's status."""
+    """Queue a kernel and record events after it, in order; or raise the error for CUDA's status."""
     cdef Handle function = kernel.handle(packed.device_id)
     cdef int status
     cdef unsigned *n = config.extents
@@ -202,11 +211,12 @@ cdef int queue(
     if not config.is_cooperative and not config.cluster[0]:
         with nogil:  # CUDA waits if the stream's queue is full
             status = cuLaunchKernel(
-                function, n[0], n[1], n[2], n[3], n[4], n[5], config.shared, stream, NULL, extra
+                function, n[0], n[1], n[2], n[3], n[4], n[5], config.shared, streams.launch, NULL,
+                extra
             )
     else:
         extended.extents, extended.shared = config.extents, config.shared
-        extended.stream = stream
+        extended.stream = streams.launch
         extended.attributes, extended.attribute_count = attributes, 0
         if config.is_cooperative:
             attributes[0].id, attributes[0].value[0] = COOPERATIVE, 1
@@ -219,7 +229,9 @@ cdef int queue(
             status = cuLaunchKernelEx(&extended, function, NULL, extra)
     if status:
         raise_refusal(status, kernel, config, packed.device_id)
-    return 0
+    for event in events:
+        runtime.eventRecord(event.ptr, streams.launch)
+    return order_after_launch(packed, streams, handlers)
 
 
 cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:

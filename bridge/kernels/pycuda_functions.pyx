@@ -5,8 +5,8 @@ from cpython.ref cimport PyObject
 from bridge.interop.contexts cimport cuda_device, shared_device
 from bridge.interop.streams cimport handle_of
 from bridge.kernels.launching cimport (
-    LaunchStreams, PySequence_Fast_ITEMS, order_after_launch, order_before_launch, read_extent,
-    extents_of,
+    LaunchStreams, PySequence_Fast_ITEMS, copy_back, order_after_launch, order_before_launch,
+    read_extent, extents_of,
 )
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
@@ -99,6 +99,7 @@ def launch(
         function._launch_kernel(extents_of(extents), extents_of(extents + 3), data, shared, target)
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
+    order_after_launch(&packed, &streams, handlers)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
-    order_after_launch(&packed, &streams, handlers)
+    copy_back(handlers)

@@ -378,8 +378,11 @@ class References:
         return False in of_cupy, True in of_cupy
 
     @contextmanager
-    def launching(self, stream: int, needed: Sequence[Reference]) -> Iterator[None]:
-        """Launch a kernel in the block, on this stream; it reads what is bound now."""
+    def launching(self, stream: int, needed: Sequence[Reference]) -> Iterator[tuple[Any, ...]]:
+        """Launch a kernel in the block, on this stream, then record the events that are given.
+
+        It reads what is bound now.
+        """
         for reference in needed:
             if reference not in self._references.values():
                 raise ValueError(f"texrefs: {reference._name} is of another module or device")
@@ -399,13 +402,14 @@ class References:
             elif self._written is not None and not captures:
                 runtime.streamWaitEvent(stream, self._written.ptr)
             self._is_captured = self._is_captured or captures
-            yield
-            if not captures:
-                if stream in self._readers:  # its handle may have meant another stream
-                    runtime.streamWaitEvent(stream, self._readers[stream].ptr)
-                else:
-                    self._readers[stream] = cupy.cuda.Event(disable_timing=True)
-                runtime.eventRecord(self._readers[stream].ptr, stream)
+            if captures:
+                yield ()
+                return
+            if stream in self._readers:  # its handle may have meant another stream
+                runtime.streamWaitEvent(stream, self._readers[stream].ptr)
+            else:
+                self._readers[stream] = cupy.cuda.Event(disable_timing=True)
+            yield (self._readers[stream],)
 
     def _write_objects(self, new: list[Reference], stream: int) -> None:
         """Write new objects, after the kernels that may read the old ones."""

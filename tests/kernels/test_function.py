@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from contexts import second_context
+from contexts import interrupted_in, second_context
 from exporters import DLPackExporter, Exporter, Plain
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
@@ -750,6 +750,21 @@ def test_a_launch_is_part_of_cupys_current_stream(cupy_kind, pycuda_kind, copy, 
         copy(y, x, pycuda_stream)
         z.data.copy_from_device_async(y.data, y.nbytes, cupy_stream)
     assert (z.get() == 7).all()
+
+
+def test_a_launch_is_ordered_before_a_signals_handler_may_raise(copy, latch):
+    """Which it does where Python runs next: here, to keep the host memory that the kernel reads."""
+    current, stream = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    x, y = cupy.zeros(N, np.int32), cupy.zeros(N, np.int32)
+    host = drv.pagelocked_zeros(N, np.int32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
+    copy(x, host, stream)
+    drv.Context.synchronize()
+    host[:] = 7
+    with latch.hold(stream), current:
+        with interrupted_in("keep_until_done"):
+            copy(x, host, stream)
+        y.data.copy_from_device_async(x.data, x.nbytes, current)
+    assert (y.get() == 7).all()
 
 
 @pytest.mark.parametrize("how", ["given", "current"])

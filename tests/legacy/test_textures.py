@@ -10,6 +10,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from contexts import interrupted_in
 from cupy.cuda import runtime, texture
 from error_tables import error_of, rows_of
 from pycuda import gpuarray
@@ -527,6 +528,24 @@ def test_a_texture_is_changed_after_the_kernels_of_a_thread_that_has_ended(latch
             thread.start()
             thread.join()
     assert [{*result.get()} for result in results] == [{7}, {7}]
+
+
+def test_a_kernel_that_reads_a_texture_is_ordered_before_a_signals_handler_may_raise(latch):
+    """Both with later work, and with a change of the texture."""
+    module = module_of("float, 1", "tex1Dfetch(image, i)")
+    copy, image = module.get_function("copy"), module.get_texref("image")
+    old, new, x = (cupy.full(8, value, np.float32) for value in (7, 1, 0))
+    y, z = cupy.zeros_like(x), cupy.zeros_like(x)
+    image.set_array(old)
+    copy(x, x, x, 8, block=8)
+    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    with latch.hold(stream), current:
+        with interrupted_in("__exit__"):
+            copy(y, x, x, 8, block=8, stream=stream)
+        z.data.copy_from_device_async(y.data, y.nbytes, current)
+        image.set_array(new)
+        copy(x, x, x, 8, block=8)
+    assert {*y.get()} == {*z.get()} == {7}
 
 
 DESTROYED = """
