@@ -90,6 +90,7 @@ cdef StreamRecord *remember(stream) except? NULL:
     global first_record, stream_count, non_blocking_count
     cdef Stream handle = stream.handle  # from here on, nothing runs Python
     cdef Handle context = NULL
+    cdef unsigned flags = NON_BLOCKING
     cdef StreamRecord *record = first_record
     while record is not NULL:
         if record.stream == <PyObject *> stream and record.handle == handle:
@@ -101,7 +102,9 @@ cdef StreamRecord *remember(stream) except? NULL:
     if record is NULL:
         raise MemoryError
     record.stream, record.handle, record.context = <PyObject *> stream, handle, context
-    record.is_blocking = not is_non_blocking(handle)
+    if not is_capturing(handle):  # asking for its flags would then fail, and spoil the graph
+        cuStreamGetFlags(handle, &flags)
+    record.is_blocking = not flags & NON_BLOCKING
     record.next, first_record = first_record, record
     stream_count += 1
     non_blocking_count += not record.is_blocking

@@ -526,6 +526,24 @@ def test_streams_from_before_the_import_are_followed(python):
     assert (done.stdout, done.stderr) == ("True True\n", "")
 
 
+def test_a_stream_that_is_captured_during_the_import_is_followed(python):
+    """CUDA does not report its flags, so that it counts as non-blocking."""
+    done = python(
+        """
+        import cupy, pycuda.autoprimaryctx
+        import pycuda.driver as drv
+        early, runtime = drv.Stream(1), cupy.cuda.runtime
+        runtime.streamBeginCapture(early.handle, runtime.streamCaptureModeGlobal)
+        import bridge, races
+        bridge.as_cupy
+        runtime.streamEndCapture(early.handle)
+        from latch import Latch, compile_plain, putting
+        print(races.is_read([early], Latch(compile_plain), putting(compile_plain)))
+        """
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_new_stream_waits_for_the_default_one(when, latch, put):
     """Which waited for CuPy's when memory was released."""
