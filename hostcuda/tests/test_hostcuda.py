@@ -269,6 +269,15 @@ def test_a_destroyed_stream_still_runs_its_work(fill):
     assert array.get()[0] == 7
 
 
+def test_the_handle_that_was_freed_last_is_given_again():
+    streams = [cupy.cuda.Stream() for _ in range(2)]
+    handles = [stream.ptr for stream in streams]
+    while streams:
+        del streams[0]
+    streams = [cupy.cuda.Stream() for _ in range(2)]
+    assert [stream.ptr for stream in streams] == handles[::-1]
+
+
 def test_a_stale_stream_handle_is_refused():
     stream = cupy.cuda.Stream(non_blocking=True)
     handle = stream.ptr

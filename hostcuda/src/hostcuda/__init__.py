@@ -24,12 +24,14 @@ from ._cupy import Unsupported
 __all__ = [
     "ORDERS",
     "CompileError",
+    "Conflict",
     "Damage",
     "Launch",
     "Unsupported",
     "calls",
     "clear",
     "compile",
+    "conflicts",
     "damaged",
     "failures",
     "finish",
@@ -84,6 +86,18 @@ class Damage(NamedTuple):
         return (
             f"{self.by or 'something'} wrote into a block of {self.size} bytes after it was freed"
         )
+
+
+class Conflict(NamedTuple):
+    """Two pieces of work on the same bytes, which one of them writes, that nothing orders."""
+
+    first: str  # "kernel scale of program.py:21 (on stream 2)"
+    second: str  # was queued later
+    memory: str  # "bytes 0 to 16 of a block of 512"
+
+    def __str__(self) -> str:
+        """Say what is not ordered, and what both use."""
+        return f"{self.first} and {self.second} are not ordered, and both use {self.memory}"
 
 
 def install(
@@ -185,6 +199,8 @@ def install(
         *(ctypes.c_bool, ctypes.c_bool),
         *(ctypes.c_int, ctypes.c_ulonglong),
     ]
+    driver.hostcuda_judge.argtypes = [ctypes.c_bool]
+    driver.hostcuda_compare.restype = ctypes.c_size_t
     driver.hostcuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     driver.hostcuda_loud.argtypes, driver.hostcuda_loud.restype = [ctypes.c_bool], ctypes.c_bool
     for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
@@ -395,6 +411,38 @@ def launches() -> list[Launch]:
         )
         for r in _rows(_driver.hostcuda_launches, _LaunchRow)
     ]
+
+
+@contextlib.contextmanager
+def conflicts() -> Iterator[list[Conflict]]:
+    """Find work in a ``with`` block that nothing orders; the list is filled at the block's end.
+
+    This depends on the calls alone, not on when work happens to run.  All queued work runs before
+    the block, and at its end.  Blocks cannot be nested.
+
+    Raises
+    ------
+    RuntimeError
+        If the driver was installed without `check`: it does not know what kernels use.
+    """
+    if not _build.is_checking():
+        raise RuntimeError(
+            "hostcuda: conflicts() must know what kernels use: call install(check=True), or run "
+            "with --check (of pytest: --hostcuda-check), or HOSTCUDA_CHECK=1"
+        )
+    found: list[Conflict] = []
+    _driver.hostcuda_finish()
+    _driver.hostcuda_judge(True)
+    try:
+        yield found
+    finally:
+        _driver.hostcuda_finish()
+        if count := _driver.hostcuda_compare():
+            rows = (ctypes.c_char_p * count)()
+            _driver.hostcuda_conflicts(rows)
+            texts = [(row or b"").decode() for row in rows]
+            found += map(Conflict._make, zip(*[iter(texts)] * 3, strict=True))
+        _driver.hostcuda_judge(False)
 
 
 def clear() -> None:

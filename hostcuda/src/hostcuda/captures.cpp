@@ -15,13 +15,17 @@ std::set<size_t> all_before(const Graph &graph, std::set<size_t> nodes) {
 
 // What was captured last runs first, where nothing orders it: the worst case for a missing fence.
 void launch(Stream &s, const Graph &graph) {
+  const uint64_t number = ++driver.last_handle;
   std::set<size_t> done;
   while (done.size() < graph.nodes.size())
     for (size_t i = graph.nodes.size(); i-- > 0;) {
       const auto &after = graph.nodes[i].after;
       if (done.count(i) || !std::includes(done.begin(), done.end(), after.begin(), after.end()))
         continue;
-      enqueue(s, graph.nodes[i].work);
+      Work work = graph.nodes[i].work;
+      if (driver.traces)
+        work.node = std::make_shared<InGraph>(InGraph{number, i, all_before(graph, after)});
+      enqueue(s, std::move(work));
       done.insert(i);
       break;
     }

@@ -54,6 +54,13 @@ struct Range {
   size_t size;
 };
 
+// Where work stands in a graph that was launched.
+struct InGraph {
+  uint64_t launch;
+  size_t number;
+  std::set<size_t> before;  // the nodes that end before it begins
+};
+
 // What is queued or captured: a name for messages, the memory that it may touch, and the work.
 struct Work {
   std::string name;
@@ -62,6 +69,7 @@ struct Work {
   shared_ptr<const Launch> launch = nullptr;  // of a kernel
   std::string caller = {};  // if traced: "program.py:7"
   std::function<void(CUresult)> host = nullptr;  // what is to be called besides, with no lock held
+  shared_ptr<const InGraph> node = nullptr;  // if traced
 };
 
 // One call of a host function (callbacks.cpp).
@@ -199,14 +207,14 @@ struct Driver {
   bool is_cleanup = false;    // of this call the answer is dropped, by libraries' destructors
   bool loads_images = true;   // of a GPU; launches of their kernels are recorded, and do nothing
   bool records = false;       // launches
-  bool traces = false;        // work (trace.cpp)
+  bool traces = false;        // what work uses, and what comes before it
 
   int device_count = 1;
   size_t device_bytes = size_t(1) << 30;
   Order order = Order::latest;
 
   uint64_t clock = 0;        // sequence number of the last operation queued
-  uint64_t last_handle = 0;  // handles are never reused, so a stale one is always recognised
+  uint64_t last_handle = 0;  // only those of streams are given again
   int last_stream = 0;       // number
   int polls = 0;             // queries since the last work was queued that found work undone
   long calls = 0;            // of entry points
@@ -304,11 +312,18 @@ void forget_freed();  // the bytes of freed blocks
 
 CUresult ready();  // makes the primary context current, if none is
 
+// ---- conflicts.cpp ------------------------------------------------------------------------------
+
+void note_use(const Stream &s, const Operation &op, const std::vector<Range> &reads,
+              const std::vector<Range> &writes);
+void forget_streams(const std::vector<int> &numbers);
+
 // ---- trace.cpp ----------------------------------------------------------------------------------
 
 void mark_written(uintptr_t start, size_t size);     // checks.cpp
 void perform(const Stream &s, const Operation &op);  // runs it, unless the context has failed, and says what it damaged
 void add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes);  // of what runs
+void keep_clocks(bool yes);  // also without a trace
 void report(const Damage &damage);
 void tell(const std::string &message);  // prints what is wrong, if this is asked for
 

@@ -166,6 +166,10 @@ void settle_context(Context *ctx) {
   auto drained = [](const shared_ptr<Stream> &t) { return t->destroyed; };
   if (driver.unlocked) return;
   auto &all = ctx->streams;
+  std::vector<int> ended;
+  for (auto &t : all)
+    if (t->destroyed) ended.push_back(t->number);
+  forget_streams(ended);
   all.erase(std::remove_if(all.begin(), all.end(), drained), all.end());
 }
 

@@ -1,10 +1,13 @@
 // Streams and events. What waits for what is in schedule.cpp.
 #include "api.h"
 
+static std::vector<CUstream> free_handles;  // the newest one is given again first, as on a GPU
+
 API cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
   ENTER_LIVING_CONTEXT;
   CHECK(flags <= CU_STREAM_NON_BLOCKING, CUDA_ERROR_INVALID_VALUE);
-  *out = new_handle<CUstream>();
+  if (free_handles.empty()) free_handles.push_back(new_handle<CUstream>());
+  *out = free_handles.back(), free_handles.pop_back();
   driver.streams[*out] = new_stream(ctx, flags, *out);
   driver.streams[*out]->priority = std::clamp(priority, MOST_URGENT, 0);
   return CUDA_SUCCESS;
@@ -20,6 +23,7 @@ API cuStreamDestroy_v2(CUstream handle) {
   CHECK(!(*found)->ctx->dead, (*found)->ctx->dead);
   (*found)->destroyed = true;  // its queued work still runs, as documented
   driver.streams.erase(handle);
+  free_handles.push_back(handle);
   return CUDA_SUCCESS;
 }
 

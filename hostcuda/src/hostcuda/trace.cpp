@@ -43,10 +43,8 @@ void add(std::vector<Range> *to, const std::vector<Range> &ranges) {
   to->insert(to->end(), ranges.begin(), ranges.end());
 }
 
-void print(const Stream &s, const Operation &op) {
-  std::vector<Range> reads = std::exchange(more_reads, {}), writes = std::exchange(more_writes, {});
-  add(&reads, op.work.reads), add(&writes, op.work.writes);
-  take_uses(&reads, &writes);
+void print(const Stream &s, const Operation &op, const std::vector<Range> &reads,
+           const std::vector<Range> &writes) {
   fprintf(trace_file, "work %llu %d %s\ncaller %s\n", (unsigned long long)op.seq, s.number,
           op.work.name.c_str(), op.work.caller.c_str());
   for (auto &[number, seq] : op.clock)
@@ -61,6 +59,14 @@ void print(const Stream &s, const Operation &op) {
   fprintf(trace_file, "hash %llu\n", hash);
 }
 
+void note(const Stream &s, const Operation &op) {
+  std::vector<Range> reads = std::exchange(more_reads, {}), writes = std::exchange(more_writes, {});
+  add(&reads, op.work.reads), add(&writes, op.work.writes);
+  take_uses(&reads, &writes);
+  note_use(s, op, reads, writes);
+  if (trace_file) print(s, op, reads, writes);
+}
+
 }  // namespace
 
 void hostcuda::report(const Damage &d) {
@@ -69,7 +75,7 @@ void hostcuda::report(const Damage &d) {
 }
 
 void hostcuda::find(const std::string &finding) {
-  if (driver.traces) {
+  if (trace_file) {
     fprintf(trace_file, "found %s\n", finding.c_str());
   } else {
     findings.push_back(finding);
@@ -89,7 +95,7 @@ void hostcuda::perform(const Stream &s, const Operation &op) {
       mark_written(range.start, range.size);
     }
   }
-  if (driver.traces && !op.work.name.empty()) print(s, op);
+  if (driver.traces && !op.work.name.empty()) note(s, op);
 }
 
 void hostcuda::add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes) {
@@ -97,12 +103,14 @@ void hostcuda::add_uses(const std::vector<Range> &reads, const std::vector<Range
   if (driver.traces) add(&more_reads, reads), add(&more_writes, writes);
 }
 
+void hostcuda::keep_clocks(bool yes) { driver.traces = yes || trace_file; }
+
 EXPORT bool hostcuda_loud(bool yes) { return loud |= yes; }
 
 // `ask` is called at each entry point, and calls the function below; null: no more.
 EXPORT void hostcuda_trace(const char *path, void (*ask)()) {
   if (path) trace_file = fopen(path, "w");
-  driver.traces = trace_file != nullptr;
+  keep_clocks(false);
   driver.ask_caller = ask;
 }
 
