@@ -113,8 +113,6 @@ nightly: lint types wheel
 	$(if $(ctk),,cd hostcuda && BRIDGE_NIGHTLY=1 $(abspath $(bin))/python -m pytest -q tests/kernels)
 	BRIDGE_EXAMPLES=100000 $(bin)/python -m pytest $(workers) tests/interop/test_layouts.py
 	BRIDGE_EXAMPLES=1000 $(bin)/python -m pytest $(workers) tests/kernels/test_packing.py
-	for order in latest earliest random:1; do for names in "" --unnamed; do HOSTCUDA_ORDER=$$order \
-		$(script) tests/support/schedules.py --schedules 10000 $$names || exit; done; done
 	$(script) tests/support/soak.py --threads 8 --seconds 60
 	$(bin)/python tools/links.py
 	$(MAKE) coverage

@@ -21,8 +21,7 @@ _NAMES = {
     "interop.pool": ("pycuda_allocator", "show_memory"),
     "interop.primary": ("primary_context",),
     "report": ("show_config",),
-    "interop.ordering": ("ordered", "wait_stream"),
-    "interop.pycuda_streams": ("as_cupy_stream",),
+    "interop.stream_functions": ("as_cupy_stream", "ordered", "wait_stream"),
     "interop.wrapping": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -33,10 +32,13 @@ if TYPE_CHECKING:
     from .errors import ContextError as ContextError
     from .interop.conversions import as_cupy as as_cupy, as_pycuda as as_pycuda
     from .interop.exporting import offer_c_exchange as offer_c_exchange
-    from .interop.ordering import ordered as ordered, wait_stream as wait_stream
     from .interop.pool import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .interop.primary import primary_context as primary_context
-    from .interop.pycuda_streams import as_cupy_stream as as_cupy_stream
+    from .interop.stream_functions import (
+        as_cupy_stream as as_cupy_stream,
+        ordered as ordered,
+        wait_stream as wait_stream,
+    )
     from .interop.wrapping import wrap_pycuda as wrap_pycuda
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc

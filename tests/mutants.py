@@ -1,7 +1,8 @@
 """Mistakes in the ordering and in the release, each in a copy of the package that must then fail.
 
 A mutant names a file, a function in it, and a call or a few words in the function; a compiled file
-is compiled again.  What random schedules can see must fail there, the rest in a named test.
+is compiled again.  What small programs can see must fail there (`support/programs.py`), the rest in
+a named test.
 
 ``python tests/mutants.py`` tries all of them; with words, those whose names have one.
 """
@@ -19,14 +20,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-SCHEDULES = (
-    "import hostcuda; hostcuda.install(); import schedules; schedules.run({0}); "
-    "schedules.run({0}, kind=schedules.Unnamed)"
-)
+# Of `programs.py`, those that find a mistake: the first ones find most.
+WORLDS = "own", "many", "cupy", "pycuda", "blocking", "devices"
 
 
 class Mutant(NamedTuple):
-    """A mistake, and the test that finds it where the schedules do not."""
+    """A mistake, and the test that finds it where the small programs do not."""
 
     file: str
     function: str
@@ -39,130 +38,343 @@ class Mutant(NamedTuple):
 # A mistake, its place and what it changes there, and the test that finds it.  Each call that orders
 # two streams, and each view whose release does, is a mutant of its own: below are their tests.
 TABLE = r"""
-a view for one stream that all may use now is ordered after that one
-    interop/conversions.pyx: foreign_as_pycuda: type(base) is View -> False
-the default stream does not wait for PyCUDA's side
-    interop/ordering.pyx: order_with_pycuda: fence( -> 0
-the default stream is not waited for by PyCUDA's side
-    interop/ordering.pyx: order_with_pycuda: fence( #2 -> 0
-non-blocking streams are not ordered with PyCUDA's side
-    interop/ordering.pyx: order_with_each: order_with_one( -> 0
-PyCUDA's side waits where it is to be waited for
-    interop/ordering.pyx: order_with_one: record.handle if pycuda_waits -> record.handle if True
-PyCUDA's side is waited for where it is to wait
-    interop/ordering.pyx: order_with_one: record.handle if pycuda_waits -> record.handle if False
-the default stream waits where it is to be waited for
-    interop/ordering.pyx: order_with_pycuda: has_default and not pycuda_waits -> False
+# ordering: a call
+a call orders no libraries
+    interop/ordering.pyx: order_streams: order_libraries( -> 0
+a library does not wait for a stream
+    interop/ordering.pyx: order_streams: order_library( -> 0
+a stream does not wait for a library
+    interop/ordering.pyx: order_streams: order_library( #2 -> 0
+a library is waited for where it waits
+    interop/ordering.pyx: order_streams: awaited, True -> awaited, False
+a library waits where it is waited for
+    interop/ordering.pyx: order_streams: waiter, False -> waiter, True
 named streams are not ordered
-    interop/ordering.pyx: order: fence( -> 0
-a new stream does not wait for the default one
-    interop/pycuda_streams.pyx: wait_for_default: fence( -> 0
-    unnamed_streams: a_new_stream_waits_for_the_default_one
-a stream that ends is forgotten
-    interop/pycuda_streams.pyx: end_stream: stand_for( -> pass
-    stream_ends: the_work_is_ordered
+    interop/ordering.pyx: order_streams: fence( -> 0
+a named stream waits for no streams that have ended
+    interop/ordering.pyx: order_streams: default_waits_for_ended( -> 0
+a capture is like any other stream to the default one
+    interop/ordering.pyx: order_streams: is_outside( -> False
+a capture waits for streams outside
+    interop/ordering.pyx: is_outside: of_waiter or not waiter -> not waiter
+the default stream joins a capture
+    interop/ordering.pyx: is_outside: not waiter -> False
+any stream joins a capture
+    interop/ordering.pyx: is_outside: is_captured_here(awaited) -> True
+no stream joins a capture
+    interop/ordering.pyx: is_outside: is_captured_here(awaited) -> False
+wait_stream joins no capture
+    interop/ordering.pyx: is_outside: joins or -> False or
+calls without a stream are not counted
+    interop/ordering.pyx: order: note_unnamed_call( -> 0
+kept views wait for the end of their capture
+    interop/ordering.pyx: order: if kept_for_capture and -> if False and
+kept views are released in captures
+    interop/ordering.pyx: order: not is_capturing(waiter) and not is_capturing(awaited) -> True
+# ordering: libraries
+the default stream is the hub of a capture
+    interop/ordering.pyx: order_libraries: is_capturing(current) -> False
+non-blocking streams need no order
+    interop/ordering.pyx: order_libraries: non_blocking_count[first | second] -> False
+only the first library's non-blocking streams need order
+    interop/ordering.pyx: order_libraries: non_blocking_count[first | second] -> non_blocking_count[first]
+only the second library's non-blocking streams need order
+    interop/ordering.pyx: order_libraries: non_blocking_count[first | second] -> non_blocking_count[second]
+streams that have ended need no order
+    interop/ordering.pyx: order_libraries: ended_count or per_thread_is_used -> per_thread_is_used
+a thread's default stream needs no order
+    interop/ordering.pyx: order_libraries: ended_count or per_thread_is_used -> ended_count
+blocking streams of both libraries need no order
+    interop/ordering.pyx: order_libraries: blocking_count[first] and blocking_count[second] -> False
+the hub does not wait
+    interop/ordering.pyx: order_libraries: order_library( -> 0
+the hub is not waited for
+    interop/ordering.pyx: order_libraries: order_library( #2 -> 0
+a thread's default stream is not waited for
+    interop/ordering.pyx: order_libraries: fence( -> 0
+blocking streams do not wait for a thread's default stream
+    interop/ordering.pyx: order_libraries: per_thread_is_used or blocking_count[first] > 0 -> blocking_count[first] > 0
+blocking streams do not wait for blocking streams
+    interop/ordering.pyx: order_libraries: per_thread_is_used or blocking_count[first] > 0 -> per_thread_is_used
+# ordering: a library
+a library's ended streams are not waited for
+    interop/ordering.pyx: order_library: default_waits_for_ended( -> 0
+the default stream does not wait for a named one
+    interop/ordering.pyx: order_library: fence( -> 0
+a named stream does not wait for the default one
+    interop/ordering.pyx: order_library: fence( #2 -> 0
+a captured stream is ordered with the default one
+    interop/ordering.pyx: order_library: other and capture == NO_CAPTURE -> other
+the streams of a library are not ordered
+    interop/ordering.pyx: order_library: order_with_each( -> 0
+the streams that ended meanwhile are left out
+    interop/ordering.pyx: order_library: non_blocking_count[libraries] or ended_count -> non_blocking_count[libraries]
+the blocking streams of a capture are left out
+    interop/ordering.pyx: order_library: capture or with_blocking -> with_blocking
+blocking streams are left out
+    interop/ordering.pyx: order_library: capture or with_blocking -> capture
+the hub records nothing
+    interop/ordering.pyx: order_with_each: cuEventRecord( -> 0
+streams of other devices are ordered
+    interop/ordering.pyx: order_with_each: record.context == context -> True
+a stream waits for itself
+    interop/ordering.pyx: order_with_each: record.handle != other -> True
+both libraries' streams are ordered
+    interop/ordering.pyx: order_with_each: record.library & libraries -> True
+blocking streams of a capture are passed over
+    interop/ordering.pyx: order_with_each: capture or with_blocking or -> with_blocking or
+blocking streams are passed over
+    interop/ordering.pyx: order_with_each: capture or with_blocking or -> capture or
+all blocking streams are ordered
+    interop/ordering.pyx: order_with_each: not record.is_blocking -> True
+only eight streams are ordered
+    interop/ordering.pyx: order_with_each: pinned[7].next if count == 8 else NULL -> NULL
+records are removed while they are read
+    interop/ordering.pyx: order_with_each: record.pins += 1 -> pass
+    stream_ends: while_another_thread_orders
+the last work of an ended stream is not waited for
+    interop/ordering.pyx: order_with_one: library_waits or capture else -> True else
+an ended stream is awaited where a library waits
+    interop/ordering.pyx: order_with_one: library_waits or capture else -> capture else
+a capture waits for ended streams
+    interop/ordering.pyx: order_with_one: library_waits or capture else -> library_waits else
+a stream that another library has destroyed is an error
+    interop/ordering.pyx: order_with_one: if status: -> if False:
+a library's streams record nothing
+    interop/ordering.pyx: order_with_one: cuEventRecord( -> 0
+a library's streams are not ordered
+    interop/ordering.pyx: order_with_one: cuStreamWaitEvent( #2 -> 0
+the hub waits where a library is to wait
+    interop/ordering.pyx: order_with_one: record.handle if library_waits else other -> other
 another capture's streams are drawn in
     interop/ordering.pyx: order_with_one: if found != capture -> if False
-    unnamed_streams: in_a_capture_its_other_streams_are_ordered
-an owner on a thread's stream does not wait for blocking ones
-    interop/ordering.pyx: order_release: if of_thread #2 -> if False
-    unnamed_streams: cupys_block_is_reused_after_the_work_on_every_stream
+streams outside of a capture are refused in it
+    interop/ordering.pyx: order_with_one: capture or record.capture -> record.capture
+the default stream stands for no captured stream
+    interop/ordering.pyx: order_with_one: record.capture == found -> False
+a capture that begins is refused
+    interop/ordering.pyx: order_with_one: record.capture == <uint64_t> ANY_CAPTURE -> False
+a capture that CuPy does not know of is passed over
+    interop/ordering.pyx: order_with_one: return CAPTURE_ISOLATION -> return 0
+# ordering: releases
+a block's next user does not wait for its last one
+    interop/ordering.pyx: order_reuse: order_library( -> 0
 a block's next user does not wait for a blocking stream
-    interop/ordering.pyx: order_reuse: default_waits_for_blocking( -> 0
-    unnamed_streams: a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream
-a capture is like any other stream to the default one
-    interop/ordering.pyx: order: is_outside( -> False
-    pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
+    interop/ordering.pyx: order_reuse: blocking_count[BOTH] > 1 -> False
+a release needs no order for non-blocking streams
+    interop/ordering.pyx: streams_need_order: non_blocking_count[BOTH] > 0 -> False
+a release needs no order for ended streams
+    interop/ordering.pyx: streams_need_order: ended_count > 0 -> False
+a release needs no order for blocking streams
+    interop/ordering.pyx: streams_need_order: blocking_count[BOTH] > 1 -> False
+a release needs no order for a thread's default stream
+    interop/ordering.pyx: streams_need_order: per_thread_is_used -> False
+unordered views are ordered at their end
+    interop/ordering.pyx: order_release: awaited == UNORDERED -> False
+a release in a capture does not wait for its end
+    interop/ordering.pyx: order_release: is_capturing(current) -> False
+a release in a capture orders none of its streams
+    interop/ordering.pyx: order_release: order_streams( -> 0
+a release in a capture draws in other streams
+    interop/ordering.pyx: order_release: capture_of(awaited) == capture_of(current) -> True
+memory that is released in a capture is freed
+    interop/ordering.pyx: order_release: return CAPTURE_ISOLATION -> return 0
+a release orders nothing
+    interop/ordering.pyx: order_release: order_streams( #2 -> 0
+# ordering: captures
+the default stream does not stand for a stream that is captured
+    interop/ordering.pyx: begin_capture: stand_for( -> pass
+a capture is not noted while it begins
+    interop/ordering.pyx: begin_capture: note_capture( -> 0
+a capture is not noted
+    interop/ordering.pyx: begin_capture: note_capture( #2 -> 0
+a capture's end is not noted
+    interop/ordering.pyx: end_capture: note_capture( -> 0
+after a capture, the stream does not wait for the default one
+    interop/ordering.pyx: end_capture: wait_for_default( -> 0
+kept views are not released when a capture ends
+    interop/ordering.pyx: end_capture: release_kept_views( -> 0
+# live streams
+PyCUDA's new streams are not known
+    interop/live_streams.pyx: init_pycuda_stream: begin_stream( -> 0
+CuPy's new streams are not known
+    interop/live_streams.pyx: init_cupy_stream: begin_stream( -> 0
+CuPy's streams end unnoticed
+    interop/live_streams.pyx: end_cupy_stream: end_records( -> 0
+other records of CuPy's streams stay when they end
+    interop/live_streams.pyx: end_cupy_stream: getattr(self, "_foreign_stream_ref", None) is None -> False
+a view of a stream ends it
+    interop/live_streams.pyx: end_cupy_stream: getattr(self, "_foreign_stream_ref", None) is None -> True
+CuPy's objects for other streams end unnoticed
+    interop/live_streams.pyx: end_external_stream: end_records( -> 0
+an object for a captured stream waits for the default one
+    interop/live_streams.pyx: begin_stream: is_capturing(record.handle) -> False
+a new stream does not wait for those that have ended
+    interop/live_streams.pyx: begin_stream: default_waits_for_ended( -> 0
+a new stream does not wait for the default one
+    interop/live_streams.pyx: begin_stream: wait_for_default( -> 0
+an object that is initialized twice has two records
+    interop/live_streams.pyx: remember: record.stream == <PyObject *> stream and -> False and
+no stream is blocking
+    interop/live_streams.pyx: remember: not state and is_blocking(handle) -> False
+all streams are blocking
+    interop/live_streams.pyx: remember: not state and is_blocking(handle) -> True
+a stream of another device has the record
+    interop/live_streams.pyx: record_of: or record.context != context -> or False
+a new blocking stream does not wait for the default one
+    interop/live_streams.pyx: wait_for_default: (blocking_count[BOTH] < 2 or not unnamed_calls) -> True
+a new stream is not fenced
+    interop/live_streams.pyx: wait_for_default: fence( -> 0
+a new stream of another device leaves that device current
+    interop/live_streams.pyx: wait_for_default: is_set( #2 -> pass
+PyCUDA's streams end unnoticed
+    interop/live_streams.pyx: end_stream: end_records( -> pass
+a stream that ends is forgotten
+    interop/live_streams.pyx: end_records: stand_for( -> pass
+other records of a destroyed stream stay
+    interop/live_streams.pyx: end_records: is_destroyed and -> False and
+a stream that ends takes other devices' records with it
+    interop/live_streams.pyx: end_records: record.context == context -> True
+a stream that ends in its capture is waited for
+    interop/live_streams.pyx: stand_for: is_capturing(record.handle) -> False
+an ended stream's work is not recorded
+    interop/live_streams.pyx: stand_for: cuEventRecord( -> 0
+an ended stream's work waits for a later call
+    interop/live_streams.pyx: stand_for: default_waits_for_ended( -> pass
+an ended stream is not counted
+    interop/live_streams.pyx: stand_for: ended_count += 1 -> pass
+an ended stream of another device leaves that device current
+    interop/live_streams.pyx: stand_for: is_set( #2 -> pass
+other devices' ended streams are waited for
+    interop/live_streams.pyx: default_waits_for_ended: record.context != context -> False
+the default stream is used beside a capture of a blocking stream
+    interop/live_streams.pyx: default_waits_for_ended: if status: -> if False:
+the default stream does not wait for ended streams
+    interop/live_streams.pyx: default_waits_for_ended: cuStreamWaitEvent( -> 0
+# fences
 a fence records nothing
     interop/streams.pyx: fence: cuEventRecord( -> 0
 a fence is not waited for
     interop/streams.pyx: fence: cuStreamWaitEvent( -> 0
-the default stream does not wait for the release too
-    interop/ordering.pyx: order_release: fence( -> 0
-the owner's stream does not wait for the release
-    interop/ordering.pyx: order_release: fence( #2 -> 0
-a user needs no order
-    interop/ordering.pyx: release_needs_order: user != 0 -> False
-a non-blocking owner needs no order
-    interop/ordering.pyx: release_needs_order: is_non_blocking( -> False
-    named_streams: which_releases_order_streams
-an owner in a capture is like any other
-    interop/ordering.pyx: release_needs_order: is_capturing( -> False
-unordered views are ordered at their end
-    interop/ordering.pyx: release_needs_order: user == UNORDERED or owner == UNORDERED -> False
-    release: an_unordered_view_keeps_no_streams
-a release in a capture does not wait for its end
-    interop/ordering.pyx: order_release: is_capturing(owner) or is_capturing(user) -> False
-a release is not ordered within the graph
-    interop/ordering.pyx: order_release: is_outside( -> True
+a fence does not look for the capture of a blocking stream
+    interop/streams.pyx: fence: capture_of( -> 0
 events of all devices are one
     interop/streams.pyx: fence: device_of( -> 0
     named_streams: events_are_used_again_on_their_own_device
+# conversions
+a view for one stream is one for all where it is passed on
+    interop/conversions.pyx: foreign_as_pycuda: note_unnamed_call( -> 0
+a view in PyCUDA is not ordered
+    interop/conversions.pyx: view_in_pycuda: order_before_pycuda( -> 0
+a view for one stream is released after no stream
+    interop/conversions.pyx: view_in_pycuda: handle_of(stream, "as_pycuda") -> UNORDERED
+a view of PyCUDA's memory is not released by its record
+    interop/conversions.pyx: view_in_pycuda: is not View -> is View
+a wrapped function's stream leaves out the default one
+    interop/conversions.pyx: call_with_gpuarrays: [0, named] -> [named]
+    wrapping: a_stream_that_is_passed_is_part_of_the_call
+# exports, imports
+a consumer's stream is known
+    interop/exporting.pyx: export: record_of(consumer) is NULL and -> False and
+a consumer's default stream is not ordered in a capture
+    interop/exporting.pyx: export: consumer or is_capturing(current) -> consumer
 an exporter may leave another device current
     interop/importing.pyx: restore_after_exporter: cuCtxSetCurrent( -> 0
     importing: an_exporter_that_switches_the_device_changes_nothing
 streams of two devices are not ordered
-    interop/ordering.pyx: wait_stream: runtime.streamWaitEvent( -> None
+    interop/stream_functions.pyx: wait_stream: runtime.streamWaitEvent( -> None
     devices: streams_of_two_devices_are_ordered
-a fence does not look for the capture of a blocking stream
-    interop/streams.pyx: fence: capture_of( -> 0
-    pipelines: a_block_stays_where_cuda_refuses_the_order
-the collector ends streams before the views that need them
-    interop/views.pyx: KeptStreams: @cython.no_gc -> #
-    release: the_release_in_a_reference_cycle_is_ordered[stream in the cycle]
-the collector clears views before their release
-    interop/views.pyx: View: @cython.no_gc_clear -> #
-    release: views_alive_at_exit_of_a_context_that_another_thread_made
-memory is freed under whatever context is current
-    interop/views.pyx: release: can_free_here( -> True
-    release: the_release_is_ordered_wherever_it_happens
-NVRTC's thread begins in Python
-    compiler/nvrtc.py: compile_on_thread: run_under -> lambda *a: ({1}, {2}, {3}, run_under(*a))
-    program: the_collector_has_a_context_where_nvrtcs_thread_begins
-the release leaves its context current
-    interop/views.pyx: release: leave_context( -> pass
-    release: letting_go_leaves_the_current_device_as_it_is
+another device's stream joins a capture
+    interop/stream_functions.pyx: wait_stream: is_outside( -> False
+# launches
+a launch on a named stream is unordered with the default one
+    kernels/launching.pyx: choose_streams: is_foreign and packed.has_pycuda_memory -> False
+a launch in a capture is ordered with the default stream
+    kernels/launching.pyx: choose_streams: not is_capturing(config.stream) -> True
+PyCUDA's kernels follow it while views are alive
+    kernels/launching.pyx: choose_streams: views_are_alive() -> False
+PyCUDA's kernels follow it with CuPy's arrays
+    kernels/launching.pyx: choose_streams: packed.has_other_arrays -> False
+PyCUDA's kernels follow it on other streams
+    kernels/launching.pyx: choose_streams: packed.has_handlers or is_foreign -> packed.has_handlers
+bare addresses are not PyCUDA's
+    kernels/launching.pyx: choose_streams: packed.has_pycuda_memory = True -> pass
+a launch waits for all streams where one is named
+    kernels/launching.pyx: order_before_launch: packed.has_pycuda_memory and not streams.is_named -> packed.has_pycuda_memory
+a launch on a foreign stream is not waited for
+    kernels/launching.pyx: order_after_launch: handlers or streams.with_default -> handlers
+# views
+a view needs no order at its end
+    interop/views.pyx: __dealloc__: not streams_need_order() -> True
+a block is not held
+    interop/views.pyx: __dealloc__: is_held(<PyObject *> self.block) -> True
 a view takes its memory for held
     interop/views.pyx: is_held: Py_REFCNT(value) > 1 -> True
     release: memory_of_what_another_finalizer_saves_is_kept_and_let_go_later
+a view for one stream stays so
+    interop/views.pyx: release: view.unnamed_calls != unnamed_calls -> False
+a view's stream has not ended
+    interop/views.pyx: release: is_followed(view.stream) and -> False and
+a view's stream has ended
+    interop/views.pyx: release: is_followed(view.stream) and record_of(awaited) is NULL -> True
+third libraries' streams are followed
+    interop/views.pyx: is_followed: (drv.Stream, *CUPY_STREAMS) -> object
+CuPy's streams are not followed
+    interop/views.pyx: is_followed: (drv.Stream, *CUPY_STREAMS) -> drv.Stream
+the release orders no streams
+    interop/views.pyx: release: order_release( -> 0
 what waits for a capture is freed in it
     interop/views.pyx: release: if CAPTURE_ERRORS -> if False and CAPTURE_ERRORS
 memory is freed before its streams are ordered
     interop/views.pyx: release: try: #2 -> view.memory = view.source = None\n    try:
-    release: streams_are_ordered_before_memory_is_freed
+memory is freed under whatever context is current
+    interop/views.pyx: release: can_free_here( -> True
+    release: the_release_is_ordered_wherever_it_happens
+the release leaves its context current
+    interop/views.pyx: release: leave_context( -> pass
+    release: letting_go_leaves_the_current_device_as_it_is
+host memory is not kept for the default stream
+    interop/views.pyx: release: {0, current_stream(device_id)} -> {current_stream(device_id)}
+    release_of_users: pinned_memory_goes_back_to_the_host_after_the_work
+host memory is not kept for CuPy's current stream
+    interop/views.pyx: release: {0, current_stream(device_id)} -> {0}
+    release_of_users: pinned_memory_goes_back_to_the_host_after_the_work
+a view does not keep its block
+    interop/views.pyx: new_view: view.block = -> unused =
+host memory waits for no streams
+    interop/views.pyx: record_memory: 0, ALL_STREAMS -> UNORDERED, ALL_STREAMS
+    release_of_users: pinned_memory_goes_back_to_the_host_after_the_work
+a block of PyCUDA's pool is reused at once
+    interop/views.pyx: record_memory: ALL_PYCUDA_STREAMS, ALL_CUPY_STREAMS -> UNORDERED, UNORDERED
+a block of PyCUDA's pool is reused after PyCUDA's work
+    interop/views.pyx: record_memory: ALL_PYCUDA_STREAMS, ALL_CUPY_STREAMS -> ALL_PYCUDA_STREAMS, ALL_PYCUDA_STREAMS
+a block that PyCUDA's array wraps by hand is reused at once
+    interop/views.pyx: record_memory: ALL_STREAMS, ALL_STREAMS -> UNORDERED, UNORDERED
+a block is allocated on CuPy's current stream
+    interop/views.pyx: allocate: null_stream.use( -> pass
+a block is used at once
+    interop/views.pyx: allocate: order_reuse( -> 0
+the collector clears views before their release
+    interop/views.pyx: View: @cython.no_gc_clear -> #
+    release: views_alive_at_exit_of_a_context_that_another_thread_made
+NVRTC's thread begins in Python
+    compiler/nvrtc.py: compile_on_thread: run_under -> lambda *a: ({1}, {2}, {3}, run_under(*a))
+    program: the_collector_has_a_context_where_nvrtcs_thread_begins
 
-interop/conversions.pyx: foreign_as_pycuda, call 1 of order
-    unnamed_streams: pycuda_reads_what_cupy_wrote
-interop/exporting.pyx: array_interface, call 1 of new_view
-    unnamed_streams: pycudas_block_is_reused_after_cupys_work
-interop/exporting.pyx: array_interface, call 1 of order
-    unnamed_streams: what_pycuda_wrote_is_read
-interop/exporting.pyx: export, call 1 of order
-    unnamed_streams: what_pycuda_wrote_is_read
-interop/exporting.pyx: export, call 2 of order
-    unnamed_streams: a_copy_is_exported_in_order
-interop/exporting.pyx: export, call 3 of order
-    unnamed_streams: a_copy_is_exported_in_order
 interop/exporting.pyx: gpuarray_to_managed, call 1 of order
     exchange: pycudas_work_comes_before
-interop/exporting.pyx: export_gpuarray, call 1 of new_view
-    exchange: a_block_is_reused_after_the_consumers_work
 interop/exporting.pyx: pycudas_stream, call 1 of order
     exchange: pycudas_work_comes_before
+interop/importing.pyx: import_dlpack, call 1 of order
+    importing: dlpack_is_ordered_after_the_exporters_work
+interop/importing.pyx: import_dlpack, call 2 of order
+    importing: dlpack_is_ordered_after_the_exporters_work
 interop/importing.pyx: import_exchanged, call 1 of order
     exchange: the_exporters_stream_is_ordered
 interop/importing.pyx: import_exchanged, call 2 of order
     exchange: the_exporters_stream_is_ordered
-interop/ordering.pyx: wait_stream, call 1 of order
-    named_streams: wait_stream_orders_any_two_streams
 interop/views.pyx: release, call 1 of new_view
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
-kernels/launching.pyx: order_before_launch, call 3 of order
-    function: arguments_that_copy_are_taken
-interop/ordering.pyx: __enter__, call 1 of order
-    skcuda: work_queued_before_comes_first
-interop/ordering.pyx: __exit__, call 1 of order
-    skcuda: work_queued_later_comes_later
 """
 # A function or a class with its decorators, up to its name.
 DEFINITION = re.compile(r"(?m)^(?:[ ]*@.*\n)*( *)(?:cp?def|def|class)\b[^\n(=:]*?\b(\w+) *[(:]")
@@ -232,8 +444,9 @@ def without_fences() -> Iterator[Mutant]:
 def unordered_views() -> Iterator[Mutant]:
     """Yield a mutant for each view with streams that its release orders, without these."""
     for file, function, name, number, given in calls(r"= (new_view)\("):
-        new = re.sub(r"[\w.]+, [\w.]+(,\s+\w+(\(.*\))?\s*)\Z", r"UNORDERED, UNORDERED\1", given)
-        if new != given:
+        given = re.split(r",\s+", given.strip())
+        new = ", ".join([*given[:5], "UNORDERED", "UNORDERED", *given[7:]])
+        if given[5:7] != ["UNORDERED", "UNORDERED"]:
             yield Mutant(file, function, f"{name}(", f"{name}({new})", number=number)
 
 
@@ -268,11 +481,11 @@ MUTANTS = mutants()
 
 
 class Workshop:
-    """A copy of the package and its tests, where one file at a time is another."""
+    """A copy of the package and its tests, in which one file at a time is changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("bridge", "tests"):
+        for name in ("bridge", "tests", "docs"):
             shutil.copytree(
                 ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.c", "__*__")
             )
@@ -280,7 +493,8 @@ class Workshop:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run Python on the copy; return its status and what it printed."""
-        path = os.pathsep.join((str(self.folder), str(self.folder / "tests/support")))
+        folders = self.folder, self.folder / "tests/support", ROOT / "hostcuda/src"
+        path = os.pathsep.join(map(str, folders))
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
@@ -304,16 +518,33 @@ class Workshop:
             flags = "-O0", "-w", "-shared", "-fPIC", include, "-ldl"
             subprocess.run(["gcc", path.with_suffix(".c"), "-o", library, *flags], check=True)
 
-    def fails(self, mutant: Mutant, schedules: int = 3000) -> bool:
-        """Tell whether a mutant's schedules, or its test, fail as they must."""
+    def judge(self, world: str, sample: int) -> tuple[int, str]:
+        """Run small programs of a world on the copy, until one fails."""
+        driver = [
+            "-m",
+            "hostcuda",
+            "--check",
+            "--pool",
+            "--devices",
+            "2" if world == "devices" else "1",
+        ]
+        options = ["--world", world, "--sample", str(sample), "--first"]
+        return self.run(*driver, "tests/support/programs.py", *options)
+
+    def fails(self, mutant: Mutant, sample: int = 300) -> str:
+        """Return the world of small programs, or the test, that fails as it must; "" if none."""
         library = {path: path.read_bytes() for path in (self.folder / "bridge").rglob("*.so")}
         try:
             self.write(mutant.file, changed(mutant))
-            if not mutant.test:
-                status, said = self.run("-W", "error", "-c", SCHEDULES.format(schedules))
-                return status == 1 and "AssertionError: schedule" in said
-            status, said = self.run("-m", "pytest", "-q", "-x", mutant.test)
-            return status < 0 or (status == 1 and "\nFAILED " in said)  # it may crash
+            if mutant.test:
+                status, said = self.run("-m", "pytest", "-q", "-x", mutant.test)
+                is_found = status < 0 or (status == 1 and "\nFAILED " in said)  # it may crash
+                return mutant.test if is_found else ""
+            for world in WORLDS:
+                status, said = self.judge(world, sample)
+                if status == 1 and re.search(r"\n    (conflict|wrong number): ", said):
+                    return world
+            return ""
         finally:
             (self.folder / "bridge" / mutant.file).write_text(SOURCES[mutant.file])
             for path, content in library.items():
@@ -327,9 +558,9 @@ def main() -> int:
         workshop = Workshop(Path(folder) / "copy")
         for name, mutant in MUTANTS.items():
             if any(word in name for word in sys.argv[1:] or [""]):
-                failed = workshop.fails(mutant)
-                survivors += not failed
-                print("fails   " if failed else "SURVIVES", name, flush=True)
+                found = workshop.fails(mutant)
+                survivors += not found
+                print(f"{name}: {found or 'SURVIVES'}", flush=True)
     return survivors
 
 

@@ -6,14 +6,14 @@ import pytest
 
 ALL = """
 import importlib, json, pkgutil, sys, types
-import pycuda, pycuda.compiler, pycuda.gpuarray, pycuda.reduction, pycuda.scan
+import cupy, pycuda, pycuda.compiler, pycuda.gpuarray, pycuda.reduction, pycuda.scan
 import multiprocessing.spawn
 
 def attributes():
-    '''Return all attributes of PyCUDA's modules, of their classes, and functions' defaults.'''
+    '''Return attributes of PyCUDA's modules and CuPy's streams, of classes, functions' defaults.'''
     found = {}
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "pycuda"]
-    for module in [*modules, multiprocessing.spawn]:
+    for module in [*modules, cupy.cuda.stream, multiprocessing.spawn]:
         if not isinstance(module, types.ModuleType) or module.__name__.startswith("bridge"):
             continue
         for name, value in vars(module).items():

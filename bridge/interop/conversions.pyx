@@ -13,10 +13,12 @@ from bridge.interop.contexts cimport (
 from bridge.interop.driver cimport Handle, Stream
 from bridge.interop.fields cimport *
 from bridge.interop.layouts cimport check_axes, has_cupys_strides
-from bridge.interop.ordering cimport order, release_needs_order
+from bridge.interop.live_streams cimport note_unnamed_call
+from bridge.interop.ordering cimport order
 from bridge.interop.scopes cimport restore_context
 from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, UNORDERED, capture_of, current_stream, handle_of, is_capturing,
+    ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, ALL_STREAMS, UNORDERED, current_stream, handle_of,
+    is_capturing,
 )
 from bridge.interop.views cimport (
     AS_CUPY, AS_PYCUDA, MemoryRecord, View, new_array, new_view, record_memory, recorded_memory,
@@ -27,7 +29,6 @@ import cupy
 import numpy as np
 from cupy.cuda import MemoryPointer
 from pycuda import gpuarray
-from pycuda.driver import PooledDeviceAllocation
 
 from .importing import check_array, check_device, import_array, not_on_device
 from .dtypes import check_dtype
@@ -98,9 +99,9 @@ def as_cupy(
     Notes
     -----
     *Ownership:* the view keeps `array` alive.  Both can be freed in any order, on any thread.
-    *Ordering:* work queued on PyCUDA's streams, or on `stream`, runs before later work on CuPy's
-    current stream: call it again each time PyCUDA has written.  The host does not wait (rule:
-    `bridge.interop.ordering`).
+    *Ordering:* work queued on PyCUDA's streams runs before later work on CuPy's streams: call it
+    again each time PyCUDA has written.  With `stream`, only its work, and only before that on CuPy's
+    current stream.  The host does not wait (rule: `bridge.interop.ordering`).
     *Cost:* half the time of ``cupy.asarray(array)`` for an array's first view, a quarter for later
     ones.  The size does not matter.
     """
@@ -119,9 +120,8 @@ def as_pycuda(
     Parameters
     ----------
     array : cupy.ndarray, or any ``__dlpack__`` or ``__cuda_array_interface__``
-        A device array of any shape and strides.  A `GPUArray` is returned as it is, or as a view
-        if its release must wait for more streams than so far.  Bare memory is accepted with
-        `shape` and `dtype`, as in `as_cupy`.
+        A device array of any shape and strides.  A `GPUArray` is returned as it is.  Bare memory
+        is accepted with `shape` and `dtype`, as in `as_cupy`.
     stream : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or -1, optional
         The only stream on which PyCUDA will work on the result.  None means all of PyCUDA's
         streams.  -1 means no ordering.
@@ -133,7 +133,7 @@ def as_pycuda(
     pycuda.gpuarray.GPUArray
         A view with the shape, strides (bytes) and dtype of `array`; axes of length 1 get the
         strides that PyCUDA expects.  If `array` is a whole view made by `as_cupy`, the `GPUArray`
-        that it was made from, unless its release must be ordered.
+        that it was made from.
 
     Raises
     ------
@@ -154,22 +154,18 @@ def as_pycuda(
     Notes
     -----
     *Ownership:* the view keeps `array` alive through ``GPUArray.base``.
-    *Ordering:* work queued on CuPy's current stream, or on the exporter's, runs before later work
-    on PyCUDA's streams, or on `stream`: call it again each time CuPy has written.  The memory is
-    reused after the work on the view.  The host does not wait (rule: `bridge.interop.ordering`).
+    *Ordering:* work queued on CuPy's streams, or on the exporter's, runs before later work on
+    PyCUDA's streams: call it again each time CuPy has written.  With `stream`, only the work on
+    CuPy's current stream, and only before that on `stream`.  The memory is reused after the work on
+    the view.  The host does not wait (rule: `bridge.interop.ordering`).
     *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
     """
-    given = array
     array = array_or_description(
         array, shape, dtype, strides, order, offset, owner, FROM_AS_PYCUDA, False
     )
     if not isinstance(array, ndarray):
-        is_of_pool = isinstance(given, MemoryPointer) or owner is not None
-        return foreign_as_pycuda(array, stream, is_of_pool)
-    cdef int device_id = shared_device()
-    cdef Stream waiter = ALL_PYCUDA_STREAMS if stream is None else handle_of(stream, "as_pycuda")
-    cdef Stream awaited = current_stream(device_id)
-    return view_in_pycuda(array, awaited, waiter, kept_streams(awaited, stream), device_id)
+        return foreign_as_pycuda(array, stream)
+    return view_in_pycuda(array, stream, shared_device())
 
 
 def device_array(value, stream, caller):
@@ -191,86 +187,72 @@ cdef array_or_description(
     return array_on_memory(array, given, caller, may_repeat)
 
 
-cdef foreign_as_pycuda(array, stream, bint is_of_pool):
-    """Return a GPUArray; it is `array`, unless its release must be ordered."""
+cdef foreign_as_pycuda(array, stream):
+    """Return a GPUArray, which is `array` if that is one."""
     cdef int device_id = shared_device()
-    cdef MemoryRecord memory
-    cdef Stream waiter = handle_of(stream, "as_pycuda")
-    cdef Stream current = current_stream(device_id)
-    if not isinstance(array, GPUArray):
-        # The exporter can order one stream.
-        array = import_array(array, None, waiter, device_id, FROM_AS_PYCUDA)
-        if stream is None:
-            order(ALL_PYCUDA_STREAMS, 0)
-        return view_in_pycuda(array, UNORDERED, UNORDERED, None, device_id)
-    memory = memory_of(array, array.__dict__, device_id, FROM_AS_PYCUDA)
-    if stream is None:
-        waiter = ALL_PYCUDA_STREAMS
-    order(waiter, current)
-    source, base = array, array.base
-    cdef bint is_for_one = type(base) is View and (<View> base).user_stream > 0
-    if waiter == UNORDERED or not array.size or not (waiter > 0 or is_for_one or is_of_pool):
+    if isinstance(array, GPUArray):
+        memory_of(array, array.__dict__, device_id, FROM_AS_PYCUDA)
+        order_before_pycuda(stream, device_id)
+        if stream is not None:
+            note_unnamed_call()  # it may be a view for another stream
         return array
-    if waiter > 0 and not is_capturing(waiter):  # a graph's launches are ordered, not its nodes
-        order(waiter, 0)
-    # With this view, the memory returns to its pool only after the work on `stream`.
-    kept = memory
-    if type(base) is View and type(array.gpudata) is int and isinstance(
-        (<View> base).source, GPUArray
-    ):
-        source, kept = (<View> base).source, (<View> base).memory  # not a chain of views
-    owner = new_view(
-        AS_PYCUDA, source, kept, device_id, array.nbytes, current, waiter,
-        kept_streams(current, stream)
-    )
-    return GPUArray(
-        array.shape, array.dtype, array.allocator, owner, int(array.gpudata), array.strides
-    )
+    # The exporter can order one stream.
+    array = import_array(array, None, handle_of(stream, "as_pycuda"), device_id, FROM_AS_PYCUDA)
+    if stream is None:
+        order(ALL_PYCUDA_STREAMS, 0)
+    return view_in_pycuda(array, UNORDERED_STREAM, device_id)
 
 
-cdef tuple kept_streams(Stream current, stream):
-    """Return the objects that keep CuPy's current stream and a named one valid."""
-    return None if not current and stream is None else (stream, cupy_current_stream())
+cdef int order_before_pycuda(stream, int device_id) except -1:
+    """Order CuPy's work before PyCUDA's, on all streams or on the one that is named."""
+    if stream is None:
+        order(ALL_PYCUDA_STREAMS, ALL_CUPY_STREAMS)
+    else:
+        order(handle_of(stream, "as_pycuda"), current_stream(device_id))
+    return 0
+
 
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
 cdef in_cupy(array, stream, caller, bint is_ordered=False):
     cdef int device_id = shared_device()
-    cdef Stream waiter = current_stream(device_id), awaited
+    cdef Stream current
     if isinstance(array, GPUArray):
         source = source_in_cupy(array, array.__dict__["base"])
     elif isinstance(array, ndarray):
         source = array
     else:
-        return import_array(array, stream, waiter, device_id, caller)
-    awaited = ALL_PYCUDA_STREAMS if stream is None else handle_of(stream, caller.name)
-    if source is not None:
-        check_array(source, caller.array, device_id)
-        if not is_ordered:
-            order(waiter, awaited)
+        current = current_stream(device_id)
+        source = import_array(array, stream, current, device_id, caller)
+        if stream is None:
+            order(ALL_CUPY_STREAMS, current)
         return source
-    kept = kept_streams(waiter, stream)
-    return view_in_cupy(array, awaited, waiter, kept, device_id, is_ordered, caller)
+    if source is None:
+        view = view_in_cupy(array, device_id, caller)
+    else:
+        check_array(source, caller.array, device_id)
+        view = source
+    if is_ordered:
+        pass
+    elif stream is None:
+        order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
+    else:
+        order(current_stream(device_id), handle_of(stream, caller.name))
+    return view
 
 
-cdef view_in_cupy(
-    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered,
-    caller=FROM_AS_CUPY
-):
-    """Return a new CuPy array on a GPUArray's memory; it keeps the array and the streams `kept`."""
+cdef view_in_cupy(array, int device_id, caller=FROM_AS_CUPY):
+    """Return a new CuPy array on a GPUArray's memory; it keeps the array."""
     cdef dict attributes = array.__dict__
     cdef MemoryRecord memory = memory_of(array, attributes, device_id, caller, True)
-    if not is_ordered:
-        order(waiter, awaited)
     shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
     check_axes(shape, strides, caller.array)
     if has_cupys_strides(shape, strides, dtype.itemsize):
         strides = None
     nbytes = attributes["nbytes"]
-    if awaited > 0 and isinstance(memory.memory, PooledDeviceAllocation):
-        awaited = ALL_PYCUDA_STREAMS  # PyCUDA's pool gives the block to any stream
-    view = new_view(AS_CUPY, array, memory, device_id, nbytes, awaited, waiter, kept)
+    # The record of the memory orders its release.
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, UNORDERED, UNORDERED)
     return new_array(shape, dtype, strides, memory.pointer, nbytes, view, device_id)
 
 
@@ -333,39 +315,44 @@ cdef enum:
     MOST_LAYOUTS = 4096
 
 
-cdef view_in_pycuda(
-    array, Stream awaited, Stream waiter, tuple kept, int device_id, bint is_ordered=False
-):
-    """Return a GPUArray on a CuPy array's memory.  It keeps the array and the streams `kept`."""
+UNORDERED_STREAM = UNORDERED  # stream=-1
+IN_ORDER = object()  # in place of a stream: the call is ordered already
+
+
+cdef view_in_pycuda(array, stream, int device_id):
+    """Return a GPUArray on a CuPy array's memory; it keeps the array."""
     cdef dict attributes = None
+    cdef Stream awaited = ALL_STREAMS, waiter = ALL_CUPY_STREAMS
     data, dtype = read(array_data, array), read(array_dtype, array)
     if read(data_device, data) != device_id:
         check_array(array, FROM_AS_PYCUDA.array, device_id)
     memory = read(data_memory, data)
     cdef View view = view_of(memory)
     source = None
-    if view is not None and isinstance(view.source, GPUArray) and (
-        not release_needs_order(awaited, waiter) and is_same_view(array, view.source)
-    ):
+    if view is not None and isinstance(view.source, GPUArray) and is_same_view(array, view.source):
         source = view.source
     else:
         layout = read(array_shape, array), read(array_strides, array), dtype, device_id
         attributes = layouts.get(layout)
         if attributes is None:
             attributes = gpuarray_attributes(layout)
-    if not is_ordered:
-        order(waiter, awaited)
-    if view is not None and 0 < view.user_stream != awaited and (  # the stream of its as_cupy
-        capture_of(view.user_stream) == capture_of(awaited)
-    ):
-        order(waiter, view.user_stream)
+    if stream is not IN_ORDER:
+        order_before_pycuda(stream, device_id)
     if source is not None:
         return source
+    if stream is IN_ORDER:
+        stream = None
+    elif stream is not None:
+        waiter, awaited = current_stream(device_id), handle_of(stream, "as_pycuda")
+    if view is not None and type(view.memory) is MemoryRecord and (
+        type((<MemoryRecord> view.memory).memory) is not View
+    ):
+        waiter = UNORDERED  # the record of PyCUDA's memory orders its release
     # The constructor takes 2.5 us.  Two thirds of that are conversions that are not needed here.
     attributes = attributes.copy()
     attributes["dtype"] = dtype  # the cached one is equal, but may have other metadata
     attributes["base"] = new_view(  # the collector may clear the array before the view ends
-        AS_PYCUDA, array, memory, device_id, attributes["nbytes"], awaited, waiter, kept
+        AS_PYCUDA, array, memory, device_id, attributes["nbytes"], waiter, awaited, stream
     )
     if attributes["size"]:
         attributes["gpudata"] = read(data_pointer, data)
@@ -408,32 +395,32 @@ def call_with_gpuarrays(func, tuple args, dict keywords):
     if isinstance(keywords.get("stream"), PYCUDA_STREAM):
         named = handle_of(keywords["stream"], "wrap_pycuda")
     top = pycuda_current()
-    kept = kept_streams(current, None)
     # A function that is given a stream may use the default one, too.
     theirs = [<Stream> ALL_PYCUDA_STREAMS] if named == ALL_PYCUDA_STREAMS else [0, named]
+    ours = ALL_CUPY_STREAMS if named == ALL_PYCUDA_STREAMS else current
     for one in theirs:
-        order(one, current)
+        order(one, ours)
     try:
-        converted = [convert(value, True, current, kept, device_id) for value in args]
+        converted = [convert(value, True, device_id) for value in args]
         for key, value in keywords.items():
-            keywords[key] = convert(value, True, current, kept, device_id)
+            keywords[key] = convert(value, True, device_id)
         result = func(*converted, **keywords)
     finally:
         restore_context(<intptr_t> context, top)  # the function may have switched the device
         for one in theirs:
-            order(current, one)
-    return convert(result, False, current, kept, device_id)
+            order(ours, one)
+    return convert(result, False, device_id)
 
 
-cdef convert(value, bint to_pycuda, Stream current, tuple kept, int device_id):
+cdef convert(value, bint to_pycuda, int device_id):
     """Convert an array, or those in a tuple, list or dict; return other values unchanged.
 
-    CuPy's current stream is ordered with PyCUDA's already.
+    The libraries' streams are ordered already.
     """
     cdef type wanted = ndarray if to_pycuda else GPUArray
     if isinstance(value, wanted):
         if to_pycuda:
-            return view_in_pycuda(value, current, ALL_PYCUDA_STREAMS, kept, device_id, True)
+            return view_in_pycuda(value, IN_ORDER, device_id)
         return in_cupy(value, None, FROM_AS_CUPY, True)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
@@ -441,7 +428,7 @@ cdef convert(value, bint to_pycuda, Stream current, tuple kept, int device_id):
     if not any([isinstance(item, wanted) for item in items]):
         return value
     items = [
-        convert(item, to_pycuda, current, kept, device_id) if isinstance(item, wanted) else item
+        convert(item, to_pycuda, device_id) if isinstance(item, wanted) else item
         for item in items
     ]
     if type(value) is dict:

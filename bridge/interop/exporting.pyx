@@ -11,14 +11,15 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 
 from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, primaries
-from bridge.interop.conversions cimport kept_streams, memory_of, view_in_cupy, view_in_pycuda
+from bridge.interop.conversions cimport memory_of, view_in_cupy, view_in_pycuda
 from bridge.interop.dlpack cimport *
-from bridge.interop.driver cimport PER_THREAD, Stream
+from bridge.interop.driver cimport Stream
+from bridge.interop.live_streams cimport record_of
 from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, capture_of, current_stream, is_capturing,
+    ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, current_stream, is_capturing,
 )
-from bridge.interop.views cimport AS_CUPY, MemoryRecord, View, new_view
+from bridge.interop.views cimport AS_CUPY, MemoryRecord, new_view
 
 import cupy
 import pycuda.driver
@@ -33,7 +34,6 @@ from ..errors import caller_of, named
 
 cdef extern from "Python.h":
     PyObject *PyEval_GetGlobals()  # of the caller: compiled functions have none
-    Py_ssize_t Py_REFCNT(PyObject *)
 
 cdef object OF_INTERFACE = caller_of("GPUArray.__cuda_array_interface__")
 cdef object OF_DLPACK = caller_of("GPUArray.__dlpack__")
@@ -45,48 +45,24 @@ cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
 def array_interface(self):
     """Return the CUDA Array Interface of a GPUArray, version 3.
 
-    The stream is the default stream (1), which waits here for PyCUDA's non-blocking streams.  It
-    is None if CuPy's current stream is being captured, since the host may not wait: then CuPy's
-    stream waits for the other streams of its capture.
+    The stream is the default stream (1), which waits here for PyCUDA's streams, as CuPy's streams
+    do.  It is None if CuPy's current stream is being captured, since the host may not wait: then
+    the streams of its capture are ordered.
     """
     if PyEval_GetGlobals() == <PyObject *> PYCUDAS_GLOBALS:  # PyCUDA's launches read it
         return PYCUDAS_INTERFACE.fget(self)
     cdef int device_id = cuda_device()
     cdef dict attributes = self.__dict__
     cdef MemoryRecord memory = memory_of(self, attributes, device_id, OF_INTERFACE)
-    cdef Stream current = current_stream(device_id)
-    cdef int status
-    capture_of(0, &status)
-    cdef bint can_wait = not status and not is_capturing(current)
-    order(0 if can_wait else current, ALL_PYCUDA_STREAMS)
-    # The consumer may work on CuPy's current stream.  The array keeps a view for each such stream,
-    # and the view its stream: when they are released with the array, PyCUDA's streams wait for the
-    # work on all of them.
-    users = attributes.setdefault("_bridge_users", {})
-    cdef View view = users.get(current)
-    if view is None or view.memory is not memory:
-        forget_users(users, memory)
-        kept, nbytes = kept_streams(current, None), attributes["nbytes"]
-        users[current] = new_view(
-            AS_CUPY, None, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, current, kept
-        )
+    order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     return {
         "shape": attributes["shape"],
         "strides": attributes["strides"],
         "data": (memory.pointer, False),
         "typestr": attributes["dtype"].str,
-        "stream": LEGACY if can_wait else None,
+        "stream": None if is_capturing(current_stream(device_id)) else LEGACY,
         "version": 3,
     }
-
-
-cdef forget_users(dict users, MemoryRecord memory):
-    """Release the views of memory that was replaced, or for streams that nobody else has."""
-    cdef View view
-    for handle, view in list(users.items()):
-        _, stream = view.kept.streams if view.kept is not None else (None, None)
-        if view.memory is not memory or Py_REFCNT(<PyObject *> stream) == 2:  # the view's, and ours
-            del users[handle]
 
 
 def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -129,12 +105,15 @@ cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
     cdef bint has_flags = max_version is not None and max_version[0] >= 1
     cdef bint is_here = dl_device is None or tuple(dl_device) == where
     if is_here and not copy:
-        order(consumer, ALL_PYCUDA_STREAMS)
+        if consumer != UNORDERED:
+            order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
+            if record_of(consumer) is NULL and (consumer or is_capturing(current)):
+                order(consumer, ALL_PYCUDA_STREAMS)
         if has_flags:
-            return capsule_of(export_gpuarray(array, consumer, current, device_id))
-        return view_for(array, consumer, current, device_id).__dlpack__(stream=-1)
-    order(current, ALL_PYCUDA_STREAMS)  # CuPy copies on its current stream
-    array = view_for(array, current, current, device_id)
+            return capsule_of(export_gpuarray(array, device_id))
+        return view_in_cupy(array, device_id).__dlpack__(stream=-1)
+    order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)  # CuPy copies on its current stream
+    array = view_in_cupy(array, device_id)
     if not is_here:
         keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         return array.__dlpack__(stream=-1, **keywords)
@@ -153,32 +132,11 @@ def dlpack_device(self):
     return dlpack_device_of(address_of(self, OF_DLPACK), max(device_of(cuda_current()), 0))
 
 
-cdef Stream user_stream_of(Stream consumer, Stream current) noexcept:
-    """Return the stream after which PyCUDA's streams are ordered at the release.
-
-    A consumer that orders its work itself (-1) is expected on CuPy's current stream.  Any other may
-    destroy its stream before, unless that is a default stream or CuPy's current one.
-    """
-    if consumer == UNORDERED:
-        return current
-    return consumer if consumer == current or consumer == PER_THREAD else 0
-
-
-cdef view_for(array, Stream consumer, Stream current, int device_id):
-    cdef Stream user = user_stream_of(consumer, current)
-    kept = kept_streams(user, None) if user == current else None
-    return view_in_cupy(array, ALL_PYCUDA_STREAMS, user, kept, device_id, True)
-
-
-cdef DLManagedTensorVersioned *export_gpuarray(
-    array, Stream consumer, Stream current, int device_id
-) except NULL:
+cdef DLManagedTensorVersioned *export_gpuarray(array, int device_id) except NULL:
     cdef dict attributes = array.__dict__
     cdef MemoryRecord memory = memory_of(array, attributes, device_id, OF_DLPACK)
-    cdef Stream user = user_stream_of(consumer, current)
-    kept = kept_streams(user, None) if user == current else None
     nbytes = attributes["nbytes"]
-    view = new_view(AS_CUPY, array, memory, device_id, nbytes, ALL_PYCUDA_STREAMS, user, kept)
+    view = new_view(AS_CUPY, array, memory, device_id, nbytes, UNORDERED, UNORDERED)
     shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
     return export_tensor(shape, strides, dtype, memory.pointer, view, device_id)
 
@@ -210,10 +168,9 @@ cdef int ndarray_to_managed(void *array, DLManagedTensorVersioned **out) except 
 
 cdef int gpuarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
     cdef int device_id = cuda_device()
-    cdef Stream current = current_stream(device_id)
     # A consumer asks for the stream of its first tensor's library only.
-    order(current, ALL_PYCUDA_STREAMS)
-    out[0] = export_gpuarray(<object> <PyObject *> array, current, current, device_id)
+    order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
+    out[0] = export_gpuarray(<object> <PyObject *> array, device_id)
     return 0
 
 
@@ -234,7 +191,7 @@ cdef int managed_to_gpuarray(DLManagedTensorVersioned *managed, void **out) exce
     managed_to_ndarray(managed, out)
     array = <object> <PyObject *> out[0]
     Py_DECREF(array)
-    array = view_in_pycuda(array, UNORDERED, UNORDERED, None, managed.dl_tensor.device_id, True)
+    array = view_in_pycuda(array, UNORDERED, managed.dl_tensor.device_id)
     Py_INCREF(array)
     out[0] = <void *> array
     return 0
@@ -252,7 +209,7 @@ cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) exce
     if device_type in (kDLCUDA, kDLCUDAManaged):
         if device_id != cuda_device():
             raise not_on_device(OF_EXCHANGE.array, device_id, cuda_device())
-        order(<Stream> out[0], ALL_PYCUDA_STREAMS)
+        order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     return 0
 
 

@@ -30,8 +30,8 @@ from ..errors import ContextError, kind, named
 class Global(tuple):
     """A variable of a module: ``(pointer, size in bytes)``; for other libraries an array of bytes.
 
-    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, or from CuPy as
-    ``bridge.as_cupy(g, shape, dtype)``.
+    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, and then call `bridge.as_cupy` of any
+    array, or from CuPy as ``bridge.as_cupy(g, shape, dtype)``.
     """
 
     @property

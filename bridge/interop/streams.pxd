@@ -4,7 +4,9 @@ from bridge.interop.driver cimport Handle, Stream, uint64_t
 
 cpdef enum:  # in place of a handle
     UNORDERED = -1  # "do not order", as in DLPack
-    ALL_PYCUDA_STREAMS = -2  # all of PyCUDA's streams
+    ALL_PYCUDA_STREAMS = -2
+    ALL_CUPY_STREAMS = -3
+    ALL_STREAMS = -4  # of both
 
 cdef enum:
     LEGACY = 1  # cudaStreamLegacy, also in both protocols: another name of handle 0
@@ -15,7 +17,7 @@ cdef Stream (*current_stream)(int) except? -1  # CuPy's, on a device
 cpdef Stream handle_of(stream, caller, bint may_be_unordered=*) except? -1
 cdef Stream handle_on_any_device(stream, subject, bint may_be_unordered=*) except? -1
 cpdef tuple device_of_stream(Stream handle)
-cdef bint is_non_blocking(Stream handle) noexcept
+cdef bint is_blocking(Stream handle) noexcept
 cpdef bint is_capturing(Stream handle) noexcept
 cdef uint64_t capture_of(Stream handle, int *status=*) noexcept nogil
 cdef Handle take_event(int device_id) noexcept

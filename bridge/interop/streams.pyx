@@ -105,9 +105,10 @@ cpdef tuple device_of_stream(Stream handle):
     return status, (-1 if status else device_of_context(<intptr_t> context))
 
 
-cdef bint is_non_blocking(Stream handle) noexcept:
+cdef bint is_blocking(Stream handle) noexcept:
+    """Tell whether CUDA orders a stream with the default one; not if it cannot be asked."""
     cdef unsigned flags = 0
-    return cuStreamGetFlags(handle, &flags) == 0 and flags & NON_BLOCKING != 0
+    return cuStreamGetFlags(handle, &flags) == 0 and flags & NON_BLOCKING == 0
 
 # ---- captures ------------------------------------------------------------------------------------
 

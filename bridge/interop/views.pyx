@@ -11,12 +11,14 @@ from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.interop.contexts cimport *
 from bridge.interop.driver cimport *
+from bridge.interop.live_streams cimport record_of, unnamed_calls
 from bridge.interop.ordering cimport (
-    kept_for_capture, order_release, order_reuse, release_needs_order,
+    kept_for_capture, order_release, order_reuse, streams_need_order,
 )
 from bridge.interop.scopes cimport enter_context, leave_context
 from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, UNORDERED, capture_of, current_stream,
+    ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, ALL_STREAMS, CUPY_STREAMS, UNORDERED, capture_of,
+    current_stream,
 )
 
 import cupy
@@ -40,23 +42,20 @@ cdef Py_ssize_t alive[3]  # by kind
 cdef Py_ssize_t alive_bytes[3]
 
 
-@cython.final
-@cython.no_gc
-cdef class KeptStreams:
-    """Keeps the streams whose handles a view's release needs.
-
-    The collector does not look into it (`no_gc`).  So where a view and these streams are in one
-    cycle of garbage, it never finalizes the streams: they end with this object, after the release.
-    """
-
-
 @cython.no_gc_clear  # the deallocator needs these attributes; clearing the arrays breaks a cycle
 @cython.freelist(64)
 cdef class View:
     """Keeps a view's memory alive: it is the owner of ``UnownedMemory``, or ``GPUArray.base``.
 
-    On release, it orders the owner's stream after the user's, then frees memory and source in their
-    context.  This works on any thread, under any context, in a cycle and at exit.
+    On release, it lets the streams that may use the memory next wait for the last users, then frees
+    memory and source in their context.  This works on any thread, under any context, in a cycle and
+    at exit.  What waits for what depends on who frees the memory:
+
+    - ``cuMemFree`` waits for the device: nothing is ordered.
+    - a block of CuPy's pool: all of CuPy's streams wait for all streams, since the pool gives the
+      block to the stream that it was allocated on, which cannot be seen; of a view for one stream,
+      CuPy's current stream at the conversion waits for that one;
+    - PyCUDA's pool gives it to any of PyCUDA's streams: they wait for CuPy's.
     """
 
     def __dealloc__(self):
@@ -66,11 +65,12 @@ cdef class View:
             Py_INCREF(self.source)
             Py_INCREF(self.memory)
             Py_INCREF(self.block)
-            Py_INCREF(self.kept)
+            Py_INCREF(self.stream)
             return
         if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
-            is_held(<PyObject *> self.block) and not self.is_of_host
-            and not release_needs_order(self.owner_stream, self.user_stream)
+            is_held(<PyObject *> self.block) and is_held(<PyObject *> self.stream)
+            and not self.is_of_host
+            and (self.waiter == UNORDERED or not streams_need_order())
         ):
             return  # nothing is freed now
         release(self)
@@ -86,6 +86,7 @@ cdef int release(View view) except -1:
     cdef Handle current = cuda_current()
     cdef int status = 0
     cdef int device_id = view.device_id
+    cdef Stream waiter = view.waiter, awaited = view.awaited
     cdef bint is_elsewhere = not can_free_here(device_id)
     if view.context is not None:
         is_elsewhere = pycuda_current() is not view.context or current != primaries[device_id]
@@ -96,48 +97,53 @@ cdef int release(View view) except -1:
         except (drv.Error, ContextError):
             return 0  # a kernel has failed: the context and its memory are lost
     try:
-        if release_needs_order(view.owner_stream, view.user_stream):
-            status = order_release(view.owner_stream, view.user_stream)
+        if view.waiter != UNORDERED:
+            if view.stream is not None:
+                if view.unnamed_calls != unnamed_calls:
+                    waiter, awaited = ALL_CUPY_STREAMS, ALL_STREAMS
+                elif is_followed(view.stream) and record_of(awaited) is NULL:
+                    awaited = 0  # it has ended, in the same garbage; the default stream waits for it
+            status = order_release(waiter, awaited)
         elif view.is_of_host:
             capture_of(0, &status)
         if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
             # A new view, since an object cannot outlive its deallocator.
             heir = new_view(
-                MEMORY, view.source, view.memory, device_id, 0,
-                view.owner_stream, view.user_stream, None
+                MEMORY, view.source, view.memory, device_id, 0, waiter, awaited, view.stream
             )
-            heir.kept, heir.block, heir.is_of_host = view.kept, view.block, view.is_of_host
-            heir.context = view.context
+            heir.block, heir.is_of_host, heir.context = view.block, view.is_of_host, view.context
             kept_for_capture.append(heir)
         elif view.is_of_host:
             for stream in {0, current_stream(device_id)}:  # the first waits for PyCUDA's streams
                 keep_until_done(stream, view.memory)
-        view.block = view.memory = view.source = view.kept = None  # memory before its stream
+        view.block = view.memory = view.source = view.stream = None
     finally:
         if is_elsewhere:
             leave_context(<intptr_t> current, top)
     return 0
 
 
+cdef bint is_followed(stream) except -1:
+    return isinstance(stream, (drv.Stream, *CUPY_STREAMS))
+
+
+cdef bint is_block(memory) except -1:
+    """Tell whether memory is an `Allocation`, whose view orders its release."""
+    return type(getattr(memory, "memory", None)) is View
+
+
 cdef View new_view(
-    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream owner, Stream user,
-    tuple kept,
+    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream waiter, Stream awaited,
+    stream=None
 ):
-    """Return a view that keeps memory, and on release orders `owner` after `user` if needed."""
+    """Return a view that keeps memory; on release, `waiter` waits for `awaited`, of `stream`."""
     cdef View view = View.__new__(View)
-    # With all of PyCUDA's streams, the release decides: there may be non-blocking ones by then.
-    cdef bint is_ordered = owner == ALL_PYCUDA_STREAMS or user == ALL_PYCUDA_STREAMS or (
-        release_needs_order(owner, user)
-    )
     view.kind, view.source, view.memory = kind, source, memory
     view.device_id, view.nbytes = device_id, nbytes
-    if type(memory) is MemoryRecord and (<MemoryRecord> memory).is_of_pool:
+    view.waiter, view.awaited, view.stream = waiter, awaited, stream
+    view.unnamed_calls = unnamed_calls
+    if type(memory) is MemoryRecord and is_block((<MemoryRecord> memory).memory):
         view.block = (<MemoryRecord> memory).memory.memory
-    view.owner_stream = owner if is_ordered else UNORDERED
-    view.user_stream = user if is_ordered else UNORDERED
-    if kept is not None and is_ordered:
-        view.kept = KeptStreams.__new__(KeptStreams)
-        view.kept.streams = kept
     alive[kind] += 1
     alive_bytes[kind] += nbytes
     return view
@@ -187,7 +193,7 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
         kept = root.base
     cdef MemoryRecord record = MemoryRecord.__new__(MemoryRecord)
     record.kind, record.memory, record.device_id = MEMORY, kept, device_id
-    record.owner_stream = record.user_stream = UNORDERED
+    record.waiter = UNORDERED
     record.context = own_context(device_id)
     alive[MEMORY] += 1
     # Where the address can change, the record is not used again: no array's gpudata is False.
@@ -195,8 +201,13 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
     record.dtype, record.pointer = dtype, pointer
     record.is_of_host = isinstance(kept, HOST_MEMORY)
     if record.is_of_host:
-        record.owner_stream, record.user_stream = 0, ALL_PYCUDA_STREAMS
-    record.is_of_pool = type(getattr(kept, "memory", None)) is View
+        record.waiter, record.awaited = 0, ALL_STREAMS
+    elif isinstance(kept, drv.PooledDeviceAllocation):
+        record.waiter, record.awaited = ALL_PYCUDA_STREAMS, ALL_CUPY_STREAMS
+    elif kept is not None and not isinstance(kept, (drv.DeviceAllocation, View)) and (
+        not is_block(kept)
+    ):
+        record.waiter, record.awaited = ALL_STREAMS, ALL_STREAMS  # perhaps CuPy's block
     array.__dict__["_bridge_memory"] = record
     if root is not array and isinstance(kept, ALLOCATIONS) and (
         recorded_memory(root.__dict__) is None
@@ -229,15 +240,17 @@ def allocate(malloc, holder, size):
     """Allocate from CuPy's pool for the default stream; return a `holder` that keeps it."""
     cdef int device_id = shared_device()
     cdef bint is_other = current_stream(device_id) != 0
+    cdef Stream owner
     try:
         if is_other:
             current = cupy_current_stream(device_id)
             null_stream.use()
+        owner = current_stream(device_id)  # PER_THREAD where that is CuPy's null stream
         memory = malloc(size)
     finally:
         if is_other:
             current.use()  # `with null:` would not restore a stream that was set by `use`
-    order_reuse()
+    order_reuse(owner)
     found = holder(memory.ptr)
-    found.memory = new_view(MEMORY, None, memory.mem, device_id, 0, 0, ALL_PYCUDA_STREAMS, None)
+    found.memory = new_view(MEMORY, None, memory.mem, device_id, 0, owner, ALL_STREAMS)
     return found

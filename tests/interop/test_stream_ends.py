@@ -13,7 +13,7 @@ from pycuda.tools import DeviceMemoryPool
 
 import bridge
 import bridge.autoinit
-from bridge.interop import pycuda_streams
+from bridge.interop import live_streams
 
 N = 1000
 
@@ -104,12 +104,12 @@ def test_the_work_is_ordered(end, latch, put):
     streams = [ENDS[end]() if end in ENDS else Twice()]
     copy_of(a)  # lets go of what was kept for the end of earlier captures, and its streams
     gc.collect()
-    before = pycuda_streams.count_streams()
+    before = live_streams.count_streams()
     with latch.hold(streams[0]):
         (end if end in ENDS else dropped)(streams, lambda stream: put(a.gpudata, N, 7, stream))
         copy = copy_of(a)
     assert {*copy.get().tolist()} == {7}
-    assert pycuda_streams.count_streams() == before - 1 - (end is Twice)
+    assert live_streams.count_streams() == before - 1 - (end is Twice)
 
 
 def test_a_stream_that_its_finalizer_saves_goes_on(latch, put):
@@ -119,9 +119,9 @@ def test_a_stream_that_its_finalizer_saves_goes_on(latch, put):
         put(a.gpudata, N, 7, Saved.pool[0])
         copy = copy_of(a)
     assert {*copy.get().tolist()} == {7}
-    before = pycuda_streams.count_streams()
+    before = live_streams.count_streams()
     Saved.pool.clear()
-    assert pycuda_streams.count_streams() == before - 1
+    assert live_streams.count_streams() == before - 1
 
 
 def test_in_a_race_with_its_end(put):

@@ -27,7 +27,7 @@ from exporters import Exporter
 a, x = gpuarray.zeros(1000, np.float32), cupy.zeros(1000, np.float32)
 strided, part = a[::2], a[2:]
 of_pycuda, of_cupy = bridge.as_pycuda(x), bridge.as_cupy(a)
-stream, other = drv.Stream(), cupy.cuda.Stream(non_blocking=True)
+stream, other = drv.Stream(), cupy.cuda.Stream.ptds
 exporter = Exporter(x, strides=None, stream=other.ptr)
 source = "__global__ void fill(float *x, float v, int n) { if (n) x[threadIdx.x] = v; }"
 fill = bridge.SourceModule(source).get_function("fill").prepare("Pfi")

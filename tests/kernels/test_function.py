@@ -322,11 +322,11 @@ def test_arguments_that_copy_are_taken(function):
             out, given = cupy.zeros(N, np.int32), drv.In(source)  # to free it would wait
             function("copy")(out, given, np.int32(N), stream=stream, **ONE)
             assert (out.get() == source).all()
-    for kind in drv.InOut, Handler:
-        both = np.zeros(N, np.int32)
-        with cupy.cuda.Stream(non_blocking=True):
-            function("fill")(kind(both), np.int32(N), np.int32(7), **ONE)
-        assert (both == 7).all()
+        for kind in drv.InOut, Handler:
+            both = np.zeros(N, np.int32)
+            with cupy.cuda.Stream(non_blocking=True):
+                function("fill")(kind(both), np.int32(N), np.int32(7), stream=stream, **ONE)
+            assert (both == 7).all()
 
 
 SCALARS = {

@@ -740,7 +740,6 @@ with bridge.as_cupy_stream(streams[1]) as stream:
     stream.begin_capture()
     x += 1
     del a
-    streams.append(drv.Stream())
     graph = stream.end_capture()
     graph.launch(stream)
     bridge.wait_stream(stream, streams[0])

@@ -1,5 +1,6 @@
 """Processes that tests start, with the host driver where there is no GPU."""
 
+import functools
 import json
 import os
 import signal
@@ -38,9 +39,18 @@ def surroundings() -> dict[str, Any]:
     return {"cwd": ROOT, "env": env, "text": True}
 
 
+@functools.cache
+def compile_host_driver() -> None:
+    """Compile the host driver, which says so, before a script prints."""
+    build = "from hostcuda import _build; _build.driver()"
+    subprocess.run([sys.executable, "-c", build], capture_output=True, check=True, **surroundings())
+
+
 def run_python(script: str, devices: int = 1, **environment: str) -> Any:
     """Run a script in a fresh interpreter; on the host driver where GPUs are missing."""
     prelude = INSTALL.format(devices) if devices > GPUS else ""
+    if prelude:
+        compile_host_driver()
     around = surroundings()
     around["env"].update(environment)
     command = [sys.executable, *WARNINGS, "-c", prelude + textwrap.dedent(script)]

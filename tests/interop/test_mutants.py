@@ -1,32 +1,12 @@
-"""Random schedules give the serial result, and do not with any one mistake in the package."""
+"""One mistake in a copy of the package, and the tests fail that look for it."""
 
 import re
 
 import pytest
-import schedules
 from gpus import ON_GPU
 from mutants import MUTANTS, SOURCES, Mutant, Workshop, changed, named_test
-from processes import run_python
 
-
-@pytest.mark.parametrize("kind", [schedules.Schedule, schedules.Unnamed])
-@pytest.mark.parametrize("first", [0, 500])
-def test_random_schedules_give_the_serial_result(first, kind):
-    assert schedules.run(500, first, kind=kind) == 500
-
-
-@pytest.mark.skipif(ON_GPU, reason="not installed: hostcuda in the place of the driver")
-@pytest.mark.parametrize("order", ["earliest", "random:1", "random:2"])
-def test_they_give_it_whenever_queued_work_runs(order):
-    script = """
-        import schedules
-        print(schedules.run(150), schedules.run(150, kind=schedules.Unnamed))
-    """
-    done = run_python(script, HOSTCUDA_ORDER=order)
-    assert (done.stdout, done.stderr) == ("150 150\n", "")
-
-
-if not ON_GPU:  # there a missing fence is a stale read now and then, here each time
+if not ON_GPU:  # where a missing fence is a stale read now and then
 
     @pytest.fixture(scope="module")
     def workshop(tmp_path_factory):
@@ -40,14 +20,14 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
 
     @pytest.mark.mutants
     @pytest.mark.parametrize("mutant", SHOWN)
-    def test_with_any_one_mistake_in_the_package_they_do_not(mutant, workshop):
+    def test_with_any_one_mistake_in_the_package_a_test_fails(mutant, workshop):
         assert workshop.fails(mutant)
 
     @pytest.mark.mutants
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
         test = named_test("release", "the_release_in_a_reference_cycle_is_ordered")
         for file, kind, named in ("views.pyx", "View", ""), ("pool.py", "Allocation", test):
-            assert not workshop.fails(Mutant(f"interop/{file}", kind, kind, kind, named), 100)
+            assert not workshop.fails(Mutant(f"interop/{file}", kind, kind, kind, named), 10)
 
     USE = "import hostcuda; hostcuda.install(); import bridge; bridge.as_cupy"
 
@@ -74,8 +54,8 @@ if not ON_GPU:  # there a missing fence is a stale read now and then, here each 
 
 
 def test_every_fence_is_known():
-    assert sum(name.startswith("no fence") for name in MUTANTS) >= 15
-    assert sum(name.startswith("no order at the end") for name in MUTANTS) >= 7
+    assert sum(name.startswith("no fence") for name in MUTANTS) >= 25
+    assert sum(name.startswith("no order at the end") for name in MUTANTS) >= 3
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)

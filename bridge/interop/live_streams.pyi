@@ -1,0 +1,3 @@
+"""Types of ``live_streams.pyx``."""
+
+def count_streams() -> int: ...

@@ -1,0 +1,54 @@
+"""All small programs that follow README's rules run in the order of their lines."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from families import FAMILIES
+from gpus import ON_GPU
+from processes import surroundings
+from programs import OF_DEVICES, WORLDS
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="not installed: hostcuda in the place of the driver")
+NIGHTLY = os.environ.get("BRIDGE_NIGHTLY") == "1"  # whole families, for five minutes in each world
+
+
+def judge(world, *options):
+    around = surroundings()
+    if variable := WORLDS[world].variable:
+        around["env"][variable] = "1"
+    driver = ["-m", "hostcuda", "--check", "--pool", "--devices", str(WORLDS[world].devices)]
+    command = [sys.executable, *driver, "tests/support/programs.py", "--world", world, *options]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **around)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_programs_that_follow_the_rules_are_ordered(world):
+    sample = ["--sample", "0", "--seconds", "300"] if NIGHTLY else ["--sample", "60"]
+    done = judge(world, *sample)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_program_without_the_calls_has_a_conflict():
+    done = judge("own", "--families", "without_calls")
+    assert done.returncode == 1
+    assert "conflict: kernel p of program:6 (on stream" in done.stdout
+    assert "and kernel op of program:7 (on stream" in done.stdout
+
+
+def test_a_program_with_other_numbers_than_its_lines_is_found():
+    done = judge("own", "--families", "wrong_numbers")
+    assert done.returncode == 1
+    assert "wrong number: 1, not 10" in done.stdout
+
+
+def test_a_program_in_which_the_host_waits_has_none():
+    done = judge("own", "--families", "host_waits", "--sample", "0")
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_family_is_run():
+    controls = {name for name, one in FAMILIES.items() if one.is_control}
+    assert controls == {"host_waits", "without_calls", "wrong_numbers"}
+    assert {*OF_DEVICES} <= {*FAMILIES} - controls

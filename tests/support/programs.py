@@ -1,0 +1,353 @@
+"""Small programs that follow README's three rules; the host driver judges each without luck.
+
+A program is text: paste `PREAMBLE`, then its lines.  It makes the streams and the memory that it
+names, lets the libraries take turns with the calls of rule 2 between them, then drops everything
+and uses the memory again, or reads it.  Two oracles judge it: `hostcuda.conflicts`, for work that
+nothing orders, and numbers, since the kernels of the libraries do not commute.
+
+    python -m hostcuda --check --pool tests/support/programs.py --families turns,named --sample 500
+"""
+
+import argparse
+import collections
+import contextlib
+import gc
+import math
+import os
+import random
+import re
+import sys
+import textwrap
+import time
+import traceback
+import warnings
+from array import array
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from families import FAMILIES, MEMORY, STREAMS, Family
+
+PREAMBLE = '''
+import gc
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+import cupy, numpy as np, pycuda.driver as drv
+from cupy.cuda import runtime
+from pycuda import gpuarray
+from pycuda.compiler import SourceModule
+from pycuda.tools import DeviceMemoryPool
+import bridge, bridge.autoinit
+
+bridge.use_nvrtc()
+N = 32
+SOURCE = """
+#define KERNEL(name, value) __global__ void name(long long *x) { x[threadIdx.x] = value; }
+#define KERNEL2(name) __global__ void name(long long *x, const long long *y) \\\\
+  { x[threadIdx.x] = 3 * x[threadIdx.x] + y[threadIdx.x]; }
+KERNEL(p, 3 * x[threadIdx.x] + 1)
+KERNEL(k, 5 * x[threadIdx.x] + 2)
+KERNEL(kn, 5 * x[threadIdx.x] + 2)
+KERNEL(again_p, 9) KERNEL2(p2) KERNEL2(k2)
+"""
+
+def of_pycuda(device):
+    with bridge.primary_context(device):
+        module = SourceModule(SOURCE)
+        pool = DeviceMemoryPool()
+    functions = (module.get_function(name) for name in ("p", "p2", "again_p"))
+    return *(partial(function, block=(N, 1, 1)) for function in functions), pool
+
+p, p2, again_p, device_pool = of_pycuda(0)
+second = of_pycuda(1) if runtime.getDeviceCount() > 1 else None
+ours = bridge.SourceModule(SOURCE)
+k, kn, k2 = (partial(ours.get_function(f), block=N) for f in ("k", "kn", "k2"))
+launch = partial(bridge.launch, p.func, block=N)
+wrapped = bridge.wrap_pycuda(p)
+op = cupy.ElementwiseKernel("", "int64 x", "x = 7 * x + 3", "op")
+op2 = cupy.ElementwiseKernel("int64 y", "int64 x", "x = 3 * x + y", "op2")
+again_c = cupy.ElementwiseKernel("", "int64 x", "x = 9", "again_c")
+allocator = bridge.pycuda_allocator()
+threads = ThreadPoolExecutor(1)
+
+def elsewhere(action):  # on another thread
+    return threads.submit(bridge.primary_context()(action)).result()
+
+class Foreign:  # a third library's stream
+    def __init__(self, flags): self.handle = runtime.streamCreateWithFlags(flags)
+    def __cuda_stream__(self): return 0, self.handle
+    def __del__(self): runtime.streamDestroy(self.handle)
+
+class Exported:  # a third library's array, with work on its stream
+    def __init__(self, array, stream): self.array, self.stream = array, stream
+    @property
+    def __cuda_array_interface__(self):
+        return dict(self.array.__cuda_array_interface__, stream=self.stream.handle)
+'''
+
+
+class World(NamedTuple):
+    """Which streams there are."""
+
+    replaced: dict[str, str]  # in programs
+    alive: str = "None"  # besides
+    devices: int = 1
+    variable: str = ""  # of the environment, which is set before CuPy is imported
+
+
+BLOCKING_P, BLOCKING_C = {"Stream(1)": "Stream()"}, {"blocking=True": "blocking=False"}
+WORLDS = {
+    "own": World({}),  # a program makes those that it names, and there are no others
+    "blocking": World(BLOCKING_P | BLOCKING_C),
+    "pycuda": World(BLOCKING_C),  # only PyCUDA's may be non-blocking
+    "cupy": World(BLOCKING_P),
+    "many": World(
+        {}, f"[{', '.join([STREAMS['pb'], STREAMS['p1'], STREAMS['cb'], STREAMS['c1']])}]"
+    ),
+    "devices": World({}, devices=2),  # on the second one
+    "threads": World({}, variable="CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"),
+}
+OF_DEVICES = "two_devices", "turns", "ends", "ends_of_cupy", "named", "narrow", "release", "exports"
+SECOND = "p, p2, again_p, device_pool = second\nfirst = bridge.primary_context(0)\n"
+ARRAYS = "x = bridge.as_cupy(a)", "y = cupy.ones(N, 'q')"
+# What each kernel does to the array: x becomes m * x + n.
+EFFECTS = {
+    "p": (3, 1),
+    "launch": (3, 1),
+    "wrapped": (3, 1),
+    "k": (5, 2),
+    "kn": (5, 2),
+    "op": (7, 3),
+}
+STEP = re.compile(
+    rf"\b(?P<work>{'|'.join(EFFECTS)})\([avxbdw]\b|(?P<begin>begin_capture)|(?P<end>end_capture)"
+    r"|(?P<launch>g\.launch)|(?P<add>\ba \+= y)|(?P<assign>\ba\[:\] = y)"
+)
+# What our pages name, in calls of the bridge; and what CUDA refuses in calls of the program's own.
+DOCUMENTED = {
+    True: re.compile("ValueError: .*captur"),
+    False: re.compile(
+        "legacy stream depend on a capturing blocking stream|CAPTURE_?IMPLICIT", re.I
+    ),
+}
+LIBRARY = {"p": "P", "p2": "P", "again_p": "P", "kn": "named"}  # by kernel; others are CuPy's
+# Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, first, second.
+OWN = re.compile("(cupy.*|hand|bare) C C|device pool P P")
+
+
+class Program(NamedTuple):
+    """One program."""
+
+    memory: str
+    text: str
+    is_read: bool  # in the end
+
+
+def again(stream: str, memory: str) -> str:
+    """Drop everything, and use the memory again on a stream."""
+    use = f"with {stream}: z = cupy.empty(N, 'q'); again_c(z)\n"
+    if stream[0] == "p":
+        allocate = "device_pool.allocate" if memory == "device pool" else "allocator"
+        use = f"z = gpuarray.GPUArray(N, 'q', allocator={allocate}); again_p(z, stream={stream})\n"
+    return f"a = x = v = w = b = d = t = own = None\n{use}"
+
+
+def program(one: Family, choice: dict[str, Any], world: World) -> Program | None:
+    """Write a program; None if the choice makes none."""
+    fields: dict[str, Any] = {}
+    for axis, value in choice.items():
+        fields |= value if isinstance(value, dict) else {axis: value}
+    if one.unless(SimpleNamespace(**fields)):
+        return None
+    body, memory, end = one.template, choice["memory"], choice["end"]
+    while "{" in body:
+        body = body.format_map(fields)
+    body = f"drv.Context.synchronize()\n{body}{again(end, memory) if end != 'read' else ''}"
+    if MEMORY[memory]:
+        before = [MEMORY[memory]]
+        before += [line for line in ARRAYS if re.search(rf"\b{line[0]}\b", body)]
+        body = "\n".join([*before, body])
+    for stream, new in STREAMS.items():  # what others stand on comes first in the text
+        if re.search(rf"\b{stream}\b", body):
+            body = f"{stream} = {new}\n{body}"
+    for was, becomes in world.replaced.items():
+        body = body.replace(was, becomes)
+    if world.devices > 1:
+        body = f"{SECOND}with bridge.primary_context(1):\n{textwrap.indent(body, '    ')}"
+    return Program(memory, body, end == "read")
+
+
+def programs(name: str, count: int, world: World) -> Iterator[Program]:
+    """Write `count` different programs of a family, the same each time; all if it is 0."""
+    one = FAMILIES[name]
+    total = math.prod(map(len, one.axes.values()))
+    seen: set[str] = set()
+    # An array, since programs collect cycles, and the collector looks through lists.
+    for index in array("L", random.Random(name).sample(range(total), total)):
+        choice = {}
+        for axis, values in one.axes.items():
+            index, at = divmod(index, len(values))
+            choice[axis] = values[at]
+        made = program(one, choice, world)
+        if made and made.text not in seen:
+            seen.add(made.text)
+            yield made
+            if len(seen) == count:
+                return
+
+
+def expected(text: str) -> int:
+    """Return what the array holds if everything runs in the order of the text."""
+    value, graph, is_open = 0, [], False
+    for step in STEP.finditer(text):
+        kind = step.lastgroup
+        if kind in ("begin", "end"):
+            is_open = kind == "begin"
+            graph = [] if is_open else graph
+            continue
+        effects = {"add": [(1, 1)], "assign": [(0, 1)], "launch": graph}
+        for effect in effects.get(kind) or ([EFFECTS[step["work"]]] if kind == "work" else []):
+            if is_open:
+                graph.append(effect)
+            else:
+                value = effect[0] * value + effect[1]
+    return value
+
+
+def library(work: str, text: str) -> str:
+    """Tell whose work it is: of a kernel by its name, of another by its line."""
+    name, line = re.match(r"(?:kernel )?(\w+) .*?of program:(\d+) ", work).groups()
+    is_pycudas = re.match(r"\s*(a|drv)\.", text.splitlines()[int(line) - 1])
+    return LIBRARY.get(name) or ("P" if is_pycudas else "C")
+
+
+def is_own(program: Program, conflict: Any) -> bool:
+    """Tell whether a library leaves this unordered without the bridge, too."""
+    if not conflict.second.startswith("kernel again"):
+        return False
+    both = " ".join(library(work, program.text) for work in conflict[:2])
+    return OWN.fullmatch(f"{program.memory} {both}") is not None
+
+
+class Judge:
+    """Runs programs in one process."""
+
+    def __init__(self) -> None:
+        import hostcuda
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of CuPy's ExternalStream
+        self.conflicts = hostcuda.conflicts
+        self.names: dict[str, Any] = {"__name__": "preamble"}
+        exec(PREAMBLE, self.names)
+        self.names["__name__"] = "program"
+        gc.collect()
+        gc.freeze()  # so that programs collect their own cycles only
+        gc.disable()
+
+    def run(self, one: Program, device: int) -> tuple[str, str]:
+        """Return what came of a program: "", "refused", or how it failed; and the details."""
+        names, raised = dict(self.names), None
+        with self.conflicts() as found:
+            try:
+                exec(compile(one.text, "program", "exec"), names)
+            except Exception as error:
+                raised = f"{type(error).__name__}: {error}"
+                frames = traceback.walk_tb(error.__traceback__)
+                is_bridges = any("bridge/" in frame.f_code.co_filename for frame, _ in frames)
+                is_documented = DOCUMENTED[is_bridges].search(raised)
+            if "capture" in one.text:
+                self.end_captures(one.text, names)
+            self.names["cupy"].cuda.Stream.null.use()
+            array = names.get("a") if one.is_read and not raised else None
+            names.clear()
+        found = [str(pair) for pair in found if not is_own(one, pair)]
+        if found:
+            return "conflict", "\n".join(found[:3])
+        if raised:
+            return "refused" if is_documented else "error", raised
+        if array is not None:
+            with self.names["bridge"].primary_context(device):
+                value = int(array.get()[0])
+                del array
+            if value != expected(one.text):
+                return "wrong number", f"{value}, not {expected(one.text)}"
+        return "", ""
+
+    def end_captures(self, text: str, names: dict[str, Any]) -> None:
+        """End captures that an error left open."""
+        for name in re.findall(r"(\w+)\.begin_capture", text):
+            handle = names[name].ptr if name in names else 0
+            with contextlib.suppress(Exception):
+                names[name].end_capture()
+            with contextlib.suppress(Exception):
+                self.names["runtime"].streamEndCapture(handle)
+
+
+def numbered(text: str) -> str:
+    return "\n".join(f"{n:6} {line}" for n, line in enumerate(text.splitlines(), 1))
+
+
+def judge(
+    names: list[str], world: str, count: int, seconds: float, shown: int, is_one_enough: bool
+) -> int:
+    """Run families; print what came of each; return how many programs failed."""
+    one = Judge()
+    alive = eval(WORLDS[world].alive, one.names)
+    failed, is_found, begin = 0, False, time.monotonic()
+    for at, name in enumerate(names):
+        until = begin + seconds * (at + 1) / len(names) if seconds else math.inf
+        results, refusals = collections.Counter(), collections.Counter()
+        shortest: dict[str, tuple[str, str]] = {}
+        for program in programs(name, count, WORLDS[world]):
+            kind, details = one.run(program, WORLDS[world].devices - 1)
+            results[kind] += 1
+            if kind == "refused":
+                refusals[re.sub(r"0x\w+|\d+", "#", details)[:90]] += 1
+            elif kind:
+                most = shortest.get(kind, (program.text + " ", ""))[0]
+                if len(program.text) < len(most):
+                    shortest[kind] = program.text, details
+            is_found = is_one_enough and bool({"conflict", "wrong number"} & {*shortest})
+            if is_found or time.monotonic() > until:
+                break
+        bad = {kind: n for kind, n in results.items() if kind not in ("", "refused")}
+        failed += sum(bad.values())
+        text = "".join(f", {n} {kind}" for kind, n in bad.items())
+        print(f"{world:8} {name:16} {sum(results.values()):6} programs{text}")
+        for refusal, n in refusals.most_common():
+            print(f"         refused {n}: {refusal}")
+        for kind, (text, details) in list(shortest.items())[:shown]:
+            print(f"    {kind}: {details}\n{numbered(text)}")
+        if is_found:
+            break
+    del alive
+    print(f"{world}: {failed} programs failed, in {time.monotonic() - begin:.1f} s")
+    return failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--families", help=f"by commas, of {', '.join(FAMILIES)}")
+    parser.add_argument("--world", choices=WORLDS, default="own", help="which streams there are")
+    parser.add_argument("--sample", type=int, default=150, help="programs of each; 0: all")
+    parser.add_argument("--seconds", type=float, default=0, help="for all families together")
+    parser.add_argument("--shown", type=int, default=1, help="kinds of failures shown for each")
+    parser.add_argument(
+        "--first", action="store_true", help="end with the first conflict or wrong number"
+    )
+    given = parser.parse_args()
+    variable = WORLDS[given.world].variable
+    if variable and os.environ.get(variable) != "1":
+        parser.error(f"set {variable}=1 for this world")
+    usual = [f for f in FAMILIES if not FAMILIES[f].is_control and f != "two_devices"]
+    if WORLDS[given.world].devices > 1:
+        usual = list(OF_DEVICES)
+    names = given.families.split(",") if given.families else usual
+    failed = judge(names, given.world, given.sample, given.seconds, given.shown, given.first)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
