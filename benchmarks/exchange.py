@@ -33,6 +33,7 @@ SPIN = "{ long long start = clock64(); while (clock64() - start < n); }"
 spin = cupy.RawKernel(f'extern "C" __global__ void spin(long long n) {SPIN}', "spin")
 values = cycle(range(1, 121))  # a result of JAX may be where an earlier one was
 host = cupyx.empty_pinned(SHAPE, BYTE)
+kept: list[Any] = []  # CuPy's objects for writers' streams: the default stream waits where one ends
 
 
 def current(stream: Any) -> AbstractContextManager[Any]:
@@ -47,7 +48,10 @@ def write(name: str, stream: Any, array: Any, value: int, clocks: int) -> Any:
     handle = handle_of(stream)
     if handle is None:
         return arrays[name](value)
-    with cupy.cuda.Stream.from_external(SimpleNamespace(__cuda_stream__=lambda: (0, handle))):
+    kept.append(
+        cupy.cuda.Stream.from_external(SimpleNamespace(__cuda_stream__=lambda: (0, handle)))
+    )
+    with kept[-1]:
         spin((1,), (1,), (np.int64(clocks),))
     runtime.memsetAsync(layout(array)[0], value, host.nbytes, handle)
     return array
@@ -80,6 +84,7 @@ def one_read(
         view = take(array, handle_of(theirs))
         found = read(view, theirs)
     runtime.deviceSynchronize()  # before `array` and `view` are freed
+    kept.clear()
     return not (found == value).all()
 
 
