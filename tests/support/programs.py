@@ -253,7 +253,8 @@ class Judge:
             except Exception as error:
                 raised = f"{type(error).__name__}: {error}"
                 frames = traceback.walk_tb(error.__traceback__)
-                is_bridges = any("bridge/" in frame.f_code.co_filename for frame, _ in frames)
+                homes = {frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in frames}
+                is_bridges = "bridge" in homes
                 is_documented = DOCUMENTED[is_bridges].search(raised)
             if "capture" in one.text:
                 self.end_captures(one.text, names)
