@@ -281,6 +281,8 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
     cdef int status = 0
     if awaited == UNORDERED:
         return 0
+    if not is_wide and record_of(waiter) is NULL:
+        waiter = 0  # its handle may be destroyed: the default stream stands for it
     if is_capturing(current) or (not is_wide and (is_capturing(awaited) or is_capturing(waiter))):
         if is_wide:
             if libraries_of(waiter):
@@ -292,7 +294,7 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
         return order_streams(waiter, awaited)
     if awaited:
         status = fence(0, awaited)
-    if not status and record_of(waiter) is not NULL:  # if it has ended, nobody reuses the block there
+    if not status and waiter:
         status = fence(waiter, awaited)
     return status
 
