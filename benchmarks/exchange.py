@@ -84,14 +84,16 @@ def one_read(
         view = take(array, handle_of(theirs))
         found = read(view, theirs)
     runtime.deviceSynchronize()  # before `array` and `view` are freed
-    kept.clear()
     return not (found == value).all()
 
 
 def is_stale(*arguments: Any) -> bool:
     """Read twice, since the first time is slow.  Freed memory would make the second wait."""
-    one_read(*arguments, 1)
-    return one_read(*arguments, BUSY)
+    try:
+        one_read(*arguments, 1)
+        return one_read(*arguments, BUSY)
+    finally:
+        kept.clear()  # before the streams end
 
 
 def named(function: Callable[..., Any], *arguments: Any) -> Any:
