@@ -234,7 +234,7 @@ a stream that ends is forgotten
 other records of a destroyed stream stay
     interop/live_streams.pyx: end_records: is_destroyed and -> False and
 a stream that ends takes other devices' records with it
-    interop/live_streams.pyx: end_records: record.context == context -> True
+    interop/live_streams.pyx: end_records: record.context != context -> False
 a stream that ends in its capture is waited for
     interop/live_streams.pyx: stand_for: is_capturing(record.handle) -> False
 an ended stream's work is not recorded

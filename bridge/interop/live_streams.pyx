@@ -206,15 +206,22 @@ cdef void end_records(PyObject *stream, bint is_destroyed) noexcept:
             record = record.next
             continue
         handle, context = record.handle, record.context
+        record.stream = NULL  # from here on, it is this thread's to remove
+        record.pins += 1
         stand_for(record)
+        record.pins -= 1
         end_record(record)
         record = first_record
         while is_destroyed and record is not NULL:
-            if record.handle == handle and record.context == context:
-                end_record(record)
-                record = first_record
-            else:
+            if record.handle != handle or record.context != context:
                 record = record.next
+                continue
+            if record.stream is NULL:  # another thread is at the same place with it
+                with nogil:
+                    sched_yield()
+            else:
+                end_record(record)
+            record = first_record
         record = first_record
 
 
@@ -271,10 +278,11 @@ cdef int default_waits_for_ended() noexcept:
         if record.handle != ENDED or record.context != context or record.is_taken:
             record = record.next
             continue
+        record.is_taken = True  # it stays in the list, for others, until the wait is queued
         capture_of(0, &status)
         if status:
+            record.is_taken = False
             return status
-        record.is_taken = True  # it stays in the list, for others, until the wait is queued
         with nogil:
             cuStreamWaitEvent(0, record.event, 0)
         ended_count -= 1

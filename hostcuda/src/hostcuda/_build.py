@@ -116,14 +116,14 @@ def driver() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return target
+        folder = target.with_suffix(".new")
+        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+        folder.mkdir()
         print(
             "hostcuda: compiling its driver, once for this version: 5 to 30 seconds",
             file=sys.stderr,
             flush=True,
         )
-        folder = target.with_suffix(".new")
-        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-        folder.mkdir()
         try:
             _compile_driver(sources, [*flags, *link, str(apart)], flags, folder).replace(target)
         finally:
