@@ -27,7 +27,6 @@ from bridge.interop.views cimport (
 
 import cupy
 import numpy as np
-from cupy.cuda import MemoryPointer
 from pycuda import gpuarray
 
 from .importing import check_array, check_device, import_array, not_on_device
@@ -37,7 +36,6 @@ from .raw_memory import array_on_host, array_on_memory
 from .streams import PYCUDA_STREAM
 from ..errors import caller_of
 
-cdef object cupy_current_stream = cupy.cuda.get_current_stream
 # For these, `isinstance` looks at the type itself.  A proxy's `__class__` may be another.
 cdef type ndarray = cupy.ndarray, GPUArray = gpuarray.GPUArray, HOST_ARRAY = np.ndarray
 cdef object FROM_AS_CUPY = caller_of("as_cupy"), FROM_AS_PYCUDA = caller_of("as_pycuda")

@@ -36,4 +36,4 @@ cdef int default_waits_for_ended() noexcept
 cdef void stand_for(StreamRecord *record) noexcept
 cdef int wait_for_default(StreamRecord *record) noexcept
 cdef void note_unnamed_call() noexcept
-cdef int note_capture(Stream handle, uint64_t capture) noexcept
+cdef void note_capture(Stream handle, uint64_t capture) noexcept

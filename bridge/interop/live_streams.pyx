@@ -296,14 +296,13 @@ cdef void note_unnamed_call() noexcept:
     unnamed_calls += 1
 
 
-cdef int note_capture(Stream handle, uint64_t capture) noexcept:
+cdef void note_capture(Stream handle, uint64_t capture) noexcept:
     """Note of a stream's records during which capture the default stream stands for it."""
     cdef StreamRecord *record = first_record
     while record is not NULL:
         if record.handle == handle:
             record.capture = capture
         record = record.next
-    return 0
 
 
 def cannot_wait(subject):

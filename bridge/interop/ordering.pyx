@@ -171,7 +171,7 @@ cdef bint per_thread_is_used = os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STRE
 
 
 cdef int order_library(
-    int libraries, Stream other, bint library_waits, bint with_blocking=False
+    int libraries, Stream other, bint library_waits, bint with_blocking
 ) noexcept:
     """Order a stream before or after all streams of libraries; return CUDA's status.
 
