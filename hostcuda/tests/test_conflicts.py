@@ -65,6 +65,36 @@ def test_what_is_ordered_is_no_conflict(conflicts, between):
     assert conflicts(BOTH.format(between=between)) == []
 
 
+A_WAIT = "with third: y.fill(0); f.record()\n    cupy.cuda.Stream.null.wait_event(f)"
+ON_THE_DEFAULT_STREAM = {
+    "an event": ("g.record()", 1),
+    "an event, which a third awaits": ("g.record(); third.wait_event(g)", 1),
+    "an event, which the second awaits": ("g.record(); t.wait_event(g)", 0),
+    "a wait": (A_WAIT, 0),
+    "a wait, then an event": (f"{A_WAIT}; g.record()", 0),
+    "a kernel": ("y.fill(0)", 0),
+    "a copy": ("cupy.cuda.runtime.memcpyAsync(z.data.ptr, y.data.ptr, 8, 3, 0)", 0),
+}
+STREAMS = """    pass
+y, z, third = cupy.zeros(1), cupy.zeros(1), cupy.cuda.Stream(non_blocking=True)
+s, t = cupy.cuda.Stream(non_blocking={}), cupy.cuda.Stream(non_blocking={})
+cupy.cuda.Device().synchronize()
+with hostcuda.conflicts() as found:"""
+
+
+@pytest.mark.parametrize(
+    ("between", "count"), ON_THE_DEFAULT_STREAM.values(), ids=ON_THE_DEFAULT_STREAM
+)
+def test_an_event_on_the_default_stream_delays_no_blocking_stream(between, count, conflicts):
+    found = conflicts(STREAMS.format(False, False) + BOTH.format(between=between))
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(("of_s", "of_t"), [(True, False), (False, True)])
+def test_a_wait_on_the_default_stream_orders_no_non_blocking_stream(of_s, of_t, conflicts):
+    assert len(conflicts(STREAMS.format(of_s, of_t) + BOTH.format(between=A_WAIT))) == 1
+
+
 def test_reads_are_no_conflict(conflicts):
     assert conflicts("    with s: x + 1\n    with t: x + 1\n") == []
 

@@ -96,6 +96,24 @@ def test_a_fence_makes_every_read_right(reader, writer, fill):
         assert cupy.asarray(array).get()[0] == 7
 
 
+def test_an_event_on_the_default_stream_delays_no_blocking_stream(fill):
+    array, event = zeros(), drv.Event()
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=drv.Stream())
+    event.record()
+    reader = drv.Stream()
+    assert array.get_async(reader)[0] == 0
+    reader.wait_for_event(event)
+    assert array.get_async(reader)[0] == 7
+
+
+def test_a_wait_on_the_default_stream_delays_blocking_streams(fill):
+    array, busy, other = zeros(), zeros(), cupy.cuda.Stream(non_blocking=True)
+    fill(array, np.int32(7), np.int32(8), block=(8, 1, 1), stream=drv.Stream())
+    cupy.cuda.runtime.memsetAsync(int(busy.gpudata), 7, busy.nbytes, other.ptr)
+    cupy.cuda.Stream.null.wait_event(other.record())
+    assert array.get_async(drv.Stream())[0] == 7
+
+
 def test_default_streams_of_two_contexts_are_not_ordered(fill):
     array = zeros()
     fill(array, np.int32(7), np.int32(8), block=(8, 1, 1))

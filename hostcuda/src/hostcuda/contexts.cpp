@@ -15,6 +15,8 @@ Context *new_context(CUdevice device, unsigned flags) {
 void open_context(Context *ctx) {
   ctx->legacy = new_stream(ctx, CU_STREAM_DEFAULT, nullptr);
   ctx->legacy->legacy = true;
+  ctx->legacy_events = new_stream(ctx, CU_STREAM_DEFAULT, nullptr);
+  ctx->legacy_events->of_events = true;
 }
 
 void close_context(Context *ctx) {  // everything that belongs to it goes with it
@@ -28,7 +30,7 @@ void close_context(Context *ctx) {  // everything that belongs to it goes with i
     it = it->second.ctx == ctx ? driver.events.erase(it) : std::next(it);
   ctx->streams.clear();
   ctx->peers.clear();
-  ctx->legacy = nullptr;
+  ctx->legacy = ctx->legacy_events = nullptr;
   ctx->references = 0;
 }
 

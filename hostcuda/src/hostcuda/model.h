@@ -111,7 +111,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
   Context *ctx;
   CUstream handle;
   unsigned flags;
-  bool legacy = false, destroyed = false;
+  bool legacy = false, of_events = false, destroyed = false;
   int priority = 0, number = 0;
   unsigned haste = 0;  // in the random order: of 8 calls, how many let it run
   Clock clock;         // of what is queued last
@@ -152,8 +152,8 @@ struct Context {
   int references = 0;  // primary contexts count retains; others are 1 until destroyed
   bool primary = false;
   Death dead;
-  shared_ptr<Stream> legacy;
-  std::vector<shared_ptr<Stream>> streams;  // the legacy one too
+  shared_ptr<Stream> legacy, legacy_events;  // of events recorded on it
+  std::vector<shared_ptr<Stream>> streams;  // these two, too
   std::vector<CUcontext> peers;             // contexts whose memory this one may reach
   size_t heap_bytes = 0;                    // of malloc() in kernels
   std::map<CUlimit, size_t> limits = {      // that of malloc() in kernels is kept, the others are only told

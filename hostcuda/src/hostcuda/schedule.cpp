@@ -13,10 +13,11 @@ uint64_t random_state = 1;
 unsigned random_below(unsigned n) { return hostcuda::random_below(n, random_state); }
 
 // Does new work on `a` wait for earlier work on `b`? The legacy default stream and the blocking
-// streams of its context wait for each other; every other pair is independent.
+// streams of its context wait for each other; every other pair is independent. An event recorded on
+// the default stream waits as work there does, but no blocking stream waits for it.
 bool ordered(const Stream &a, const Stream &b) {
   if (&a == &b) return true;
-  return a.ctx == b.ctx && a.blocking() && b.blocking() && (a.legacy || b.legacy);
+  return a.ctx == b.ctx && a.blocking() && b.blocking() && (a.legacy || a.of_events || b.legacy);
 }
 
 // In the random order, some of the queued work runs meanwhile.

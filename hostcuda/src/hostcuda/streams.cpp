@@ -112,6 +112,7 @@ API cuEventRecord(CUevent handle, CUstream stream_handle) {
   STREAM(stream, stream_handle);
   CHECK(stream->ctx == event->ctx, CUDA_ERROR_INVALID_HANDLE);
   TRY(may_queue(*stream));
+  if (stream->legacy) stream = stream->ctx->legacy_events.get();
   event->graph = stream->graph, event->last = stream->last;
   if (event->graph) {
     event->stream = nullptr;
