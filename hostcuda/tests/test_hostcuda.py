@@ -608,7 +608,14 @@ LAUNCHES = {
         "f((1,), (1,), (x, x), shared_mem=50000)",
         "the number of bytes of dynamic shared memory is 50000, and may be 0 to 49152",
     ),
-    "an argument": ("f((1,), (1,), (x,))", "has 2 parameters, and argument 2 is no memory"),
+    "an argument": (
+        "import ctypes\n"
+        "f.compile()\n"
+        "two = (ctypes.c_void_p * 2)(ctypes.addressof(ctypes.c_void_p(x.data.ptr)), None)\n"
+        "size = 1, 1, 1, 1, 1, 1, 0, 0\n"
+        "cupy.cuda.driver.launchKernel(f.kernel.ptr, *size, ctypes.addressof(two), 0)",
+        "has 2 parameters, and argument 2 is no memory",
+    ),
 }
 
 
