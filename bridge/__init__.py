@@ -14,7 +14,6 @@ __version__ = "0.4.0"
 _NAMES = {
     "interop.conversions": ("as_cupy", "as_pycuda"),
     "errors": ("ContextError",),
-    "interop.exporting": ("offer_c_exchange",),
     "kernels.pycuda_compiler": ("use_nvrtc",),
     "kernels.pycuda_functions": ("launch",),
     "kernels.module": ("SourceModule",),
@@ -22,6 +21,7 @@ _NAMES = {
     "interop.primary": ("primary_context",),
     "report": ("show_config",),
     "interop.stream_functions": ("as_cupy_stream", "ordered", "wait_stream"),
+    "interop.tracing": ("trace_order",),
     "interop.wrapping": ("wrap_pycuda",),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -31,7 +31,6 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from .errors import ContextError as ContextError
     from .interop.conversions import as_cupy as as_cupy, as_pycuda as as_pycuda
-    from .interop.exporting import offer_c_exchange as offer_c_exchange
     from .interop.pool import pycuda_allocator as pycuda_allocator, show_memory as show_memory
     from .interop.primary import primary_context as primary_context
     from .interop.stream_functions import (
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         ordered as ordered,
         wait_stream as wait_stream,
     )
+    from .interop.tracing import trace_order as trace_order
     from .interop.wrapping import wrap_pycuda as wrap_pycuda
     from .kernels.module import SourceModule as SourceModule
     from .kernels.pycuda_compiler import use_nvrtc as use_nvrtc

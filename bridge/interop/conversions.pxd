@@ -4,4 +4,3 @@ from bridge.interop.views cimport MemoryRecord
 
 cdef view_in_cupy(array, int device_id, caller=*)
 cdef MemoryRecord memory_of(array, dict attributes, int device_id, caller, bint is_for_cupy=*)
-cdef view_in_pycuda(array, stream, int device_id)

@@ -17,8 +17,7 @@ from bridge.interop.live_streams cimport note_unnamed_call
 from bridge.interop.ordering cimport order
 from bridge.interop.scopes cimport restore_context
 from bridge.interop.streams cimport (
-    ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, ALL_STREAMS, UNORDERED, current_stream, handle_of,
-    is_capturing,
+    ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
 )
 from bridge.interop.views cimport (
     AS_CUPY, AS_PYCUDA, MemoryRecord, View, new_array, new_view, record_memory, recorded_memory,
@@ -320,7 +319,7 @@ IN_ORDER = object()  # in place of a stream: the call is ordered already
 cdef view_in_pycuda(array, stream, int device_id):
     """Return a GPUArray on a CuPy array's memory; it keeps the array."""
     cdef dict attributes = None
-    cdef Stream awaited = ALL_STREAMS, waiter = ALL_CUPY_STREAMS
+    cdef Stream awaited = ALL_PYCUDA_STREAMS, waiter = ALL_CUPY_STREAMS
     data, dtype = read(array_data, array), read(array_dtype, array)
     if read(data_device, data) != device_id:
         check_array(array, FROM_AS_PYCUDA.array, device_id)

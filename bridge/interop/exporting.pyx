@@ -7,11 +7,10 @@ PyCUDA's own array interface names no stream, so consumers read old data, and Py
 Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack__``.
 """
 
-from cpython.pycapsule cimport PyCapsule_New
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport PyObject
 
 from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, primaries
-from bridge.interop.conversions cimport memory_of, view_in_cupy, view_in_pycuda
+from bridge.interop.conversions cimport memory_of, view_in_cupy
 from bridge.interop.dlpack cimport *
 from bridge.interop.driver cimport Stream
 from bridge.interop.live_streams cimport record_of
@@ -27,7 +26,6 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import address_of
-from .importing import check_flags, not_on_device
 from .operators import OPERATORS
 from .primary import primary_context
 from ..errors import caller_of, named
@@ -37,7 +35,6 @@ cdef extern from "Python.h":
 
 cdef object OF_INTERFACE = caller_of("GPUArray.__cuda_array_interface__")
 cdef object OF_DLPACK = caller_of("GPUArray.__dlpack__")
-cdef object OF_EXCHANGE = caller_of("GPUArray.__dlpack_c_exchange_api__")
 cdef object PYCUDAS_INTERFACE = GPUArray.__cuda_array_interface__
 cdef dict PYCUDAS_GLOBALS = vars(pycuda.driver)
 
@@ -156,122 +153,12 @@ cdef Stream consumer_stream(stream) except? -1:
         )
     return 0 if stream == LEGACY else stream
 
-# ---- DLPack's C exchange API ---------------------------------------------------------------------
-
-cdef DLPackExchangeAPI cupy_api, pycuda_api  # as long as the process lives
-
-
-cdef int ndarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
-    out[0] = export_ndarray(<object> <PyObject *> array)
-    return 0
-
-
-cdef int gpuarray_to_managed(void *array, DLManagedTensorVersioned **out) except -1:
-    cdef int device_id = cuda_device()
-    # A consumer asks for the stream of its first tensor's library only.
-    order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
-    out[0] = export_gpuarray(<object> <PyObject *> array, device_id)
-    return 0
-
-
-cdef int managed_to_ndarray(DLManagedTensorVersioned *managed, void **out) except -1:
-    owner = own_tensor(managed)
-    array = None
-    if managed.major == 1 and managed.dl_tensor.device_type in (kDLCUDA, kDLCUDAManaged):
-        check_flags(managed.flags, caller_of("__dlpack_c_exchange_api__"))
-        array = array_on_tensor(owner)
-    if array is None:
-        raise BufferError("a CuPy array has CUDA's memory and a data type of NumPy's, in DLPack 1")
-    Py_INCREF(array)
-    out[0] = <void *> array
-    return 0
-
-
-cdef int managed_to_gpuarray(DLManagedTensorVersioned *managed, void **out) except -1:
-    managed_to_ndarray(managed, out)
-    array = <object> <PyObject *> out[0]
-    Py_DECREF(array)
-    array = view_in_pycuda(array, UNORDERED, managed.dl_tensor.device_id)
-    Py_INCREF(array)
-    out[0] = <void *> array
-    return 0
-
-
-cdef int cupys_stream(int32_t device_type, int32_t device_id, void **out) except -1:
-    is_of_cuda = device_type in (kDLCUDA, kDLCUDAManaged)
-    out[0] = <void *> current_stream(device_id) if is_of_cuda else NULL
-    return 0
-
-
-cdef int pycudas_stream(int32_t device_type, int32_t device_id, void **out) except -1:
-    """Give CuPy's current stream, after the work that is queued on PyCUDA's."""
-    cupys_stream(device_type, device_id, out)
-    if device_type in (kDLCUDA, kDLCUDAManaged):
-        if device_id != cuda_device():
-            raise not_on_device(OF_EXCHANGE.array, device_id, cuda_device())
-        order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
-    return 0
-
-
-cdef int allocate_tensor(
-    DLTensor *like, DLManagedTensorVersioned **out, void *context,
-    void (*set_error)(void *, const char *, const char *) noexcept
-) noexcept with gil:
-    """Allocate in CuPy's pool an array of the shape, type and device of another tensor."""
-    cdef DLManagedTensorVersioned asked
-    try:
-        asked.dl_tensor, asked.deleter = like[0], NULL
-        asked.dl_tensor.data, asked.dl_tensor.strides, asked.dl_tensor.byte_offset = NULL, NULL, 0
-        array = array_on_tensor(own_tensor(&asked))
-        if array is None or like.device_type not in (kDLCUDA, kDLCUDAManaged):
-            raise BufferError("CuPy has no such data type or device")
-        with cupy.cuda.Device(like.device_id):
-            out[0] = export_ndarray(cupy.empty(array.shape, array.dtype))
-        return 0
-    except BaseException as error:
-        kind, text = type(error).__name__.encode(), str(error).encode()
-        set_error(context, kind, text)
-        return -1
-
-
-cupy_api.major, cupy_api.minor, cupy_api.managed_tensor_allocator = 1, 3, &allocate_tensor
-cupy_api.managed_tensor_from_py_object_no_sync = &ndarray_to_managed
-cupy_api.managed_tensor_to_py_object_no_sync = &managed_to_ndarray
-cupy_api.current_work_stream = &cupys_stream
-pycuda_api = cupy_api
-pycuda_api.managed_tensor_from_py_object_no_sync = &gpuarray_to_managed
-pycuda_api.managed_tensor_to_py_object_no_sync = &managed_to_gpuarray
-pycuda_api.current_work_stream = &pycudas_stream
-
-
-def offer_c_exchange():
-    """Let CuPy arrays offer DLPack's C exchange API, as GPUArrays do after ``bridge.autoinit``.
-
-    Libraries such as tvm-ffi then take a `cupy.ndarray` without a call of Python.
-
-    Notes
-    -----
-    *Ownership:* a consumer keeps the array alive.  `cupy.ndarray` keeps the attribute
-    ``__dlpack_c_exchange_api__`` until the process ends.
-    *Ordering:* consumers work on CuPy's current stream.
-    *Cost:* less than that of ``__dlpack__``.
-
-    Examples
-    --------
-    >>> import cupy, bridge
-    >>> bridge.offer_c_exchange()
-    >>> hasattr(cupy.ndarray, "__dlpack_c_exchange_api__")
-    True
-    """
-    cupy.ndarray.__dlpack_c_exchange_api__ = PyCapsule_New(&cupy_api, "dlpack_exchange_api", NULL)
-
 # ---- in the place of PyCUDA's --------------------------------------------------------------------
 
 cdef dict OURS = {
     "__cuda_array_interface__": property(array_interface),
     "__dlpack__": dlpack,
     "__dlpack_device__": dlpack_device,
-    "__dlpack_c_exchange_api__": PyCapsule_New(&pycuda_api, "dlpack_exchange_api", NULL),
 }
 
 

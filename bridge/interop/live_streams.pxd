@@ -14,8 +14,10 @@ cdef enum:
     ANY_CAPTURE = -1  # in place of a capture's number
 
 cdef struct StreamRecord:
-    PyObject *stream  # borrowed: its end removes the record
-    int library  # whose object it is; of a stream that has ended, both
+    uint64_t number  # never given again, as handles are; 0 for a stream that has ended
+    PyObject *pycuda  # PyCUDA's object, borrowed: its end removes the record
+    int objects  # of both libraries, that are alive
+    int library  # whose objects there have been; of a stream that has ended, both
     Stream handle
     Handle context
     Handle event  # after the last work of a stream, if the default stream must still wait for it
@@ -29,11 +31,11 @@ cdef StreamRecord *first_record
 cdef Py_ssize_t blocking_count[4]  # by library, and of both
 cdef Py_ssize_t non_blocking_count[4]
 cdef Py_ssize_t ended_count
+cdef uint64_t record_count  # so far
 cdef Py_ssize_t unnamed_calls  # how many calls so far ordered all streams of a library
 
-cdef StreamRecord *record_of(Stream handle) noexcept
+cdef StreamRecord *record_of(Stream handle, Handle context=*) noexcept
 cdef int default_waits_for_ended() noexcept
 cdef void stand_for(StreamRecord *record) noexcept
 cdef int wait_for_default(StreamRecord *record) noexcept
 cdef void note_unnamed_call() noexcept
-cdef void note_capture(Stream handle, uint64_t capture) noexcept

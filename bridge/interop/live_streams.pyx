@@ -7,11 +7,12 @@ destroys the stream.  For PyCUDA's, ``__del__`` would be too early: other finali
 may queue work on the stream, or save it.  The place is the deallocator of PyCUDA's class, which runs
 once, whatever ended the stream.  CuPy destroys its streams in ``__del__``.
 
-A record is of an object, and a handle may have several: PyCUDA's stream, and CuPy's over it.  The
-default streams have none.  Four rules keep the list right:
+A record is of a stream, which may have objects of both libraries; it is of each library that has had
+one.  It ends with the last object, or with the one that destroys the stream.  The default streams
+have no records.  Four rules keep the list right:
 
 - A record leaves the list only with the GIL held, and with no pins.
-- Who releases the GIL pins the records that it reads again.
+- Who releases the GIL pins the records that it reads again, or looks for them again.
 - From when a stream ends until the default stream has waited for it, one of two neighbours is in
   the list: the stream's record, or that of its last work.
 - `ended_count` falls only after the wait is queued.
@@ -101,13 +102,13 @@ def init_cupy_stream(self, *args, **keywords):
 
 def end_cupy_stream(self):
     """Let the default stream stand for a stream, then destroy it, unless it is another library's."""
-    end_records(<PyObject *> self, getattr(self, "_foreign_stream_ref", None) is None)
+    end_object(self, getattr(self, "_foreign_stream_ref", None) is None)
     cupy_del(self)
 
 
 def end_external_stream(self):
-    """Let the default stream stand for a stream whose object in CuPy ends."""
-    end_records(<PyObject *> self, False)
+    """Let the default stream stand for a stream whose last object ends."""
+    end_object(self, False)
 
 
 cdef int begin_stream(stream, int library) except -1:
@@ -119,49 +120,73 @@ cdef int begin_stream(stream, int library) except -1:
 
 
 cdef StreamRecord *remember(stream, int library) except? NULL:
-    """Return a stream's record; NULL for default streams, and if CUDA does not know the stream."""
-    global first_record
+    """Record a stream's object; return the record if the stream may be new, otherwise NULL.
+
+    Another library's may have been destroyed, and its handle given again: only PyCUDA's are known.
+    """
+    global first_record, record_count
     cdef Stream handle = stream.handle if library == PYCUDA else stream.ptr
-    cdef Handle context = NULL  # from here on, nothing runs Python
-    cdef StreamRecord *record = first_record
+    cdef Handle context = NULL
+    cdef StreamRecord *record
     cdef int state = 0
-    while record is not NULL:
-        if record.stream == <PyObject *> stream and record.handle == handle:
-            return record
-        record = record.next
+    cdef bint is_known
     if handle <= PER_THREAD or cuStreamIsCapturing(handle, &state) or cuStreamGetCtx(handle, &context):
         return NULL
-    record = <StreamRecord *> calloc(1, sizeof(StreamRecord))
+    record = record_of(handle, context)
     if record is NULL:
-        raise MemoryError
-    record.stream, record.handle, record.context = <PyObject *> stream, handle, context
-    record.library = library
-    record.is_blocking = not state and is_blocking(handle)  # asking would spoil a capture
-    record.next, first_record = first_record, record
+        record = <StreamRecord *> calloc(1, sizeof(StreamRecord))
+        if record is NULL:
+            raise MemoryError
+        record_count += 1
+        record.number, record.handle, record.context = record_count, handle, context
+        record.next, first_record = first_record, record
+    count(record, -1)
+    is_known = record.pycuda is not NULL and record.library & library
+    if not state:  # asking would spoil a capture
+        record.is_blocking = is_blocking(handle)
+    record.library |= library
+    record.objects += 1
     count(record, 1)
-    return record
+    if library == PYCUDA:
+        record.pycuda = <PyObject *> stream
+    else:
+        stream._bridge_record = record.number
+    return NULL if is_known else record
 
 
 cdef void count(StreamRecord *record, int change) noexcept:
     cdef Py_ssize_t *counts = &non_blocking_count[0]
     if record.is_blocking:
         counts = &blocking_count[0]
-    counts[record.library] += change
-    counts[BOTH] += change
+    counts[PYCUDA] += change * (record.library & PYCUDA != 0)
+    counts[CUPY] += change * (record.library & CUPY != 0)
+    counts[BOTH] += change * (record.library != 0)
 
 
-cdef StreamRecord *record_of(Stream handle) noexcept:
-    """Return a record of a stream of the current context; NULL if it is not known."""
+cdef StreamRecord *record_of(Stream handle, Handle context=NULL) noexcept:
+    """Return the record of a stream, of the current context if none is given; NULL: not known."""
     cdef StreamRecord *record = first_record
-    cdef Handle context = cuda_current()
+    if context is NULL:
+        context = cuda_current()
     while record is not NULL and (record.handle != handle or record.context != context):
         record = record.next
     return record
 
 
 def count_streams():
-    """Return how many objects of both libraries have a record."""
+    """Return how many streams have a record."""
     return blocking_count[BOTH] + non_blocking_count[BOTH]
+
+
+def name_of(Stream handle):
+    """Return what a stream is called in messages."""
+    if 0 <= handle <= PER_THREAD:
+        return "the thread's default stream" if handle == PER_THREAD else "the default stream"
+    if handle == ENDED:
+        return "a stream that has ended"
+    cdef StreamRecord *record = record_of(handle)
+    whose = {PYCUDA: "PyCUDA's ", CUPY: "CuPy's ", BOTH: "both libraries' "}
+    return f"{'' if record is NULL else whose[record.library]}stream 0x{handle:x}"
 
 
 cdef int wait_for_default(StreamRecord *record) noexcept:
@@ -176,7 +201,9 @@ cdef int wait_for_default(StreamRecord *record) noexcept:
         return 0
     if not is_set(record.context, current):
         return 0
+    record.pins += 1
     status = fence(record.handle, 0)
+    record.pins -= 1
     is_set(current, record.context)
     return status
 
@@ -188,81 +215,85 @@ cdef inline bint is_set(Handle context, Handle current) noexcept:
 # ---- what the default stream stands for ----------------------------------------------------------
 
 
-cdef void end_stream(PyObject *stream) noexcept:
-    """Let the default stream stand for a stream that is destroyed; remove its records."""
-    end_records(stream, True)
-
-
-cdef void end_records(PyObject *stream, bint is_destroyed) noexcept:
-    """Remove an object's records, and others of a stream that is destroyed.
-
-    An object has two if its ``__init__`` has run twice.
-    """
+cdef void end_pycuda_stream(PyObject *stream) noexcept:
+    """End the record of PyCUDA's object; it has two if its ``__init__`` has run twice."""
     cdef StreamRecord *record = NULL if abandoned else first_record
-    cdef Stream handle
-    cdef Handle context
     while record is not NULL:
-        if record.stream != stream:
-            record = record.next
-            continue
-        handle, context = record.handle, record.context
-        record.stream = NULL  # from here on, it is this thread's to remove
-        record.pins += 1
-        stand_for(record)
-        record.pins -= 1
-        end_record(record)
-        record = first_record
-        while is_destroyed and record is not NULL:
-            if record.handle != handle or record.context != context:
-                record = record.next
-                continue
-            if record.stream is NULL:  # another thread is at the same place with it
-                with nogil:
-                    sched_yield()
-            else:
-                end_record(record)
+        if record.pycuda == stream:
+            end_record(record, True)
             record = first_record
-        record = first_record
+        else:
+            record = record.next
 
 
-cdef void end_record(StreamRecord *record) noexcept:
+cdef int end_object(stream, bint is_destroyed) except -1:
+    """End an object of CuPy's; with the last one, or if the stream is destroyed, its record."""
+    cdef StreamRecord *record = NULL if abandoned else record_numbered(
+        getattr(stream, "_bridge_record", 0)
+    )
+    if record is not NULL:
+        record.objects -= 1
+        if is_destroyed or not record.objects:
+            end_record(record, is_destroyed)
+    return 0
+
+
+cdef StreamRecord *record_numbered(uint64_t number) noexcept:
+    cdef StreamRecord *record = first_record
+    while record is not NULL and (record.number != number or not number):
+        record = record.next
+    return record
+
+
+cdef void end_record(StreamRecord *record, bint is_destroyed) noexcept:
+    """Let the default stream stand for a stream, and remove its record when nobody uses it.
+
+    Meanwhile, another thread may do the same, or begin an object for a stream that goes on.
+    """
+    cdef uint64_t number = record.number
+    record.pycuda = NULL
+    stand_for(record)
+    while True:
+        record = record_numbered(number)
+        if record is NULL or (record.objects and not is_destroyed):
+            return
+        if not record.pins:
+            break
+        with nogil:
+            sched_yield()
     count(record, -1)
     remove(record)
 
 
 cdef void remove(StreamRecord *record) noexcept:
-    """Remove a record when nobody uses it any more."""
     global first_record
     cdef StreamRecord **place = &first_record
-    while record.pins:
-        with nogil:
-            sched_yield()
     while place[0] != record:
         place = &place[0].next
     place[0] = record.next
-    if record.event is not NULL:
-        keep_event(record.event, device_of(record.context), 0)
     free(record)
 
 
 cdef void stand_for(StreamRecord *record) noexcept:
     """Let the default stream wait for the work on a stream; if it cannot now, later."""
     global ended_count
-    cdef Handle current = cuda_current()
+    cdef Handle current = cuda_current(), context = record.context
     cdef StreamRecord *ended
-    if is_capturing(record.handle) or not is_set(record.context, current):
+    if is_capturing(record.handle) or not is_set(context, current):
         return  # its work is part of a graph, or the context is gone
     ended = <StreamRecord *> calloc(1, sizeof(StreamRecord))
     if ended is not NULL:
-        ended.handle, ended.context, ended.library = ENDED, record.context, BOTH
-        ended.event = take_event(device_of(record.context))
+        ended.handle, ended.context, ended.library = ENDED, context, BOTH
+        ended.event = take_event(device_of(context))
+        record.pins += 1
         with nogil:
             cuEventRecord(ended.event, record.handle)
+        record.pins -= 1
         # Next to the other one: who is reading the list without the GIL meets one of the two.
         ended.next, record.next = record.next, ended
         ended_count += 1
         default_waits_for_ended()
-    is_set(current, record.context)
+    is_set(current, context)
 
 
 cdef int default_waits_for_ended() noexcept:
@@ -285,7 +316,13 @@ cdef int default_waits_for_ended() noexcept:
             return status
         with nogil:
             cuStreamWaitEvent(0, record.event, 0)
+        if is_traced:
+            note_wait(0, ENDED)
         ended_count -= 1
+        while record.pins:
+            with nogil:
+                sched_yield()
+        keep_event(record.event, device_of(context), 0)
         remove(record)
         record = first_record
     return 0
@@ -294,15 +331,6 @@ cdef int default_waits_for_ended() noexcept:
 cdef void note_unnamed_call() noexcept:
     global unnamed_calls
     unnamed_calls += 1
-
-
-cdef void note_capture(Stream handle, uint64_t capture) noexcept:
-    """Note of a stream's records during which capture the default stream stands for it."""
-    cdef StreamRecord *record = first_record
-    while record is not NULL:
-        if record.handle == handle:
-            record.capture = capture
-        record = record.next
 
 
 def cannot_wait(subject):
@@ -320,7 +348,7 @@ patches.apply("streams", why, BASE_STREAM, {
     "__init__": init_cupy_stream, "__del__": end_external_stream,
 })
 patches.apply("streams", why, cupy.cuda.Stream, {"__del__": end_cupy_stream})
-if end_streams_in_order(drv.Stream, &end_stream):
+if end_streams_in_order(drv.Stream, &end_pycuda_stream):
     raise ImportError("bridge: pycuda.driver.Stream has another layout than PyCUDA 2026.1's")
 for one in gc.get_objects():  # a hundred thousand
     with suppress(TypeError, AttributeError):  # its __init__ has not run

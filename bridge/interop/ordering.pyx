@@ -105,18 +105,22 @@ cpdef int order(Stream waiter, Stream awaited, bint joins=False) except -1:
 
 cdef int order_streams(Stream waiter, Stream awaited, bint joins=False) noexcept:
     """Order as `order` does; return CUDA's status."""
-    cdef int first = libraries_of(awaited), second = libraries_of(waiter)
+    cdef int first = libraries_of(awaited), second = libraries_of(waiter), wait, status
     if first and second:
         return order_libraries(first, second)
     if second:
         return order_library(second, awaited, True, per_thread_is_used)
     if first:
         return order_library(first, waiter, False, per_thread_is_used)
-    if is_outside(waiter, awaited, joins):
+    wait = kind_of_wait(waiter, awaited, joins)
+    if wait == REFUSED:
         return CAPTURE_ISOLATION
-    if ended_count:
-        default_waits_for_ended()
-    return fence(waiter, awaited)
+    if wait == JOINING:
+        enter_capture(waiter)
+    status = fence(waiter, awaited)
+    if wait == JOINING:
+        note_capture(waiter)
+    return status
 
 
 cdef int libraries_of(Stream side) noexcept:
@@ -131,13 +135,15 @@ cdef bint is_captured_here(Stream handle) noexcept:
     return capture_of(handle) == capture_of(current_stream(device_of(cuda_current())))
 
 
-cdef bint is_outside(Stream waiter, Stream awaited, bint joins) noexcept:
-    """Tell whether a wait would invalidate a graph, or draw in a stream that does not join it."""
+cdef int kind_of_wait(Stream waiter, Stream awaited, bint joins) noexcept:
+    """Tell what a wait does to captures: invalidating a graph, or drawing in others, is refused."""
     cdef uint64_t of_waiter = capture_of(waiter) if waiter else NO_CAPTURE
     cdef uint64_t of_awaited = capture_of(awaited) if awaited else NO_CAPTURE
     if of_waiter == of_awaited:
-        return False
-    return of_waiter or not waiter or not (joins or is_captured_here(awaited))
+        return USUAL
+    if of_waiter or not waiter or not (joins or is_captured_here(awaited)):
+        return REFUSED
+    return JOINING
 
 
 cdef int order_libraries(int first, int second) noexcept:
@@ -159,8 +165,6 @@ cdef int order_libraries(int first, int second) noexcept:
     # CUDA delays a blocking stream after work on the default one, and not after its event.  A
     # thread's own default stream has no record: for it, the default stream waits for each.
     status = order_library(first, hub, False, per_thread_is_used)
-    if per_thread_is_used and first & CUPY and not status:
-        status = fence(0, PER_THREAD)
     if not status:
         status = order_library(second, hub, True, per_thread_is_used or blocking_count[first] > 0)
     return status
@@ -206,6 +210,7 @@ cdef int order_with_each(
     cdef Handle event = take_event(device_id)
     cdef StreamRecord *record
     cdef StreamRecord *pinned[8]  # they stay in the list, which others change meanwhile
+    cdef bint is_queued[8]
     if library_waits:
         with nogil:
             status = cuEventRecord(event, other)
@@ -222,8 +227,16 @@ cdef int order_with_each(
             record = record.next
         with nogil:
             for index in range(count):
+                is_queued[index] = False
                 if not status:
-                    status = order_with_one(pinned[index], other, capture, event, library_waits)
+                    status = order_with_one(
+                        pinned[index], other, capture, event, library_waits, &is_queued[index]
+                    )
+        for index in range(count if is_traced else 0):
+            if is_queued[index] and library_waits:
+                note_wait(pinned[index].handle, other)
+            elif is_queued[index]:
+                note_wait(other, pinned[index].handle)
         record = pinned[7].next if count == 8 else NULL
         for index in range(count):
             pinned[index].pins -= 1
@@ -231,12 +244,14 @@ cdef int order_with_each(
 
 
 cdef int order_with_one(
-    StreamRecord *record, Stream other, uint64_t capture, Handle event, bint library_waits
+    StreamRecord *record, Stream other, uint64_t capture, Handle event, bint library_waits,
+    bint *is_queued
 ) noexcept nogil:
     cdef int status = 0
     cdef uint64_t found
     if record.handle == ENDED:
-        return 0 if library_waits or capture else cuStreamWaitEvent(other, record.event, 0)
+        is_queued[0] = not library_waits and not capture
+        return cuStreamWaitEvent(other, record.event, 0) if is_queued[0] else 0
     found = capture_of(record.handle, &status)
     if status:
         return 0  # another library has destroyed it
@@ -244,19 +259,23 @@ cdef int order_with_one(
         if capture or record.capture == found or record.capture == <uint64_t> ANY_CAPTURE:
             return 0  # it is not of this capture, or the default stream stands for it
         return CAPTURE_ISOLATION
+    is_queued[0] = True
     if not library_waits:  # if a capture begins now, the wait fails
         status = cuEventRecord(event, record.handle)
     return status or cuStreamWaitEvent(record.handle if library_waits else other, event, 0)
 
 
 cdef int order_reuse(Stream owner) except -1:
-    """Order the last work on a block from CuPy's pool before later work on all of PyCUDA's streams.
+    """Order the last work on a block from CuPy's pool before later work on PyCUDA's streams.
 
-    The block's owner, the default stream or the thread's, comes after this work.  CUDA does not
-    order two blocking streams, of which the thread's is one.
+    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  CUDA
+    does not order two blocking streams, of which the thread's is one.
     """
     cdef bint with_blocking = owner != 0 or blocking_count[BOTH] > 1
-    if status := order_library(PYCUDA, owner, True, with_blocking):
+    cdef int status = order_library(CUPY, owner, False, with_blocking)
+    if not status:
+        status = order_library(PYCUDA, owner, True, with_blocking)
+    if status:
         raise not_ordered(status, ALL_PYCUDA_STREAMS, owner)
     return 0
 
@@ -273,8 +292,9 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
     """Order the streams of a view that is released; return CUDA's status.
 
     Of a view for one stream, the stream that CuPy worked on waits, and the default one, for which
-    CuPy's pool may have the block.  Where a capture is in the way, order what is within it, and
-    return an error of captures, since the memory must stay until the graph is whole.
+    CuPy's pool may have the block.  The default one also stands for streams that have ended.  Where
+    a capture is in the way, order what is within it, and return an error of captures, since the
+    memory must stay until the graph is whole.
     """
     cdef Stream current = current_stream(device_of(cuda_current()))
     cdef bint is_wide = libraries_of(awaited) != 0
@@ -282,7 +302,7 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
     if awaited == UNORDERED:
         return 0
     if not is_wide and record_of(waiter) is NULL:
-        waiter = 0  # its handle may be destroyed: the default stream stands for it
+        waiter = 0
     if is_capturing(current) or (not is_wide and (is_capturing(awaited) or is_capturing(waiter))):
         if is_wide:
             if libraries_of(waiter):
@@ -291,7 +311,10 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
             fence(current, awaited)
         return CAPTURE_ISOLATION
     if is_wide:
-        return order_streams(waiter, awaited)
+        status = order_streams(waiter, awaited)
+        if waiter == PER_THREAD and not status:
+            status = fence(0, PER_THREAD)  # the block may be used again on another thread's
+        return status
     if awaited:
         status = fence(0, awaited)
     if not status and waiter:
@@ -311,9 +334,9 @@ def not_ordered(int status, Stream waiter, Stream awaited):
     if status == CAPTURE_ISOLATION and {waiter, awaited} & {*SIDES}:
         return ValueError(
             f"{names[0]} cannot wait for {names[1]}, since one of them is being captured into a "
-            "graph, and CuPy does not know of it; name the stream of the work by stream=, or begin "
-            "and end the capture by methods of CuPy's stream, also of what bridge.as_cupy_stream "
-            "returns"
+            "graph, and the bridge did not see it begin; name the stream of the work by stream=, or "
+            "begin and end captures by methods of CuPy's streams, also of what "
+            "bridge.as_cupy_stream returns, and let others join by bridge.wait_stream"
         )
     if status == CAPTURE_ISOLATION:
         return ValueError(
@@ -350,30 +373,51 @@ cdef object cupy_end_capture = BASE_STREAM.end_capture
 def begin_capture(self, *args, **keywords):
     """Begin a capture; the default stream waits for the stream's earlier work, and stands for it."""
     cdef Stream handle = self.ptr
-    cdef StreamRecord *record = record_of(handle)
-    if record is NULL or is_capturing(handle):
+    if is_capturing(handle):
         return cupy_begin_capture(self, *args, **keywords)
-    stand_for(record)
-    note_capture(handle, <uint64_t> ANY_CAPTURE)
+    enter_capture(handle)
     try:
         cupy_begin_capture(self, *args, **keywords)
     finally:
-        note_capture(handle, capture_of(handle))
+        note_capture(handle)
 
 
 def end_capture(self):
-    """End a capture; the stream waits for the default stream, and views kept for it are released."""
+    """End a capture; its streams wait for the default one, and views kept for it are released."""
     cdef Stream handle = self.ptr
-    cdef StreamRecord *record
+    cdef StreamRecord *record = record_of(handle)
+    cdef uint64_t capture = NO_CAPTURE if record is NULL else record.capture
+    cdef int status = 0
     try:
         return cupy_end_capture(self)
     finally:
-        record = record_of(handle)
-        if record is not NULL and not is_capturing(handle):
-            note_capture(handle, NO_CAPTURE)
-            if wait_for_default(record):
-                raise ValueError(cannot_wait("end_capture: the stream"))
+        record = first_record if capture and not is_capturing(handle) else NULL
+        while record is not NULL:
+            if record.capture == capture:
+                record.capture = NO_CAPTURE
+                status = wait_for_default(record) or status
+            record = record.next
+        if not is_capturing(handle):
             release_kept_views()
+        if status:
+            raise ValueError(cannot_wait("end_capture: the stream"))
+
+
+cdef void enter_capture(Stream handle) noexcept:
+    """Let the default stream stand for a stream, before it becomes part of a capture."""
+    cdef StreamRecord *record = record_of(handle)
+    if record is not NULL:
+        stand_for(record)
+    record = record_of(handle)
+    if record is not NULL:
+        record.capture = <uint64_t> ANY_CAPTURE
+
+
+cdef void note_capture(Stream handle) noexcept:
+    """Note during which capture the default stream stands for a stream."""
+    cdef StreamRecord *record = record_of(handle)
+    if record is not NULL:
+        record.capture = capture_of(handle)
 
 
 patches.apply("streams", "the default stream stands for a stream that is captured", BASE_STREAM, {

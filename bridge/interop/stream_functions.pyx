@@ -3,7 +3,7 @@
 
 from bridge.interop.contexts cimport shared_device
 from bridge.interop.driver cimport CAPTURE_ISOLATION, Stream
-from bridge.interop.ordering cimport is_outside, order
+from bridge.interop.ordering cimport REFUSED, kind_of_wait, order
 from bridge.interop.streams cimport *
 
 from contextlib import ContextDecorator
@@ -49,7 +49,7 @@ def wait_stream(waiter, awaited, /):
     if {*devices} <= {-1, device_id}:
         order(first, second, True)
         return
-    if is_outside(first, second, True):
+    if kind_of_wait(first, second, True) == REFUSED:
         raise not_ordered(CAPTURE_ISOLATION, first, second)
     try:
         # An event can only be recorded on its own device.
@@ -57,6 +57,8 @@ def wait_stream(waiter, awaited, /):
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)
+        if is_traced:
+            note_wait(first, second)
     except runtime.CUDARuntimeError as error:
         raise not_ordered(error.status, first, second) from error
 
@@ -93,9 +95,11 @@ def as_cupy_stream(stream, /):
     Notes
     -----
     *Ownership:* the result keeps `stream` alive.
-    *Ordering:* none, also on entering and leaving a block.  For earlier work on another stream,
-    call `wait_stream`.  Begin and end a capture of a PyCUDA stream on the result: then the default
-    stream stands for it meanwhile, and other threads may go on converting.
+    *Ordering:* none on entering and leaving a block: for earlier work on another stream, call
+    `wait_stream`.  A PyCUDA stream waits once for the default one, with its first result.  Another
+    library's waits with each, and the default stream waits for it when its last result ends: keep
+    one.  Begin and end a capture of a PyCUDA stream on the result: then the default stream stands
+    for it meanwhile, and other threads may go on converting.
     *Cost:* one CuPy object.
     """
     device_id = shared_device()

@@ -23,3 +23,5 @@ cdef uint64_t capture_of(Stream handle, int *status=*) noexcept nogil
 cdef Handle take_event(int device_id) noexcept
 cdef int keep_event(Handle event, int device_id, int status) noexcept
 cpdef int fence(Stream waiter, Stream awaited) noexcept
+cdef bint is_traced
+cdef void note_wait(Stream waiter, Stream awaited) noexcept

@@ -23,6 +23,10 @@ from ..errors import ContextError, kind, named
 
 # ---- handles -------------------------------------------------------------------------------------
 
+cdef extern from "Python.h":
+    bint PyGC_Disable()
+    void PyGC_Enable()
+
 PYCUDA_STREAM = drv.Stream
 cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
 cdef str ACCEPTED = (
@@ -189,7 +193,28 @@ cpdef int fence(Stream waiter, Stream awaited) noexcept:
             status = cuEventRecord(event, awaited)
         if not status:
             status = cuStreamWaitEvent(waiter, event, 0)
+    if is_traced and not status:
+        note_wait(waiter, awaited)
     return keep_event(event, device_id, status)
+
+# ---- what bridge.trace_order shows ---------------------------------------------------------------
+
+cdef object waits_go_to = None
+
+
+def trace_waits(function):
+    """Call a function with the streams of each wait; None ends it.  Return the one before."""
+    global is_traced, waits_go_to
+    before, waits_go_to = waits_go_to, function
+    is_traced = function is not None
+    return before
+
+
+cdef void note_wait(Stream waiter, Stream awaited) noexcept:
+    cdef bint collects = PyGC_Disable()  # it could end a stream whose record is pinned here
+    waits_go_to(waiter, awaited)
+    if collects:
+        PyGC_Enable()
 
 # ---- CuPy's objects ------------------------------------------------------------------------------
 

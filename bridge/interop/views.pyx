@@ -52,9 +52,9 @@ cdef class View:
     at exit.  What waits for what depends on who frees the memory:
 
     - ``cuMemFree`` waits for the device: nothing is ordered.
-    - a block of CuPy's pool: all of CuPy's streams wait for all streams, since the pool gives the
-      block to the stream that it was allocated on, which cannot be seen; of a view for one stream,
-      CuPy's current stream at the conversion waits for that one;
+    - a block of CuPy's pool: CuPy's streams wait for PyCUDA's, since the pool gives the block to the
+      stream that it was allocated on, which cannot be seen; of a view for one stream, CuPy's
+      current stream at the conversion waits for that one;
     - PyCUDA's pool gives it to any of PyCUDA's streams: they wait for CuPy's.
     """
 
@@ -247,10 +247,10 @@ def allocate(malloc, holder, size):
             null_stream.use()
         owner = current_stream(device_id)  # PER_THREAD where that is CuPy's null stream
         memory = malloc(size)
+        order_reuse(owner)
     finally:
         if is_other:
             current.use()  # `with null:` would not restore a stream that was set by `use`
-    order_reuse(owner)
     found = holder(memory.ptr)
     found.memory = new_view(MEMORY, None, memory.mem, device_id, 0, owner, ALL_STREAMS)
     return found

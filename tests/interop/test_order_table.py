@@ -195,7 +195,7 @@ def test_without_the_order_the_value_does_not_arrive(latch):
         assert (pair, found) == (pair, expected)
 
 
-UNKNOWN = "captured into a graph, and CuPy does not know of it; name the stream"
+UNKNOWN = "captured into a graph, and the bridge did not see it begin; name the stream"
 
 
 def test_a_capture_that_cupy_does_not_know_of_is_refused(latch):

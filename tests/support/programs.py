@@ -131,8 +131,9 @@ DOCUMENTED = {
     ),
 }
 LIBRARY = {"p": "P", "p2": "P", "again_p": "P", "kn": "named"}  # by kernel; others are CuPy's
-# Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, first, second.
-OWN = re.compile("(cupy.*|hand|bare) C C|device pool P P")
+# Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, first, second.  A
+# kernel on a named stream is work of CuPy, too.
+OWN = re.compile("(cupy.*|hand|bare) (C|named) C|device pool P P")
 
 
 class Program(NamedTuple):
