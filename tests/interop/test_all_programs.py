@@ -1,5 +1,6 @@
 """All small programs that follow README's rules run in the order of their lines."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import pytest
 from families import FAMILIES
 from gpus import ON_GPU
 from processes import surroundings
-from programs import OF_DEVICES, WORLDS
+from programs import EFFECTS, OF_DEVICES, WORLDS
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="not installed: hostcuda in the place of the driver")
 NIGHTLY = os.environ.get("BRIDGE_NIGHTLY") == "1"  # whole families, for five minutes in each world
@@ -40,7 +41,7 @@ def test_a_program_without_the_calls_has_a_conflict():
 def test_a_program_with_other_numbers_than_its_lines_is_found():
     done = judge("own", "--families", "wrong_numbers")
     assert done.returncode == 1
-    assert "wrong number: 1, not 10" in done.stdout
+    assert "wrong number: 2, not 17" in done.stdout
 
 
 def test_a_program_in_which_the_host_waits_has_none():
@@ -52,3 +53,8 @@ def test_every_family_is_run():
     controls = {name for name, one in FAMILIES.items() if one.is_control}
     assert controls == {"host_waits", "without_calls", "wrong_numbers"}
     assert {*OF_DEVICES} <= {*FAMILIES} - controls
+
+
+def test_the_kernels_of_the_libraries_do_not_commute():
+    for (m, n), (q, r) in itertools.combinations({*EFFECTS.values()}, 2):
+        assert q * n + r != m * r + n

@@ -45,9 +45,9 @@ SOURCE = """
 #define KERNEL(name, value) __global__ void name(long long *x) { x[threadIdx.x] = value; }
 #define KERNEL2(name) __global__ void name(long long *x, const long long *y) \\\\
   { x[threadIdx.x] = 3 * x[threadIdx.x] + y[threadIdx.x]; }
-KERNEL(p, 3 * x[threadIdx.x] + 1)
-KERNEL(k, 5 * x[threadIdx.x] + 2)
-KERNEL(kn, 5 * x[threadIdx.x] + 2)
+KERNEL(p, 3 * x[threadIdx.x] + 2)
+KERNEL(k, 5 * x[threadIdx.x] + 1)
+KERNEL(kn, 5 * x[threadIdx.x] + 1)
 KERNEL(again_p, 9) KERNEL2(p2) KERNEL2(k2)
 """
 
@@ -112,11 +112,11 @@ SECOND = "p, p2, again_p, device_pool = second\nfirst = bridge.primary_context(0
 ARRAYS = "x = bridge.as_cupy(a)", "y = cupy.ones(N, 'q')"
 # What each kernel does to the array: x becomes m * x + n.
 EFFECTS = {
-    "p": (3, 1),
-    "launch": (3, 1),
-    "wrapped": (3, 1),
-    "k": (5, 2),
-    "kn": (5, 2),
+    "p": (3, 2),
+    "launch": (3, 2),
+    "wrapped": (3, 2),
+    "k": (5, 1),
+    "kn": (5, 1),
     "op": (7, 3),
 }
 STEP = re.compile(
