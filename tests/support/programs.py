@@ -146,8 +146,8 @@ DOCUMENTED = {
     ),
 }
 LIBRARY = {"p": "P", "p2": "P", "again_p": "P", "kn": "named"}  # by kernel; others are CuPy's
-# Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, first, second.
-OWN = re.compile("(cupy.*|hand|bare) C C|device pool P P")
+# PyCUDA's pool does not follow its own library's streams: memory, whose first and second work.
+OWN = "device pool P P"
 MADE = re.compile(r"^ *(\w+) = (?:.*[sS]tream|Foreign|None$)", re.M)  # a stream
 
 
@@ -242,7 +242,7 @@ def is_own(program: Program, conflict: Any) -> bool:
     if not conflict.second.startswith("kernel again"):
         return False
     both = " ".join(library(work, program.text) for work in conflict[:2])
-    return OWN.fullmatch(f"{program.memory} {both}") is not None
+    return f"{program.memory} {both}" == OWN
 
 
 def held(text: str, chance: random.Random) -> str:
@@ -303,7 +303,7 @@ class Judge:
         if raised:
             return "refused" if is_documented else "error", raised
         user = "P" if one.end in (*PN, "p1") else "C"
-        if one.end != "read" and OWN.fullmatch(f"{one.memory} {user} {user}"):
+        if one.end != "read" and f"{one.memory} {user} {user}" == OWN:
             return "", ""
         number = expected(one.text) if one.end == "read" else 9
         if wrong := numbers - {number}:
