@@ -229,6 +229,9 @@ a new stream of another device leaves that device current
     interop/live_streams.pyx: wait_for_default: is_set( #2 -> pass
 PyCUDA's streams end unnoticed
     interop/live_streams.pyx: end_stream: end_records( -> pass
+a record that a thread still reads is freed
+    interop/live_streams.pyx: remove: record.pins -> False
+    all_programs: programs_that_threads_run_at_the_same_time_are_ordered
 a stream that ends is forgotten
     interop/live_streams.pyx: end_records: stand_for( -> pass
 other records of a destroyed stream stay

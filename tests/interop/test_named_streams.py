@@ -51,6 +51,33 @@ def test_no_other_stream_is_ordered_then(named, latch, put, copy_kernel):
     assert read_through_pycuda(to_pycuda, *used, copy_kernel, finish[1]) == {0}
 
 
+def test_beside_a_kernel_that_spins_calls_must_name_streams(latch):
+    """It may spin until the host acts, or for work of a later line."""
+    held, other, current = drv.Stream(1), drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    a, done = gpuarray.to_gpu(np.zeros(N, np.int32)), []
+    for naming in ({}, {"stream": other}):
+        with latch.hold(held), current:
+            x = bridge.as_cupy(a, **naming)
+            x.data.memset_async(1, x.nbytes, current)
+            if naming:
+                current.synchronize()  # the latch would say that the host waited for it
+            done.append(current.done)
+    assert done == [False, True]
+
+
+def test_a_capture_makes_the_default_stream_wait_for_earlier_work(latch):
+    idle, held = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    default, done = cupy.cuda.Stream.null, []
+    with latch.hold(held):
+        for stream in (idle, held):
+            stream.begin_capture()
+            stream.end_capture()
+            if stream is idle:
+                default.synchronize()
+            done.append(default.done)
+    assert done == [True, False]
+
+
 def test_ordered_needs_a_block():
     with pytest.warns(UserWarning, match=r"orders nothing by itself: write `with bridge.ordered"):
         bridge.ordered()

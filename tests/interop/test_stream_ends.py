@@ -151,27 +151,6 @@ def test_in_a_race_with_its_end(put):
     assert [{*copy.get().tolist()} for copy in copies] == [{7}] * turns
 
 
-def test_while_another_thread_orders():
-    """It walks the list of streams without the GIL."""
-    x, done, alive = cupy.zeros(N, np.int32), threading.Event(), [drv.Stream(1)]
-
-    @bridge.primary_context()
-    def make():
-        while not done.is_set():
-            alive.append(drv.Stream(1))
-            del alive[1]
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    try:
-        with cupy.cuda.Stream(non_blocking=True):
-            for _ in range(500):  # the wait for a switch of threads is 5 ms
-                bridge.as_pycuda(x)
-    finally:
-        done.set()
-        thread.join()
-
-
 def test_beside_the_capture_of_a_blocking_stream(latch, put):
     """CUDA accepts no work on the default stream then, so it waits after the capture."""
     a, streams, captive = zeros(), [drv.Stream(1)], cupy.cuda.Stream()

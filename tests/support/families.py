@@ -546,7 +546,7 @@ family(
 )
 family(
     "without_calls",
-    FIRST + "with {c}: op(x)\n",
+    (FIRST + "with {c}: op(x)\n") * 5,
     is_control=True,
     memory=("cupy",),
     end=("read",),

@@ -3,9 +3,12 @@
 A program is text: paste `PREAMBLE`, then its lines.  It makes the streams and the memory that it
 names, lets the libraries take turns with the calls of rule 2 between them, then drops everything
 and uses the memory again, or reads it.  Two oracles judge it: `hostcuda.conflicts`, for work that
-nothing orders, and numbers, since the kernels of the libraries do not commute.
+nothing orders, and numbers, since the kernels of the libraries do not commute.  On a GPU there are
+numbers only: with ``--held``, streams are busy for a while in front of random lines, so that a
+reader that nothing orders comes too early.
 
     python -m hostcuda --check --pool tests/support/programs.py --families turns,named --sample 500
+    python tests/support/programs.py --held 1 --threads 4
 """
 
 import argparse
@@ -23,10 +26,18 @@ import traceback
 import warnings
 from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from families import FAMILIES, MEMORY, STREAMS, Family
+from families import FAMILIES, MEMORY, PN, STREAMS, Family
+from gpus import ON_GPU
+
+if ON_GPU:
+    conflicts = partial(contextlib.nullcontext, ())
+else:
+    from hostcuda import conflicts
 
 PREAMBLE = '''
 import gc
@@ -45,9 +56,9 @@ SOURCE = """
 #define KERNEL(name, value) __global__ void name(long long *x) { x[threadIdx.x] = value; }
 #define KERNEL2(name) __global__ void name(long long *x, const long long *y) \\\\
   { x[threadIdx.x] = 3 * x[threadIdx.x] + y[threadIdx.x]; }
-KERNEL(p, 3 * x[threadIdx.x] + 1)
-KERNEL(k, 5 * x[threadIdx.x] + 2)
-KERNEL(kn, 5 * x[threadIdx.x] + 2)
+KERNEL(p, 3 * x[threadIdx.x] + 2)
+KERNEL(k, 5 * x[threadIdx.x] + 1)
+KERNEL(kn, 5 * x[threadIdx.x] + 1)
 KERNEL(again_p, 9) KERNEL2(p2) KERNEL2(k2)
 """
 
@@ -84,6 +95,10 @@ class Exported:  # a third library's array, with work on its stream
     def __cuda_array_interface__(self):
         return dict(self.array.__cuda_array_interface__, stream=self.stream.handle)
 '''
+# It keeps a stream busy, in no order with others; it is launched by a handle, unseen by the bridge.
+DELAY = """
+extern "C" __global__ void delay() { for (int us = %d; us > 0; us--) __nanosleep(1000); }
+"""
 
 
 class World(NamedTuple):
@@ -112,11 +127,11 @@ SECOND = "p, p2, again_p, device_pool = second\nfirst = bridge.primary_context(0
 ARRAYS = "x = bridge.as_cupy(a)", "y = cupy.ones(N, 'q')"
 # What each kernel does to the array: x becomes m * x + n.
 EFFECTS = {
-    "p": (3, 1),
-    "launch": (3, 1),
-    "wrapped": (3, 1),
-    "k": (5, 2),
-    "kn": (5, 2),
+    "p": (3, 2),
+    "launch": (3, 2),
+    "wrapped": (3, 2),
+    "k": (5, 1),
+    "kn": (5, 1),
     "op": (7, 3),
 }
 STEP = re.compile(
@@ -131,9 +146,10 @@ DOCUMENTED = {
     ),
 }
 LIBRARY = {"p": "P", "p2": "P", "again_p": "P", "kn": "named"}  # by kernel; others are CuPy's
-# Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, first, second.  A
-# kernel on a named stream is work of CuPy, too.
+# Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, whose first and
+# second work.  A kernel on a named stream is work of CuPy, too.
 OWN = re.compile("(cupy.*|hand|bare) (C|named) C|device pool P P")
+MADE = re.compile(r"^ *(\w+) = (?:.*[sS]tream|Foreign|None$)", re.M)  # a stream
 
 
 class Program(NamedTuple):
@@ -141,7 +157,7 @@ class Program(NamedTuple):
 
     memory: str
     text: str
-    is_read: bool  # in the end
+    end: str  # "read", or the stream on which memory is used again
 
 
 def again(stream: str, memory: str) -> str:
@@ -175,7 +191,7 @@ def program(one: Family, choice: dict[str, Any], world: World) -> Program | None
         body = body.replace(was, becomes)
     if world.devices > 1:
         body = f"{SECOND}with bridge.primary_context(1):\n{textwrap.indent(body, '    ')}"
-    return Program(memory, body, end == "read")
+    return Program(memory, body, end)
 
 
 def programs(name: str, count: int, world: World) -> Iterator[Program]:
@@ -230,16 +246,27 @@ def is_own(program: Program, conflict: Any) -> bool:
     return OWN.fullmatch(f"{program.memory} {both}") is not None
 
 
+def held(text: str, chance: random.Random) -> str:
+    """Hold random streams that a program has made, in front of random lines."""
+    begin, sync, rest = text.partition("synchronize()\n")
+    made, lines = MADE.findall(begin), [""]
+    for line in rest.splitlines():
+        if made and chance.random() < 0.5 and "@" not in lines[-1]:
+            lines.append(f"{re.match(' *', line)[0]}hold('{chance.choice(made)}')")
+        lines.append(line)
+        made += MADE.findall(line)
+    return begin + sync + "\n".join(lines[1:])
+
+
 class Judge:
     """Runs programs in one process."""
 
-    def __init__(self) -> None:
-        import hostcuda
-
+    def __init__(self, delay: int) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # of CuPy's ExternalStream
-        self.conflicts = hostcuda.conflicts
         self.names: dict[str, Any] = {"__name__": "preamble"}
         exec(PREAMBLE, self.names)
+        self.delay = self.names["cupy"].RawKernel(DELAY % delay, "delay")
+        self.hold({}, "")  # it is loaded before any capture
         self.names["__name__"] = "program"
         gc.collect()
         gc.freeze()  # so that programs collect their own cycles only
@@ -247,33 +274,54 @@ class Judge:
 
     def run(self, one: Program, device: int) -> tuple[str, str]:
         """Return what came of a program: "", "refused", or how it failed; and the details."""
-        names, raised = dict(self.names), None
-        with self.conflicts() as found:
-            try:
-                exec(compile(one.text, "program", "exec"), names)
-            except Exception as error:
-                raised = f"{type(error).__name__}: {error}"
-                frames = traceback.walk_tb(error.__traceback__)
-                homes = {frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in frames}
-                is_bridges = "bridge" in homes
-                is_documented = DOCUMENTED[is_bridges].search(raised)
-            if "capture" in one.text:
-                self.end_captures(one.text, names)
-            self.names["cupy"].cuda.Stream.null.use()
-            array = names.get("a") if one.is_read and not raised else None
-            names.clear()
+        with conflicts() as found:
+            kind, details = self.execute(one, device)
         found = [str(pair) for pair in found if not is_own(one, pair)]
         if found:
             return "conflict", "\n".join(found[:3])
+        return kind, details
+
+    def execute(self, one: Program, device: int) -> tuple[str, str]:
+        """Do the same by numbers alone."""
+        names, raised = dict(self.names), None
+        names["hold"] = partial(self.hold, names)
+        try:
+            exec(compile(one.text, "program", "exec"), names)
+        except Exception as error:
+            raised = f"{type(error).__name__}: {error}"
+            frames = traceback.walk_tb(error.__traceback__)
+            homes = {frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in frames}
+            is_documented = DOCUMENTED["bridge" in homes].search(raised)
+        if "capture" in one.text:
+            self.end_captures(one.text, names)
+        self.names["cupy"].cuda.Stream.null.use()
+        with self.names["bridge"].primary_context(device):
+            self.names["runtime"].deviceSynchronize()
+            array = None if raised else names.get("a" if one.end == "read" else "z")
+            numbers = set() if array is None else {*array.get()[[0, -1]].tolist()}
+            del array
+        names.clear()
         if raised:
             return "refused" if is_documented else "error", raised
-        if array is not None:
-            with self.names["bridge"].primary_context(device):
-                value = int(array.get()[0])
-                del array
-            if value != expected(one.text):
-                return "wrong number", f"{value}, not {expected(one.text)}"
+        user = "P" if one.end in (*PN, "p1") else "C"
+        if one.end != "read" and OWN.fullmatch(f"{one.memory} {user} {user}"):
+            return "", ""
+        number = expected(one.text) if one.end == "read" else 9
+        if wrong := numbers - {number}:
+            return "wrong number", f"{wrong.pop()}, not {number}"
         return "", ""
+
+    def hold(self, names: dict[str, Any], name: str) -> None:
+        """Let a stream of a program be busy for a while, unless it is captured."""
+        runtime, stream = self.names["runtime"], names.get(name)
+        stream = stream[-1] if isinstance(stream, list) else stream
+        handle = getattr(stream, "handle", None) or getattr(stream, "ptr", 0)
+        is_captured = True  # or a blocking one is, and this is the default stream
+        with contextlib.suppress(runtime.CUDARuntimeError):
+            is_captured = runtime.streamIsCapturing(handle)
+        if not is_captured:
+            launch = self.names["cupy"].cuda.driver.launchKernel
+            launch(self.delay.kernel.ptr, *[1] * 6, 0, handle, 0, 0)
 
     def end_captures(self, text: str, names: dict[str, Any]) -> None:
         """End captures that an error left open."""
@@ -289,18 +337,18 @@ def numbered(text: str) -> str:
     return "\n".join(f"{n:6} {line}" for n, line in enumerate(text.splitlines(), 1))
 
 
-def judge(
-    names: list[str], world: str, count: int, seconds: float, shown: int, is_one_enough: bool
-) -> int:
+def judge(names: list[str], given: argparse.Namespace) -> int:
     """Run families; print what came of each; return how many programs failed."""
-    one = Judge()
+    one, chance, world = Judge(given.delay), random.Random(given.held), given.world
     alive = eval(WORLDS[world].alive, one.names)
     failed, is_found, begin = 0, False, time.monotonic()
     for at, name in enumerate(names):
-        until = begin + seconds * (at + 1) / len(names) if seconds else math.inf
+        until = begin + given.seconds * (at + 1) / len(names) if given.seconds else math.inf
         results, refusals = collections.Counter(), collections.Counter()
         shortest: dict[str, tuple[str, str]] = {}
-        for program in programs(name, count, WORLDS[world]):
+        for program in programs(name, given.sample, WORLDS[world]):
+            if given.held:
+                program = program._replace(text=held(program.text, chance))
             kind, details = one.run(program, WORLDS[world].devices - 1)
             results[kind] += 1
             if kind == "refused":
@@ -309,7 +357,7 @@ def judge(
                 most = shortest.get(kind, (program.text + " ", ""))[0]
                 if len(program.text) < len(most):
                     shortest[kind] = program.text, details
-            is_found = is_one_enough and bool({"conflict", "wrong number"} & {*shortest})
+            is_found = given.first and bool({"conflict", "wrong number"} & {*shortest})
             if is_found or time.monotonic() > until:
                 break
         bad = {kind: n for kind, n in results.items() if kind not in ("", "refused")}
@@ -318,13 +366,39 @@ def judge(
         print(f"{world:8} {name:16} {sum(results.values()):6} programs{text}")
         for refusal, n in refusals.most_common():
             print(f"         refused {n}: {refusal}")
-        for kind, (text, details) in list(shortest.items())[:shown]:
+        for kind, (text, details) in list(shortest.items())[: given.shown]:
             print(f"    {kind}: {details}\n{numbered(text)}")
         if is_found:
             break
     del alive
     print(f"{world}: {failed} programs failed, in {time.monotonic() - begin:.1f} s")
     return failed
+
+
+def stress(names: list[str], given: argparse.Namespace) -> int:
+    """Run families on threads at the same time; return how many programs and pairs failed."""
+    one, chance = Judge(given.delay), random.Random(given.held)
+    work = [p for name in names for p in programs(name, given.sample, WORLDS[given.world])]
+    work = [p for p in work if p.end == "read" and "capture" not in p.text]
+    if given.held:
+        work = [p._replace(text=held(p.text, chance)) for p in work]
+    chance.shuffle(work)
+
+    @one.names["bridge"].primary_context()
+    def run(part: list[Program]) -> list[tuple[str, str, str]]:
+        return [(*one.execute(program, 0), program.text) for program in part]
+
+    sys.setswitchinterval(1e-5)
+    begin, parts = time.monotonic(), [work[i :: given.threads] for i in range(given.threads)]
+    with conflicts() as found, ThreadPoolExecutor(given.threads) as threads:
+        failed = [result for part in threads.map(run, parts) for result in part if result[0]]
+    for pair in found[: given.shown]:
+        print(f"    conflict: {pair}")
+    for kind, details, text in failed[: given.shown]:
+        print(f"    {kind}: {details}\n{numbered(text)}")
+    seconds = time.monotonic() - begin
+    print(f"{len(work)} programs, {len(failed)} failed, {len(found)} conflicts, in {seconds:.1f} s")
+    return len(failed) + len(found)
 
 
 def main() -> int:
@@ -339,6 +413,9 @@ def main() -> int:
     parser.add_argument(
         "--first", action="store_true", help="end with the first conflict or wrong number"
     )
+    parser.add_argument("--threads", type=int, default=0, help="run programs at the same time")
+    parser.add_argument("--held", type=int, default=0, help="seed of delays; 0: none")
+    parser.add_argument("--delay", type=int, default=200, help="microseconds of each")
     given = parser.parse_args()
     variable = WORLDS[given.world].variable
     if variable and os.environ.get(variable) != "1":
@@ -347,8 +424,7 @@ def main() -> int:
     if WORLDS[given.world].devices > 1:
         usual = list(OF_DEVICES)
     names = given.families.split(",") if given.families else usual
-    failed = judge(names, given.world, given.sample, given.seconds, given.shown, given.first)
-    return int(failed > 0)
+    return int((stress if given.threads else judge)(names, given) > 0)
 
 
 if __name__ == "__main__":
