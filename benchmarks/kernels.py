@@ -75,10 +75,6 @@ def calls(report: Report) -> None:
     if core := package("cuda.core"):
         ways["cuda.core launch"] = _with_cuda_core(core, (8, 128), (pz, px, py, factor, n))
     handle = module._handle("axpy")
-    if tvm := package("tvm_ffi"):
-        bridge.offer_c_exchange()
-        through_tvm = _with_tvm(tvm)
-        ways["tvm-ffi, unchecked"] = lambda: through_tvm(handle, z, x, y, 2.0, 1024)
     if package("triton") and package("torch"):
         ways["Triton's launcher"] = _with_triton()
     packed = [*map(ctypes.c_uint64, (pz, px, py)), ctypes.c_float(2), ctypes.c_int(1024)]
@@ -208,18 +204,6 @@ def _with_cuda_core(core: Any, size: tuple[int, int], args: tuple[Any, ...]) -> 
     stream, config = device.default_stream, core.LaunchConfig(grid=size[0], block=size[1])
     launch = core.launch
     return lambda: launch(stream, config, kernel, *args)
-
-
-def _with_tvm(tvm: Any) -> Any:
-    """Return a function of tvm-ffi, compiled by g++."""
-    folder = Path(tvm.__file__).parent
-    with tempfile.TemporaryDirectory() as made:
-        library = Path(made, "launch.so")
-        command = ["g++", "-std=c++17", "-O2", "-shared", "-fPIC", "-o", str(library)]
-        command += [str(Path(__file__).with_name("launch.cc")), f"-I{folder}/include"]
-        command += [f"-I{folder}/3rdparty/dlpack/include", f"-L{folder}/lib", "-ltvm_ffi"]
-        subprocess.run(command, check=True)
-        return tvm.load_module(str(library)).axpy
 
 
 def _with_triton() -> Any:

@@ -52,6 +52,7 @@ def trace_order() -> Iterator[list[Wait]]:
 
     Notes
     -----
+    *Ownership:* none.
     *Ordering:* none.  Waits that the program or a library queues by itself are not seen.
     *Cost:* some microseconds for each wait inside of the block; nothing outside.
     """
@@ -64,6 +65,8 @@ def trace_order() -> Iterator[list[Wait]]:
         code = frame.f_code
         where = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
         waits.append(Wait(name_of(waiter), name_of(awaited), where))
+        if before:
+            before(waiter, awaited)
 
     before = trace_waits(note)
     try:

@@ -3,6 +3,7 @@
 import gc
 import operator
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import cupy
@@ -599,6 +600,29 @@ def test_a_capture_leaves_other_captures_alone(put):
         bridge.as_cupy(a)
     third.end_capture()
     bridge.as_cupy(a)  # lets go of what waited
+
+
+def test_a_stream_that_joins_a_capture_is_followed(put):
+    """Elsewhere the default stream stands for it; at the end, it waits for the default one."""
+    joins, here, a = drv.Stream(1), cupy.cuda.Stream(non_blocking=True), zeros()
+    x = bridge.as_cupy(a)
+    drv.Context.synchronize()
+
+    @bridge.primary_context()
+    def elsewhere():
+        bridge.as_cupy(a)
+        bridge.as_pycuda(x)
+
+    with captured(here):
+        bridge.wait_stream(joins, here)
+        put(a.gpudata, N, 7, joins)
+        bridge.wait_stream(here, joins)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(elsewhere).result()
+    with bridge.trace_order() as waits:
+        bridge.as_cupy(a)
+    assert live_streams.name_of(joins.handle) in {wait.awaited for wait in waits}
+    assert values(bridge.as_cupy(a)) == {7}
 
 
 @pytest.mark.parametrize("kind", ["null", "blocking", "non-blocking"])

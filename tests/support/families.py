@@ -258,8 +258,7 @@ family(  # the only view of CuPy's memory names a stream; an unnamed call meets 
     "with {c}: x = cupy.zeros(N, 'q')\n" + SYNC + "with {c}: b = bridge.as_pycuda({of}, stream={s})"
     "\np(b, stream={s})\nv = x\n{widen}{last}",
     lambda o: (
-        "stream={s}" in o.widen
-        and (o.last or o.c not in ("c0", o.d))  # limits.md, as below
+        ("stream={s}" in o.widen and (o.last or o.c not in ("c0", o.d)))  # limits.md, as below
         or (o.last and not o.widen)
     ),
     memory=("cupy alone",),

@@ -1,0 +1,100 @@
+"""bridge.trace_order says which line of the program let which stream wait."""
+
+import threading
+
+import cupy
+import pycuda.driver as drv
+import pytest
+
+import bridge
+import bridge.autoinit
+from bridge.interop import live_streams
+
+
+@pytest.fixture
+def streams():
+    return drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+
+
+def traced(function):
+    """Return the source of each line that let streams wait, with the streams' names."""
+    with bridge.trace_order() as waits:
+        function()
+    assert {wait.where.filename for wait in waits} <= {__file__}
+    return [(wait.where.line, wait.waiter, wait.awaited) for wait in waits]
+
+
+def test_each_wait_has_its_line(streams):
+    p, c = (live_streams.name_of(s) for s in (streams[0].handle, streams[1].ptr))
+    x, zero = cupy.zeros(4), "the default stream"
+
+    def program():
+        a = bridge.as_pycuda(x)
+        del a
+        bridge.as_cupy(x, stream=streams[0])  # CuPy's array is returned as it is
+        bridge.wait_stream(streams[1], streams[0])
+
+    waits = traced(program)
+    others = ("PyCUDA's stream", "CuPy's stream")  # of tests before, which still live
+    mine = [w for w in waits if {p, c} & {*w} or not any(name.startswith(others) for name in w[1:])]
+    assert mine == [
+        ("a = bridge.as_pycuda(x)", zero, c),
+        ("a = bridge.as_pycuda(x)", p, zero),
+        ("del a", zero, p),
+        ("del a", c, zero),
+        ("bridge.as_cupy(x, stream=streams[0])  # CuPy's array is returned as it is", zero, p),
+        ("bridge.wait_stream(streams[1], streams[0])", c, p),
+    ]
+
+
+def test_a_wait_is_printed_with_its_place(streams):
+    with bridge.trace_order() as waits:
+        bridge.wait_stream(streams[1], streams[0])
+    place, what = str(waits[0]).splitlines()
+    assert place.startswith(f"{__file__}:") and place.endswith(
+        ": bridge.wait_stream(streams[1], streams[0])"
+    )
+    assert what == (
+        f"    CuPy's stream 0x{streams[1].ptr:x} waits for PyCUDA's stream 0x{streams[0].handle:x}"
+    )
+
+
+def test_blocks_may_be_nested_and_end(streams):
+    def wait():
+        bridge.wait_stream(*streams)
+
+    with bridge.trace_order() as outer:
+        wait()
+        with bridge.trace_order() as inner:
+            wait()
+        wait()
+    wait()
+    assert (len(outer), len(inner)) == (3, 1)
+
+
+def test_other_threads_are_seen(streams):
+    thread = threading.Thread(target=bridge.primary_context()(bridge.wait_stream), args=streams)
+    with bridge.trace_order() as waits:
+        thread.start()
+        thread.join()
+    assert len(waits) == 1
+
+
+def test_a_stream_that_ends_is_named():
+    stream = drv.Stream(1)
+    with bridge.trace_order() as waits:
+        del stream
+    assert [(w.waiter, w.awaited) for w in waits] == [
+        ("the default stream", "a stream that has ended")
+    ]
+
+
+def test_an_object_over_a_stream_of_pycuda_lets_it_wait_once(streams):
+    def program():
+        with bridge.as_cupy_stream(streams[0]):
+            pass
+
+    assert [waiter for _, waiter, _ in traced(program)] == [
+        f"both libraries' stream 0x{streams[0].handle:x}"
+    ]
+    assert traced(program) == []
