@@ -1,7 +1,6 @@
-"""A block goes back to its pool only after the other library's last queued use.
+"""Memory is released wherever its last view ends: on any thread, in a cycle, at exit.
 
-`test_unnamed_streams` has every pair of streams; here are the places where views end, and the
-controls.
+`test_unnamed_streams` has the order of the release on every pair of streams.
 """
 
 import gc
@@ -11,191 +10,16 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from exporters import Plain
 from processes import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from races import (
-    CUPY_STREAMS,
-    UNORDERED,
-    as_plain_array,
-    every_pair,
-    reuse_cupys_block,
-    reuse_pycudas_block,
-)
+from races import reuse_cupys_block, reuse_pycudas_block
 from sampling import on_a_thread, sampled
 
 import bridge
 
 pytestmark = pytest.mark.alone
 N = 1000
-
-
-def as_pycuda(x, stream):
-    return bridge.as_pycuda(x, stream=stream)
-
-
-@every_pair
-def test_the_plain_constructor_lets_the_block_go_too_early(
-    cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, put
-):
-    early = (cupy_kind, pycuda_kind) in UNORDERED
-    finish = cupy_stream.synchronize if early else None
-    used = cupy_stream, pycuda_stream, latch, put, finish
-    assert reuse_cupys_block(as_plain_array, *used) == ({7} if early else {1})
-
-
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_work_on_the_per_thread_stream_is_waited_for(cupy_stream, latch):
-    def put(pointer, n, value, stream):  # PyCUDA cannot launch there
-        view = bridge.as_cupy(pointer, shape=n, dtype="i4", stream=-1, owner=sevens)
-        view.data.copy_from_device_async(sevens.data, sevens.nbytes, stream)
-
-    sevens, per_thread = cupy.asarray(np.full(N, 7, np.int32)), cupy.cuda.Stream.ptds
-    assert reuse_cupys_block(as_pycuda, cupy_stream, per_thread, latch, put) == {1}
-
-
-def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put, pycudas_export):
-    cupy_stream = CUPY_STREAMS["non-blocking"]()
-    finish = cupy.cuda.Stream.null.synchronize
-    assert reuse_pycudas_block(cupy.asarray, cupy_stream, latch, put, before_release=finish) == {7}
-
-
-def test_streams_are_ordered_before_memory_is_freed(latch, put):
-    """What is freed may be used again at once, by another thread or, here, in a finalizer."""
-    stream, ones, again = drv.Stream(1), cupy.asarray(np.ones(N, np.int32)), []
-
-    class Owner:
-        def __init__(self, x):
-            self.x = x
-
-        def __del__(self):
-            pointer = self.x.data.ptr
-            del self.x
-            y = cupy.empty(N, np.int32)
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.get_current_stream())
-            again.append((y, y.data.ptr == pointer))
-
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc), cupy.cuda.Stream(non_blocking=True):
-        x = cupy.empty(N, np.int32)
-        with latch.hold(stream):
-            keywords = {"shape": N, "dtype": "i4", "owner": Owner(x), "stream": stream}
-            a = bridge.as_pycuda(x.data.ptr, **keywords)
-            del x, keywords
-            put(a.gpudata, N, 7, stream)
-            del a
-        ((y, is_same),) = again
-        assert is_same
-        assert set(y.get().tolist()) == {1}
-
-
-def under(cupy_stream, convert):
-    with cupy_stream:
-        return convert()
-
-
-def slice_of_another_streams_view(x, stream):
-    """It alone would order, at its end, the stream that the first view was made under."""
-    other = cupy.cuda.Stream(non_blocking=True)
-    whole = under(other, lambda: bridge.as_pycuda(x, stream=stream)[:])
-    return bridge.as_pycuda(bridge.as_cupy(whole, stream=-1))
-
-
-VIEWS_FOR_PYCUDA = {
-    "a view of a slice": lambda x, s: bridge.as_pycuda(x[:], stream=s),
-    "a view of a reshaped view": lambda x, s: bridge.as_pycuda(
-        bridge.as_cupy(bridge.as_pycuda(x, stream=s)[:], stream=s).reshape(10, -1), stream=s
-    ),
-    "named later": lambda x, s: bridge.as_pycuda(bridge.as_pycuda(x), stream=s),
-    "told by nobody": lambda x, s: slice_of_another_streams_view(x, -1),
-    "told by another view": lambda x, s: slice_of_another_streams_view(x, None),
-}
-
-
-@pytest.mark.parametrize("convert", VIEWS_FOR_PYCUDA.values(), ids=VIEWS_FOR_PYCUDA)
-@pytest.mark.parametrize("cupy_kind", ["null", "non-blocking"])
-@pytest.mark.parametrize("pycuda_kind", ["None", "Stream(1)"])
-def test_views_of_views_hold_cupys_block(convert, cupy_stream, pycuda_stream, latch, put):
-    assert reuse_cupys_block(convert, cupy_stream, pycuda_stream, latch, put) == {1}
-
-
-def test_a_block_of_the_default_stream_used_on_another_is_not_reused_early(latch, put):
-    def convert(x, stream):
-        return under(bridge.as_cupy_stream(stream), lambda: bridge.as_pycuda(x, stream=stream))
-
-    null = cupy.cuda.Stream.null
-    assert reuse_cupys_block(convert, null, drv.Stream(1), latch, put) == {1}
-
-
-VIEWS_FOR_CUPY = {
-    "a view of a view of a view": lambda a: bridge.as_cupy(
-        bridge.as_pycuda(bridge.as_cupy(a[:])[:])[:]
-    ),
-    "a reshaped view": lambda a: bridge.as_cupy(a.reshape(10, -1)).T.T.ravel(),
-}
-
-
-@pytest.mark.parametrize("convert", VIEWS_FOR_CUPY.values(), ids=VIEWS_FOR_CUPY)
-@pytest.mark.parametrize("of_cupy", [False, True], ids=["PyCUDA's pool", "CuPy's pool"])
-def test_views_of_views_hold_pycudas_block(convert, of_cupy, latch, put):
-    current = cupy.cuda.Stream(non_blocking=True)
-    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool()) if of_cupy else None
-    assert reuse_pycudas_block(convert, current, latch, put, allocate=allocate) == {1}
-
-
-# ---- the allocators ------------------------------------------------------------------------------
-
-
-def reuse_of_cupys_pool(
-    allocate, pool, cupy_stream, pycuda_stream, latch, put, view=None, early=False
-):
-    """Let PyCUDA write 7 into a block of CuPy's pool, drop it; CuPy takes blocks and writes 1.
-
-    Return what CuPy reads, and whether PyCUDA is given the same block again.
-    """
-    pool.free_all_blocks()  # of several blocks CuPy 13 hands out any
-    ones = cupy.asarray(np.ones(N, np.int32))
-    with cupy_stream:
-        with latch.hold(pycuda_stream):
-            a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
-            pointer = int(a.gpudata)
-            if view:
-                a = view(a, stream=pycuda_stream)
-            put(pointer, N, 7, pycuda_stream)
-            del a
-            again = int(allocate(4 * N)) == pointer
-            with cupy.cuda.using_allocator(pool.malloc):
-                taken = [cupy.empty(N, np.int32) for _ in range(3)]
-            for x in taken:
-                x.data.copy_from_device_async(ones.data, x.nbytes, cupy_stream)
-            if early:
-                cupy_stream.synchronize()
-        return set(cupy.concatenate(taken).get().tolist()), again
-
-
-@every_pair
-def test_a_block_of_pycuda_allocator_is_not_reused_early(cupy_stream, pycuda_stream, latch, put):
-    pool = cupy.cuda.MemoryPool()
-    allocate = bridge.pycuda_allocator(pool)
-    for _ in range(2):  # the first time looks at the context
-        assert reuse_of_cupys_pool(
-            allocate, pool, cupy_stream, pycuda_stream, latch, put, bridge.as_pycuda
-        ) == ({1}, True)
-
-
-@every_pair
-def test_a_plain_allocator_lets_the_block_go_too_early(
-    cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, put
-):
-    pool = cupy.cuda.MemoryPool()
-    early = (cupy_kind, pycuda_kind) in UNORDERED
-    plain = lambda n: Plain(pool.malloc(n))  # noqa: E731
-    read, _ = reuse_of_cupys_pool(plain, pool, cupy_stream, pycuda_stream, latch, put, early=early)
-    assert read == ({1, 7} if early else {1})
-
-
-# ---- where and when it is let go -----------------------------------------------------------------
 
 
 LET_GO = """
@@ -493,29 +317,11 @@ def drop(request, second_context):
     return lambda views: under_another_context(views, second_context)
 
 
-@pytest.mark.parametrize("pycuda_kind", ["Stream()", "Stream(1)"])
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_the_release_is_ordered_wherever_it_happens(cupy_stream, pycuda_stream, drop, latch, put):
-    assert reuse_cupys_block(as_pycuda, cupy_stream, pycuda_stream, latch, put, drop=drop) == {1}
-
-
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_pycudas_block_is_ordered_wherever_it_is_released(cupy_stream, drop, latch, put):
-    pycuda_stream, pool = drv.Stream(1), DeviceMemoryPool()
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    a = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
-    pointer = int(a.gpudata)
-    with latch.hold(cupy_stream):
-        with cupy_stream:
-            x = bridge.as_cupy(a, stream=pycuda_stream)
-            x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
-        views = [x, a]
-        del x, a
-        drop(views)
-        block = pool.allocate(4 * N)
-        assert int(block) == pointer, "the pool did not hand out the same block"
-        put(pointer, N, 1, pycuda_stream)
-    assert (drv.from_device(pointer, N, np.int32) == 1).all()
+def test_the_release_is_ordered_wherever_it_happens(drop, latch, put):
+    here, there = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    as_pycuda = lambda x, stream: bridge.as_pycuda(x, stream=stream)  # noqa: E731
+    assert reuse_cupys_block(as_pycuda, here, there, latch, put, drop=drop) == {1}
+    assert reuse_pycudas_block(bridge.as_cupy, here, latch, put, there, drop=drop) == {1}
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
@@ -585,7 +391,7 @@ def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(part, r
 
 def test_the_release_of_what_another_finalizer_saved_is_ordered(recycle, latch, put):
     null, stream = cupy.cuda.Stream.null, drv.Stream(1)
-    saved = lambda x, stream: recycle([as_pycuda(x, stream)])  # noqa: E731
+    saved = lambda x, stream: recycle([bridge.as_pycuda(x, stream=stream)])  # noqa: E731
     assert reuse_cupys_block(saved, null, stream, latch, put) == {1}
 
 

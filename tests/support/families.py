@@ -179,6 +179,8 @@ DROPS = (
     "box = [{names}]; {cleared} = None; elsewhere(box.clear)",
     "box = [{names}]; {cleared} = None; threads.submit(box.clear).result()",
     "box = [{names}]; box.append(box); {cleared} = box = None; gc.collect()",
+    "box = [{names}]; box.append(box); {r}.begin_capture(2); {cleared} = box = None; gc.collect(); "
+    "h = {r}.end_capture()",
     "{r}.begin_capture(2); {cleared} = None; h = {r}.end_capture()",
 )
 family(  # on another thread, in a cycle, beside a capture
