@@ -251,7 +251,7 @@ family(
     + "with {c}: v = bridge.as_cupy(a, stream={p}); op(v); b = bridge.as_pycuda(v, stream={s})\n"
     "p(b, stream={s})\n{widen}",
     s=P,
-    widen=WIDEN,
+    widen=[*WIDEN, WIDEN[-1].replace("as_pycuda(w", "as_pycuda(b")],
     d=(*C, "c2"),
     q=PN,
 )
