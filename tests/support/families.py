@@ -248,8 +248,9 @@ WIDEN = ["", *(widen + "p(b, stream={q})\n" for widen in WIDEN)]
 family(
     "named",
     FIRST
-    + "with {c}: v = bridge.as_cupy(a, stream={p}); op(v); b = bridge.as_pycuda(v, stream={s})\n"
+    + "with {c}: v = bridge.as_cupy({of}, stream={p}); op(v); b = bridge.as_pycuda(v, stream={s})\n"
     "p(b, stream={s})\n{widen}",
+    of=("a", "bridge.as_cupy(a, stream=-1)"),
     s=P,
     widen=[*WIDEN, WIDEN[-1].replace("as_pycuda(w", "as_pycuda(b")],
     d=(*C, "c2"),
