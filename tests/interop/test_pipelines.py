@@ -241,12 +241,15 @@ def test_in_a_capture_only_its_own_streams_are_ordered(put):
 
 
 def test_a_capture_leaves_other_captures_alone():
+    """Also those that CuPy does not know of."""
     one, other, a = cupy.cuda.Stream(non_blocking=True), drv.Stream(1), gpuarray.zeros(4, "f")
     drv.Context.synchronize()
-    with captured(bridge.as_cupy_stream(other)), captured(one):
-        bridge.as_pycuda(bridge.as_cupy(a))
-        assert one.is_capturing()
-    bridge.as_cupy(a)
+    runtime.streamBeginCapture(other.handle)
+    try:
+        with captured(one):
+            bridge.as_pycuda(bridge.as_cupy(a))
+    finally:
+        runtime.graphDestroy(runtime.streamEndCapture(other.handle))
 
 
 # --- Captures and the memory that is shared ---------------------------------------------------
@@ -304,14 +307,16 @@ def test_a_block_stays_where_cuda_refuses_the_order(latch, put):
         assert pool.used_bytes() == 0
 
 
-def test_a_view_that_goes_in_the_capture_of_its_user_draws_nothing_in():
+@pytest.mark.parametrize("current", ["user", "owner"])
+def test_a_view_that_ends_in_the_capture_of_its_user_draws_nothing_in(current):
     """The graph is its user's; the owner's stream is not to wait for it."""
-    inside, owner = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    user, owner = bridge.as_cupy_stream(drv.Stream(1)), cupy.cuda.Stream(non_blocking=True)
     with owner:
-        a = bridge.as_pycuda(cupy.zeros(N, np.int32), stream=inside)
+        a = bridge.as_pycuda(cupy.zeros(N, np.int32), stream=user)
     cupy.cuda.Device().synchronize()
-    with captured(bridge.as_cupy_stream(inside)):
-        del a
+    with captured(user):
+        with user if current == "user" else owner:
+            del a
         assert not owner.is_capturing()
 
 
