@@ -95,9 +95,10 @@ def test_the_work_is_ordered(kind, end, latch, put):
     before = live_streams.count_streams()
     with latch.hold(streams[0]):
         end(streams, lambda stream: put(a.gpudata, N, 7, stream))
+        after = live_streams.count_streams()  # a later stream may have the handle
         copy = copy_of(a)
     assert {*copy.get().tolist()} == {7}
-    assert live_streams.count_streams() == before - 1 - (kind is Twice)
+    assert after == before - 1 - (kind is Twice)
 
 
 def test_a_stream_that_its_finalizer_saves_goes_on(latch, put):
