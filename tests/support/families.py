@@ -395,7 +395,7 @@ family(  # the last references go somewhere, in some order, under some current s
     current=C,
     names=[
         {"names": ", ".join(names), "cleared": " = ".join(names)}
-        for names in (["a", "x", "b", "own"], ["own", "x", "b", "a"], ["x", "b"], ["a", "own"])
+        for names in (["a", "x", "b", "own"], ["x", "b"], ["a", "own"])
     ],
     drop=DROPS,
     r=("c2", "cb"),
