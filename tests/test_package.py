@@ -97,7 +97,8 @@ def test_blocks_of_the_pages_can_be_pasted_into_pythons_prompt(page):
         assert "".join(lines) == "", block
 
 
-PACKAGE = [*(ROOT / "bridge").rglob("*.p*"), *(ROOT / "tools").rglob("*.py")]
+PACKAGE = [path for folder in ("bridge", "tools") for path in (ROOT / folder).rglob("*.p*")]
+PACKAGE = [path for path in PACKAGE if path.parent.name != "__pycache__"]
 
 
 def test_pages_quote_lines_and_files_that_there_are():

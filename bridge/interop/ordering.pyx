@@ -72,7 +72,7 @@ from ..errors import ContextError
 #                       same capture      above                  blocking (*)
 # L L'   by a hub: CuPy's current stream if it is captured, else 0; each of both with it
 # (*) 0 stands for s': it has waited for the earlier work of s', and s' will wait for it at the end
-# of the capture.  If CuPy does not know of the capture: raise.
+# of the capture.  If the bridge did not see it begin: raise.
 
 kept_for_capture = []
 

@@ -2,6 +2,7 @@
 
 import cupy
 import numpy as np
+import pycuda.driver as drv
 import pytest
 from exporters import BOTH, pointer_of
 from pycuda import gpuarray
@@ -12,6 +13,7 @@ from bridge.interop.dtypes import PLAIN_DTYPES
 pytestmark = pytest.mark.usefixtures("gpu")
 DTYPES = sorted({dtype.name for dtype in PLAIN_DTYPES})
 N = 100
+WAIT = 0.02  # seconds, for consumers that let the host wait
 
 
 def host(dtype, shape=(2, 3)):
@@ -150,6 +152,31 @@ def test_jax_results_are_waited_for(jax, convert):
         assert (bridge.as_cupy(convert(x)).get() == 1).all()
 
 
+def test_jax_reads_what_pycuda_wrote(package, python):
+    """In a process of its own: JAX stays in one, and raises where memory runs out."""
+    package("jax")
+    done = python("""
+        import bridge.autoinit, jax, numpy as np
+        import pycuda.driver as drv
+        from pycuda import gpuarray
+        module = bridge.SourceModule('''
+        __global__ void put_late(int *x)
+        {
+            long long start = clock64();
+            while (clock64() - start < 50000000) ;
+            x[threadIdx.x] = 7;
+        }''')
+        put_late = module.get_function("put_late")
+        for stream in 3 * [None, drv.Stream(), drv.Stream(1)]:
+            a = gpuarray.to_gpu(np.zeros(32, np.int32))
+            before = np.asarray(jax.dlpack.from_dlpack(a) + 0)
+            put_late(a, block=(32, 1, 1), stream=stream)
+            after = np.asarray(jax.dlpack.from_dlpack(a) + 0)
+            print(*set(before.tolist()), *set(after.tolist()))
+    """)
+    assert done.stdout.split() == 9 * ["0", "7"], done.stderr
+
+
 # --- Numba -----------------------------------------------------------------------------------
 
 
@@ -196,3 +223,50 @@ def test_rmms_buffer_is_bytes(package, convert):
     bridge.as_cupy(view)[...] = 7
     cupy.cuda.Device().synchronize()
     assert buffer.copy_to_host().tolist() == [7] * 64
+
+
+# --- order: all of them read what PyCUDA wrote ------------------------------------------------
+
+
+def torch_copy(package, a, on_a_stream=False):
+    torch = package("torch")
+    with torch.cuda.stream(torch.cuda.Stream() if on_a_stream else None):
+        return torch.from_dlpack(a).clone().cpu()
+
+
+def torch_copy_on_a_stream(package, a):
+    return torch_copy(package, a, on_a_stream=True)
+
+
+def numba_copy(package, a):
+    numba = package("numba.cuda")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)
+        view = numba.as_cuda_array(a)
+        copied = numba.device_array(N, np.int32)
+        copied.copy_to_device(view)
+    return copied.copy_to_host()
+
+
+def cuda_core_copy(package, a):
+    """Of the array interface, read by `cuda.core`: its stream waits by an event."""
+    core, utils = package("cuda.core"), package("cuda.core.utils")
+    device = core.Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    view = utils.StridedMemoryView.from_any_interface(a, stream_ptr=int(stream.handle))
+    copied = cupy.empty(N, np.int32)
+    cupy.cuda.runtime.memcpyAsync(copied.data.ptr, view.ptr, copied.nbytes, 3, int(stream.handle))
+    stream.sync()
+    return copied
+
+
+@pytest.mark.parametrize("copy", [torch_copy, torch_copy_on_a_stream, numba_copy, cuda_core_copy])
+def test_what_pycuda_wrote_is_read(package, copy, latch, put):
+    stream, a = drv.Stream(1), gpuarray.to_gpu(np.zeros(N, np.int32))
+    assert {*copy(package, a).tolist()} == {0}
+    for _ in range(3):
+        a.fill(0)
+        with latch.hold(stream, WAIT):
+            put(a.gpudata, N, 7, stream)
+            assert {*copy(package, a).tolist()} == {7}

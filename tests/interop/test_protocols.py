@@ -139,7 +139,7 @@ def test_cai_data_is_what_the_device_can_access(convert, memory):
     assert pointer_of(convert(Exporter(floats(4), data=(pointer, False)))) == pointer
 
 
-# --- what a GPUArray produces; `test_unnamed_streams` has more ----------------------------------
+# --- what a GPUArray produces; `test_exporting` has more ----------------------------------
 
 
 @pytest.mark.parametrize("part", [np.s_[:, :], np.s_[1::2, ::-1], np.s_[1:1], np.s_[1, 1]], ids=str)

@@ -1,7 +1,6 @@
-"""A block goes back to its pool only after the other library's last queued use.
+"""Memory is released wherever its last view ends: on any thread, in a cycle, at exit.
 
-`test_unnamed_streams` has every pair of streams; here are the places where views end, and the
-controls.
+`test_unnamed_streams` has the order of the release on every pair of streams.
 """
 
 import gc
@@ -11,191 +10,16 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from exporters import Plain
 from processes import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from races import (
-    CUPY_STREAMS,
-    UNORDERED,
-    as_plain_array,
-    every_pair,
-    reuse_cupys_block,
-    reuse_pycudas_block,
-)
+from races import reuse_cupys_block, reuse_pycudas_block
 from sampling import on_a_thread, sampled
 
 import bridge
 
 pytestmark = pytest.mark.alone
 N = 1000
-
-
-def as_pycuda(x, stream):
-    return bridge.as_pycuda(x, stream=stream)
-
-
-@every_pair
-def test_the_plain_constructor_lets_the_block_go_too_early(
-    cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, put
-):
-    early = (cupy_kind, pycuda_kind) in UNORDERED
-    finish = cupy_stream.synchronize if early else None
-    used = cupy_stream, pycuda_stream, latch, put, finish
-    assert reuse_cupys_block(as_plain_array, *used) == ({7} if early else {1})
-
-
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_work_on_the_per_thread_stream_is_waited_for(cupy_stream, latch):
-    def put(pointer, n, value, stream):  # PyCUDA cannot launch there
-        view = bridge.as_cupy(pointer, shape=n, dtype="i4", stream=-1, owner=sevens)
-        view.data.copy_from_device_async(sevens.data, sevens.nbytes, stream)
-
-    sevens, per_thread = cupy.asarray(np.full(N, 7, np.int32)), cupy.cuda.Stream.ptds
-    assert reuse_cupys_block(as_pycuda, cupy_stream, per_thread, latch, put) == {1}
-
-
-def test_cupy_asarray_lets_pycudas_block_go_too_early(latch, put, pycudas_export):
-    cupy_stream = CUPY_STREAMS["non-blocking"]()
-    finish = cupy.cuda.Stream.null.synchronize
-    assert reuse_pycudas_block(cupy.asarray, cupy_stream, latch, put, before_release=finish) == {7}
-
-
-def test_streams_are_ordered_before_memory_is_freed(latch, put):
-    """What is freed may be used again at once, by another thread or, here, in a finalizer."""
-    stream, ones, again = drv.Stream(1), cupy.asarray(np.ones(N, np.int32)), []
-
-    class Owner:
-        def __init__(self, x):
-            self.x = x
-
-        def __del__(self):
-            pointer = self.x.data.ptr
-            del self.x
-            y = cupy.empty(N, np.int32)
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.get_current_stream())
-            again.append((y, y.data.ptr == pointer))
-
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc), cupy.cuda.Stream(non_blocking=True):
-        x = cupy.empty(N, np.int32)
-        with latch.hold(stream):
-            keywords = {"shape": N, "dtype": "i4", "owner": Owner(x), "stream": stream}
-            a = bridge.as_pycuda(x.data.ptr, **keywords)
-            del x, keywords
-            put(a.gpudata, N, 7, stream)
-            del a
-        ((y, is_same),) = again
-        assert is_same
-        assert set(y.get().tolist()) == {1}
-
-
-def under(cupy_stream, convert):
-    with cupy_stream:
-        return convert()
-
-
-def slice_of_another_streams_view(x, stream):
-    """It alone would order, at its end, the stream that the first view was made under."""
-    other = cupy.cuda.Stream(non_blocking=True)
-    whole = under(other, lambda: bridge.as_pycuda(x, stream=stream)[:])
-    return bridge.as_pycuda(bridge.as_cupy(whole, stream=-1))
-
-
-VIEWS_FOR_PYCUDA = {
-    "a view of a slice": lambda x, s: bridge.as_pycuda(x[:], stream=s),
-    "a view of a reshaped view": lambda x, s: bridge.as_pycuda(
-        bridge.as_cupy(bridge.as_pycuda(x, stream=s)[:], stream=s).reshape(10, -1), stream=s
-    ),
-    "named later": lambda x, s: bridge.as_pycuda(bridge.as_pycuda(x), stream=s),
-    "told by nobody": lambda x, s: slice_of_another_streams_view(x, -1),
-    "told by another view": lambda x, s: slice_of_another_streams_view(x, None),
-}
-
-
-@pytest.mark.parametrize("convert", VIEWS_FOR_PYCUDA.values(), ids=VIEWS_FOR_PYCUDA)
-@pytest.mark.parametrize("cupy_kind", ["null", "non-blocking"])
-@pytest.mark.parametrize("pycuda_kind", ["None", "Stream(1)"])
-def test_views_of_views_hold_cupys_block(convert, cupy_stream, pycuda_stream, latch, put):
-    assert reuse_cupys_block(convert, cupy_stream, pycuda_stream, latch, put) == {1}
-
-
-def test_a_block_of_the_default_stream_used_on_another_is_not_reused_early(latch, put):
-    def convert(x, stream):
-        return under(bridge.as_cupy_stream(stream), lambda: bridge.as_pycuda(x, stream=stream))
-
-    null = cupy.cuda.Stream.null
-    assert reuse_cupys_block(convert, null, drv.Stream(1), latch, put) == {1}
-
-
-VIEWS_FOR_CUPY = {
-    "a view of a view of a view": lambda a: bridge.as_cupy(
-        bridge.as_pycuda(bridge.as_cupy(a[:])[:])[:]
-    ),
-    "a reshaped view": lambda a: bridge.as_cupy(a.reshape(10, -1)).T.T.ravel(),
-}
-
-
-@pytest.mark.parametrize("convert", VIEWS_FOR_CUPY.values(), ids=VIEWS_FOR_CUPY)
-@pytest.mark.parametrize("of_cupy", [False, True], ids=["PyCUDA's pool", "CuPy's pool"])
-def test_views_of_views_hold_pycudas_block(convert, of_cupy, latch, put):
-    current = cupy.cuda.Stream(non_blocking=True)
-    allocate = bridge.pycuda_allocator(cupy.cuda.MemoryPool()) if of_cupy else None
-    assert reuse_pycudas_block(convert, current, latch, put, allocate=allocate) == {1}
-
-
-# ---- the allocators ------------------------------------------------------------------------------
-
-
-def reuse_of_cupys_pool(
-    allocate, pool, cupy_stream, pycuda_stream, latch, put, view=None, early=False
-):
-    """Let PyCUDA write 7 into a block of CuPy's pool, drop it; CuPy takes blocks and writes 1.
-
-    Return what CuPy reads, and whether PyCUDA is given the same block again.
-    """
-    pool.free_all_blocks()  # of several blocks CuPy 13 hands out any
-    ones = cupy.asarray(np.ones(N, np.int32))
-    with cupy_stream:
-        with latch.hold(pycuda_stream):
-            a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
-            pointer = int(a.gpudata)
-            if view:
-                a = view(a, stream=pycuda_stream)
-            put(pointer, N, 7, pycuda_stream)
-            del a
-            again = int(allocate(4 * N)) == pointer
-            with cupy.cuda.using_allocator(pool.malloc):
-                taken = [cupy.empty(N, np.int32) for _ in range(3)]
-            for x in taken:
-                x.data.copy_from_device_async(ones.data, x.nbytes, cupy_stream)
-            if early:
-                cupy_stream.synchronize()
-        return set(cupy.concatenate(taken).get().tolist()), again
-
-
-@every_pair
-def test_a_block_of_pycuda_allocator_is_not_reused_early(cupy_stream, pycuda_stream, latch, put):
-    pool = cupy.cuda.MemoryPool()
-    allocate = bridge.pycuda_allocator(pool)
-    for _ in range(2):  # the first time looks at the context
-        assert reuse_of_cupys_pool(
-            allocate, pool, cupy_stream, pycuda_stream, latch, put, bridge.as_pycuda
-        ) == ({1}, True)
-
-
-@every_pair
-def test_a_plain_allocator_lets_the_block_go_too_early(
-    cupy_kind, pycuda_kind, cupy_stream, pycuda_stream, latch, put
-):
-    pool = cupy.cuda.MemoryPool()
-    early = (cupy_kind, pycuda_kind) in UNORDERED
-    plain = lambda n: Plain(pool.malloc(n))  # noqa: E731
-    read, _ = reuse_of_cupys_pool(plain, pool, cupy_stream, pycuda_stream, latch, put, early=early)
-    assert read == ({1, 7} if early else {1})
-
-
-# ---- where and when it is let go -----------------------------------------------------------------
 
 
 LET_GO = """
@@ -207,31 +31,21 @@ LET_GO = """
     exporting.export_in_order()
     gc.freeze()  # the modules, which need not be looked through each time
 
-    def under_a_stream(a, stream):
-        with cupy.cuda.Stream(non_blocking=True):
-            return bridge.as_cupy(a)
-
+    N = 1 << 20
     VIEWS = [
         lambda a, s: bridge.as_cupy(a),
-        lambda a, s: bridge.as_cupy(a[2:]),
-        lambda a, s: bridge.as_pycuda(a, stream=s),
         lambda a, s: bridge.as_pycuda(a[2:], stream=s)[2:],
-        lambda a, s: bridge.as_cupy(a, stream=s),
         lambda a, s: bridge.as_cupy(
             bridge.as_pycuda(bridge.as_cupy(a)[1:], stream=s)[1:], stream=s),
-        lambda a, s: [a, bridge.as_cupy(a)],  # the array goes last
-        lambda a, s: [a, bridge.as_cupy(a[2:].reshape(-1, 2).T[1:])],
-        lambda a, s: [a, bridge.as_pycuda(a, stream=s)],
-        under_a_stream,
+        lambda a, s: [a, bridge.as_cupy(a[2:].reshape(-1, 2).T[1:])],  # the array goes last
         lambda a, s: cupy.asarray(a),  # `GPUArray`'s export
     ]
 
-    N = 1 << 20
-    def sources(pool):
-        yield lambda: gpuarray.GPUArray(N, np.uint8)
-        yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=pool.allocate)
-        yield lambda: gpuarray.GPUArray(N, np.uint8, allocator=bridge.pycuda_allocator())
-        yield lambda: cupy.empty(N, np.uint8)
+    def of_cupy(allocator):
+        return bridge.as_pycuda(cupy.empty(N, np.uint8))
+
+    def of_pycuda(allocator):
+        return gpuarray.GPUArray(N, np.uint8, allocator=allocator)
 
     def free_bytes():
         cupy.get_default_memory_pool().free_all_blocks()
@@ -241,39 +55,25 @@ LET_GO = """
         with bridge.primary_context():
             pool, stream = DeviceMemoryPool(), drv.Stream(1)
             for view in VIEWS:  # the driver keeps what the first streams took
-                view(gpuarray.GPUArray(N, np.uint8), stream)
+                view(of_pycuda(drv.mem_alloc), stream)
             before = free_bytes()
-        cases = 0
-        for source in sources(pool):
-            for view in VIEWS:
-                views = []
-                with bridge.primary_context():
-                    a = source()
-                    if isinstance(a, cupy.ndarray):
-                        a = bridge.as_pycuda(a)
-                    views.append(view(a, stream))
-                    del a
-                    gc.collect()
-                let_go(views)
-                assert not views
-                assert pool.active_bytes == 0, (cases, pool.active_bytes)
-                assert cupy.get_default_memory_pool().used_bytes() == 0
-                with bridge.primary_context():
-                    pool.free_held()
-                    assert free_bytes() == before, (cases, before - free_bytes())
-                cases += 1
-        print(cases, "cases")
+        allocators = drv.mem_alloc, pool.allocate, bridge.pycuda_allocator()
+        sources = [(of_cupy, None), *((of_pycuda, allocator) for allocator in allocators)]
+        for case in ((*source, view) for source in sources for view in VIEWS):
+            make, allocator, view = case
+            with bridge.primary_context():
+                views = [view(make(allocator), stream)]
+                gc.collect()
+            let_go(views)
+            assert not views
+            assert pool.active_bytes == 0, case
+            assert cupy.get_default_memory_pool().used_bytes() == 0, case
+            with bridge.primary_context():
+                pool.free_held()
+                assert free_bytes() == before, case
         with bridge.primary_context():
             del stream
-"""
 
-
-@pytest.mark.parametrize(
-    "let_go",
-    [
-        "every_case(list.clear)",
-        "every_case(lambda views: on_a_thread(views.clear))",
-        """
     def in_an_exception(views):
         def fail():
             held = views.pop()
@@ -282,44 +82,34 @@ LET_GO = """
             fail()
         except ValueError:
             pass
-    every_case(in_an_exception)
-    every_case(lambda views: on_a_thread(lambda: in_an_exception(views)))
-        """,
-        """
+
     def under_another_context(views):
         other = drv.Device(0).make_context()
         views.clear()
         other.pop()
         other.detach()
-    drv.init()
-    other = drv.Device(0).make_context()  # its own bytes, once
-    other.pop()
-    every_case(lambda views: on_a_thread(lambda: under_another_context(views)))
-    other.detach()
-        """,
-        """
-    class Cycle:
-        def __init__(self, view):
-            self.view, self.itself = view, self
+
     def in_a_cycle(views):
-        Cycle(views.pop())
+        cycle = [views.pop()]
+        cycle.append(cycle)
+        del cycle
         gc.collect()
-    gc.disable()
-    every_case(in_a_cycle)
-    every_case(lambda views: on_a_thread(lambda: in_a_cycle(views)))
-        """,
-    ],
-    ids=[
-        "after the context manager",
-        "on a thread without a context",
-        "during an exception",
-        "under another context",
-        "in a reference cycle",
-    ],
+
+    drv.init()
+    another = drv.Device(0).make_context()  # its own bytes, once
+    another.pop()
+    every_case(PLACE)
+    every_case(lambda views: on_a_thread(lambda: PLACE(views)))
+    another.detach()
+"""
+
+
+@pytest.mark.parametrize(
+    "place", ["list.clear", "in_an_exception", "under_another_context", "in_a_cycle"]
 )
-def test_pycudas_memory_is_let_go_anywhere(let_go, run):
-    out = run(LET_GO + "\n    " + let_go.strip() + "\n", start="")
-    assert set(out.splitlines()) == {"44 cases"}
+def test_pycudas_memory_is_let_go_anywhere(place, run):
+    """Also on a thread without a context."""
+    run(LET_GO.replace("PLACE", place), start="")
 
 
 def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(run):
@@ -493,39 +283,18 @@ def drop(request, second_context):
     return lambda views: under_another_context(views, second_context)
 
 
-@pytest.mark.parametrize("pycuda_kind", ["Stream()", "Stream(1)"])
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_the_release_is_ordered_wherever_it_happens(cupy_stream, pycuda_stream, drop, latch, put):
-    assert reuse_cupys_block(as_pycuda, cupy_stream, pycuda_stream, latch, put, drop=drop) == {1}
+def test_the_release_is_ordered_wherever_it_happens(drop, latch, put):
+    here, there = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
+    as_pycuda = lambda x, stream: bridge.as_pycuda(x, stream=stream)  # noqa: E731
+    assert reuse_cupys_block(as_pycuda, here, there, latch, put, drop=drop) == {1}
+    assert reuse_pycudas_block(bridge.as_cupy, here, latch, put, there, drop=drop) == {1}
 
 
-@pytest.mark.parametrize("cupy_kind", CUPY_STREAMS)
-def test_pycudas_block_is_ordered_wherever_it_is_released(cupy_stream, drop, latch, put):
-    pycuda_stream, pool = drv.Stream(1), DeviceMemoryPool()
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    a = gpuarray.GPUArray((N,), np.int32, allocator=pool.allocate)
-    pointer = int(a.gpudata)
-    with latch.hold(cupy_stream):
-        with cupy_stream:
-            x = bridge.as_cupy(a, stream=pycuda_stream)
-            x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
-        views = [x, a]
-        del x, a
-        drop(views)
-        block = pool.allocate(4 * N)
-        assert int(block) == pointer, "the pool did not hand out the same block"
-        put(pointer, N, 1, pycuda_stream)
-    assert (drv.from_device(pointer, N, np.int32) == 1).all()
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["stream kept", "stream in the cycle"])
-def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
-    """Also if the collector runs the finalizer of CuPy's stream first."""
+def test_the_release_in_a_reference_cycle_is_ordered(latch, put):
+    """Also if the collector runs the finalizer of CuPy's stream, which is in the cycle, first."""
     gc.collect()
-    pool = cupy.cuda.MemoryPool()
-    ones = cupy.asarray(np.ones(N, np.int32))
+    pool, ones = cupy.cuda.MemoryPool(), cupy.asarray(np.ones(N, np.int32))
     stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-    keep = [current] if kept else []
     with cupy.cuda.using_allocator(pool.malloc):
         x = cupy.empty(N, np.int32)
         pointer = x.data.ptr
@@ -536,7 +305,6 @@ def test_the_release_in_a_reference_cycle_is_ordered(kept, latch, put):
             a.itself, a.stream = a, current
             del a, x, current
             gc.collect()
-            assert len(keep) == kept
             y = cupy.empty(N, np.int32)
             assert y.data.ptr == pointer
             y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
@@ -585,7 +353,7 @@ def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(part, r
 
 def test_the_release_of_what_another_finalizer_saved_is_ordered(recycle, latch, put):
     null, stream = cupy.cuda.Stream.null, drv.Stream(1)
-    saved = lambda x, stream: recycle([as_pycuda(x, stream)])  # noqa: E731
+    saved = lambda x, stream: recycle([bridge.as_pycuda(x, stream=stream)])  # noqa: E731
     assert reuse_cupys_block(saved, null, stream, latch, put) == {1}
 
 

@@ -51,9 +51,8 @@ def test_a_wait_is_printed_with_its_place(streams):
     with bridge.trace_order() as waits:
         bridge.wait_stream(streams[1], streams[0])
     place, what = str(waits[0]).splitlines()
-    assert place.startswith(f"{__file__}:") and place.endswith(
-        ": bridge.wait_stream(streams[1], streams[0])"
-    )
+    assert place.startswith(f"{__file__}:")
+    assert place.endswith(": bridge.wait_stream(streams[1], streams[0])")
     assert what == (
         f"    CuPy's stream 0x{streams[1].ptr:x} waits for PyCUDA's stream 0x{streams[0].handle:x}"
     )

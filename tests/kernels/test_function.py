@@ -782,6 +782,57 @@ def test_a_launch_is_on_the_stream_that_is_given_or_current(how, copy, latch):
         assert not stream.is_done()
 
 
+GIVEN = {
+    "GPUArray": lambda a: a,
+    "DeviceAllocation": lambda a: a.gpudata,
+    "gpudata": lambda a: SimpleNamespace(gpudata=a.gpudata),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_a_launch_comes_between_pycudas_work(given, copy, latch, put):
+    """After the work that is queued on any of PyCUDA's streams, and before their later work."""
+    current, first, second = cupy.cuda.Stream(non_blocking=True), drv.Stream(1), drv.Stream(1)
+    a, y = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.zeros(N, np.int32)
+    copy(y, given(a))
+    with latch.hold(first), current:
+        put(a.gpudata, N, 7, first)
+        copy(y, given(a))
+        put(a.gpudata, N, 1, second)
+    assert (set(y.get().tolist()), set(a.get().tolist())) == ({7}, {1})
+
+
+def test_a_prepared_call_orders_a_bare_address(known, latch, put):
+    """PyCUDA's programs pass ``a.gpudata``, which is an int for slices and for views."""
+    a, y = bridge.as_pycuda(cupy.zeros(N, np.int32)), cupy.zeros(N, np.int32)
+    call, stream = known("copy").prepare("PPi").prepared_call, drv.Stream(1)
+    call(GRID, BLOCK, y.data.ptr, a.gpudata, N)
+    with latch.hold(stream), cupy.cuda.Stream(non_blocking=True):
+        put(a.gpudata, N, 7, stream)
+        call(GRID, BLOCK, y.data.ptr, a.gpudata, N)
+    assert (y.get() == 7).all()
+
+
+def test_launches_on_named_streams_overlap(known, latch):
+    """The kernel on the second stream does not wait for the first one's."""
+    first, second = drv.Stream(1), drv.Stream(1)
+    a, y = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.full(N, 1, np.int32)
+    with latch.hold(first), cupy.cuda.Stream(non_blocking=True):
+        known("copy")(y, a, N, stream=second, **ONE)
+        second.synchronize()
+    assert (y.get() == 0).all()
+
+
+def test_pycudas_own_launches_stay_as_they_are(plain, latch, put):
+    """They read the address from the array interface, and nothing there waits for other streams."""
+    held, a, copy = drv.Stream(1), gpuarray.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+    with latch.hold(held):
+        put(a.gpudata, N, 0, held)
+        for stream in drv.Stream(1), None:
+            plain("copy")(copy, a, np.int32(N), stream=stream, **ONE)
+            (stream or cupy.cuda.Stream.null).synchronize()
+
+
 def test_an_address_is_not_ordered(known, latch, put):
     """The control: a number says nothing of where the memory comes from."""
     current = cupy.cuda.Stream(non_blocking=True)

@@ -179,6 +179,8 @@ DROPS = (
     "box = [{names}]; {cleared} = None; elsewhere(box.clear)",
     "box = [{names}]; {cleared} = None; threads.submit(box.clear).result()",
     "box = [{names}]; box.append(box); {cleared} = box = None; gc.collect()",
+    "box = [{names}]; box.append(box); {r}.begin_capture(2); {cleared} = box = None; gc.collect(); "
+    "h = {r}.end_capture()",
     "{r}.begin_capture(2); {cleared} = None; h = {r}.end_capture()",
 )
 family(  # on another thread, in a cycle, beside a capture
@@ -246,10 +248,11 @@ WIDEN = ["", *(widen + "p(b, stream={q})\n" for widen in WIDEN)]
 family(
     "named",
     FIRST
-    + "with {c}: v = bridge.as_cupy(a, stream={p}); op(v); b = bridge.as_pycuda(v, stream={s})\n"
+    + "with {c}: v = bridge.as_cupy({of}, stream={p}); op(v); b = bridge.as_pycuda(v, stream={s})\n"
     "p(b, stream={s})\n{widen}",
+    of=("a", "bridge.as_cupy(a, stream=-1)"),
     s=P,
-    widen=WIDEN,
+    widen=[*WIDEN, WIDEN[-1].replace("as_pycuda(w", "as_pycuda(b")],
     d=(*C, "c2"),
     q=PN,
 )

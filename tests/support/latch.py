@@ -44,19 +44,19 @@ class Latch:
     """
 
     def __init__(self, compile_kernel: Any) -> None:
+        import cupy
         import numpy as np
         import pycuda.driver as drv
 
-        self._function = compile_kernel(
-            """
-            extern "C" __global__ void hold(volatile int *state, int patience)
-            {
-                while (state[0] == 0 && patience-- > 0) __nanosleep(1000);
-                if (state[0] == 0) state[1] = 1;
-            }
-            """,
-            "hold",
-        )
+        source = """
+        extern "C" __global__ void hold(volatile int *state, int patience)
+        {
+            while (state[0] == 0 && patience-- > 0) __nanosleep(1000);
+            if (state[0] == 0) state[1] = 1;
+        }
+        """
+        self._of_pycuda = compile_kernel(source, "hold")
+        self._of_cupy = cupy.RawKernel(source, "hold")  # PyCUDA launches on no stream of CuPy's
         self._state = drv.pagelocked_zeros(2, np.int32, mem_flags=drv.host_alloc_flags.DEVICEMAP)
         self._pointer = np.uintp(self._state.base.get_device_pointer())
         self._patience = np.int32(10_000_000 if ON_GPU else 100)
@@ -92,17 +92,9 @@ class Latch:
         assert seconds or not waited, "the host waited for the stream"
 
     def _launch(self, cupy: Any, stream: Any) -> None:
-        if not isinstance(stream, cupy.cuda.Stream):
-            self._function(self._pointer, self._patience, block=(1, 1, 1), stream=stream)
-            return
-        # PyCUDA cannot launch on a CuPy stream: hold one of its own, and make CuPy's wait.
-        import pycuda.driver as drv
-
-        self._last = None  # when a stream ends, the default stream waits for it
-
-        own = drv.Stream(1)
-        self._function(self._pointer, self._patience, block=(1, 1, 1), stream=own)
-        event = cupy.cuda.Event(disable_timing=True)
-        cupy.cuda.runtime.eventRecord(event.ptr, own.handle)
-        stream.wait_event(event)
-        self._last = own  # until the next one: destroying it would not wait
+        arguments = self._pointer, self._patience
+        if isinstance(stream, cupy.cuda.Stream):
+            with stream:
+                self._of_cupy((1,), (1,), arguments)
+        else:
+            self._of_pycuda(*arguments, block=(1, 1, 1), stream=stream)

@@ -107,18 +107,20 @@ def reuse_cupys_block(
 
 
 def reuse_pycudas_block(
-    convert, cupy_stream, latch, put, pycuda_stream=None, before_release=None, allocate=None, wait=0
+    convert, cupy_stream, latch, put, pycuda_stream=None, before_release=None, drop=list.clear
 ):
     """Write 7 with CuPy into a view of PyCUDA's block, drop it, let PyCUDA reuse the block."""
-    allocate = allocate or DeviceMemoryPool().allocate
+    allocate = DeviceMemoryPool().allocate
     sevens = cupy.asarray(np.full(N, 7, np.int32))
     a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
     pointer = int(a.gpudata)
-    with latch.hold(cupy_stream, wait):
+    with latch.hold(cupy_stream):
         with cupy_stream:
             x = convert(a)
             x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
+        views = [x, a]
         del a, x
+        drop(views)
         b = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
         assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
         put(b.gpudata, N, 1, pycuda_stream)
