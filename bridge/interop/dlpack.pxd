@@ -8,7 +8,6 @@ cdef enum:  # DLDeviceType, DLDataTypeCode, and the flags of a DLManagedTensorVe
     kDLCUDAHost = 3
     kDLCUDAManaged = 13
     kDLFloat = 2
-    kDLBfloat = 4
     kDLComplex = 5
     DLPACK_FLAG_BITMASK_READ_ONLY = 1
     DLPACK_FLAG_BITMASK_IS_COPIED = 2
@@ -51,8 +50,4 @@ cdef class OwnedTensor:
 cdef OwnedTensor own_tensor(DLManagedTensorVersioned *managed)
 cdef array_on_tensor(OwnedTensor owner)
 cdef DLPackExchangeAPI *exchange_api_of(kind) except? NULL
-cdef DLManagedTensorVersioned *export_tensor(
-    tuple shape, tuple strides, dtype, intptr_t pointer, owner, int device_id
-) except NULL
 cdef tuple dlpack_device_of(intptr_t pointer, int device_id)
-cdef capsule_of(DLManagedTensorVersioned *managed)

@@ -11,14 +11,14 @@ from cpython.ref cimport PyObject
 
 from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, primaries
 from bridge.interop.conversions cimport memory_of, view_in_cupy
-from bridge.interop.dlpack cimport *
+from bridge.interop.dlpack cimport dlpack_device_of
 from bridge.interop.driver cimport Stream
 from bridge.interop.live_streams cimport record_of
 from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
     ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, current_stream, is_capturing,
 )
-from bridge.interop.views cimport AS_CUPY, MemoryRecord, new_view
+from bridge.interop.views cimport MemoryRecord
 
 import cupy
 import pycuda.driver
@@ -76,7 +76,7 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         The device type and id that the consumer wants; the array's own if omitted.  CuPy decides
         which others are possible.
     copy : bool, optional
-        True exports a copy.  False and None export the memory itself.
+        False and None export the memory itself.  CuPy accepts True for a copy to the host only.
 
     Raises
     ------
@@ -88,59 +88,34 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         As in `bridge.as_cupy`.
     """
     cdef Stream consumer = consumer_stream(stream)
-    where = dlpack_device(self)
-    if cuda_current() == primaries[where[1]]:
-        return export(self, consumer, max_version, where, dl_device, copy)
-    with primary_context(where[1]):
-        return export(self, consumer, max_version, where, dl_device, copy)
+    cdef int device_id = dlpack_device(self)[1]
+    keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+    if cuda_current() == primaries[device_id]:
+        return export(self, consumer, keywords, device_id)
+    with primary_context(device_id):
+        return export(self, consumer, keywords, device_id)
 
 
-cdef export(array, Stream consumer, max_version, tuple where, dl_device, copy):
-    cdef int device_id = where[1]
+cdef export(array, Stream consumer, dict keywords, int device_id):
+    """Let CuPy export a view; it copies on its current stream."""
     cdef Stream current = current_stream(device_id)
-    cdef DLManagedTensorVersioned *managed
-    cdef bint has_flags = max_version is not None and max_version[0] >= 1
-    cdef bint is_here = dl_device is None or tuple(dl_device) == where
-    if is_here and not copy:
-        if consumer != UNORDERED:
-            order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
-            if record_of(consumer) is NULL and (consumer or is_capturing(current)):
-                order(consumer, ALL_PYCUDA_STREAMS)
-        if has_flags:
-            return capsule_of(export_gpuarray(array, device_id))
-        return view_in_cupy(array, device_id).__dlpack__(stream=-1)
-    order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)  # CuPy copies on its current stream
-    array = view_in_cupy(array, device_id)
-    if not is_here:
-        keywords = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return array.__dlpack__(stream=-1, **keywords)
-    array = array.copy()
-    order(consumer, current)
-    if not has_flags:
-        return array.__dlpack__(stream=-1)
-    managed = export_ndarray(array)
-    managed.flags = DLPACK_FLAG_BITMASK_IS_COPIED
-    return capsule_of(managed)
+    cdef bint is_copied = keywords["dl_device"] is not None
+    if consumer != UNORDERED or is_copied:
+        order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
+    capsule = view_in_cupy(array, device_id).__dlpack__(stream=-1, **keywords)
+    if is_copied:
+        order(consumer, current)
+    elif consumer != UNORDERED and record_of(consumer) is NULL and (
+        consumer or is_capturing(current)
+    ):
+        order(consumer, ALL_PYCUDA_STREAMS)
+    return capsule
 
 
 def dlpack_device(self):
     """Return a GPUArray's device as DLPack's type and id: (2, id), or 13 for managed memory."""
     # An array without memory is on the current device.
     return dlpack_device_of(address_of(self, OF_DLPACK), max(device_of(cuda_current()), 0))
-
-
-cdef DLManagedTensorVersioned *export_gpuarray(array, int device_id) except NULL:
-    cdef dict attributes = array.__dict__
-    cdef MemoryRecord memory = memory_of(array, attributes, device_id, OF_DLPACK)
-    nbytes = attributes["nbytes"]
-    view = new_view(AS_CUPY, array, memory, device_id, nbytes, UNORDERED, UNORDERED)
-    shape, strides, dtype = attributes["shape"], attributes["strides"], attributes["dtype"]
-    return export_tensor(shape, strides, dtype, memory.pointer, view, device_id)
-
-
-cdef DLManagedTensorVersioned *export_ndarray(array) except NULL:
-    data = array.data
-    return export_tensor(array.shape, array.strides, array.dtype, data.ptr, array, data.device_id)
 
 
 cdef Stream consumer_stream(stream) except? -1:

@@ -293,8 +293,7 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
 
     Of a view for one stream, the stream that CuPy worked on waits, and the default one, for which
     CuPy's pool may have the block.  The default one also stands for streams that have ended.  Where
-    a capture is in the way, order what is within it, and return an error of captures, since the
-    memory must stay until the graph is whole.
+    a capture is in the way, return an error of captures: the memory stays until the graph is whole.
     """
     cdef Stream current = current_stream(device_of(cuda_current()))
     cdef bint is_wide = libraries_of(awaited) != 0
@@ -304,11 +303,6 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
     if not is_wide and record_of(waiter) is NULL:
         waiter = 0
     if is_capturing(current) or (not is_wide and (is_capturing(awaited) or is_capturing(waiter))):
-        if is_wide:
-            if libraries_of(waiter):
-                order_streams(waiter, awaited)
-        elif is_capturing(current) and capture_of(awaited) == capture_of(current):
-            fence(current, awaited)
         return CAPTURE_ISOLATION
     if is_wide:
         status = order_streams(waiter, awaited)
