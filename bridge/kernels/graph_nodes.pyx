@@ -19,7 +19,7 @@ from ..errors import ContextError, named
 
 @cython.final
 cdef class GraphNode:
-    """A launch in a graph, made by `BoundFunction.capture`."""
+    """A launch in a graph, made by `Function.capture`."""
 
     def __repr__(self):
         return f"<bridge.kernels.graph_nodes.GraphNode {self.parameters}>"

@@ -1,4 +1,4 @@
-"""What a launch is made of, for functions, bound functions and graph nodes."""
+"""What a launch is made of, for functions and graph nodes."""
 
 from cpython.ref cimport PyObject
 

@@ -95,7 +95,6 @@ cdef launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
-    # Of `config`, these are not read later: another thread may use the same bound function.
     packed.device_id, packed.strided = config.device_id, config.strided
     kept = parameters.pack(args, count, &packed, kernel.mismatch)
     resources = kernel.resources.get(packed.device_id) if kernel.resources else None

@@ -430,7 +430,6 @@ def test_a_block_of_pycuda_allocator_is_reused_after_the_work_on_every_stream(
 
 CALLS = {
     "f": lambda f, theirs, *args: f(*args, block=32),
-    "bound": lambda f, theirs, *args: f.bind(block=32)(*args),
     "prepared": lambda f, theirs, x, a, n: f.prepare("PPi").prepared_call(
         (1, 1), (32, 1, 1), x, getattr(a, "gpudata", a), n
     ),
