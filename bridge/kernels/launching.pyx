@@ -13,6 +13,7 @@ from bridge.interop.streams cimport (
     ALL_PYCUDA_STREAMS, current_stream, handle_of, is_capturing,
 )
 from bridge.interop.views cimport views_are_alive
+from bridge.kernels.loaded cimport keep_for_graph
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
 import functools
@@ -28,7 +29,6 @@ from ..interop.streams import pycuda_stream_of, seconds_between
 from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes
 
 cdef type NUMPYS_INTEGER = np.integer
-cdef set in_graphs = set()  # kernels that stay loaded: CUDA crashes if a graph launches another
 
 # ---- the configuration ---------------------------------------------------------------------------
 
@@ -104,6 +104,8 @@ cdef launch(
         packed.has_other_arrays = packed.has_other_arrays or of_others
     choose_streams(&streams, config, &packed, kernel.follows_pycuda)
     handlers = order_before_launch(&packed, &streams, args, count, is_timed, kernel.name)
+    if is_capturing(streams.launch):
+        keep_for_graph(kernel, streams.launch)
     events = ()
     if is_timed:
         if reason := failure():
@@ -116,8 +118,6 @@ cdef launch(
     else:
         with resources.launching(streams.launch, needed) as read:
             queue(kernel, config, &packed, &streams, events + read, handlers)
-    if streams.launch and is_capturing(streams.launch):
-        in_graphs.add(kernel)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
     copy_back(handlers)

@@ -6,6 +6,8 @@
 import collections
 import gc
 import threading
+import time
+import weakref
 
 import cupy
 import numpy as np
@@ -69,19 +71,48 @@ def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
     assert set(others[20].get().tolist()) == {140}
 
 
-def test_a_captured_kernel_stays_loaded():
-    x = cupy.zeros(4, np.float32)
+def test_a_captured_kernel_is_unloaded_after_its_graph():
+    """By the first load after that: CUDA tells of the end on a thread of its own."""
+    x, others = cupy.zeros(4, np.float32), []  # the end of one would wait for the stream
     with cupy.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()
         module = bridge.SourceModule("__global__ void f(float *x) { x[threadIdx.x] += 3; }")
-        module.get_function("f")(x, block=4)
+        for _ in range(2):
+            module.get_function("f")(x, block=4)
+        loaded = weakref.ref(module)
         del module
         graph = stream.end_capture()
-        gc.collect()
         bridge.wait_stream(stream, None)
+        gc.collect()
+        others.append(bridge.SourceModule(SOURCE))
         graph.launch()
+        graph.launch()
+        del graph
+        others.append(bridge.SourceModule(SOURCE))
         stream.synchronize()
-    assert x.tolist() == [3] * 4
+    assert x.tolist() == [12] * 4
+    latest = time.monotonic() + 10
+    while loaded() is not None:
+        assert time.monotonic() < latest
+        bridge.SourceModule(SOURCE)
+
+
+@pytest.mark.starts
+def test_a_process_may_end_before_its_graphs(run):
+    """CUDA may tell of the end of one after Python's end."""
+    run("""
+        import ctypes
+
+        x, stream, graphs = cupy.zeros(1, "f"), cupy.cuda.Stream(non_blocking=True), []
+        for _ in range(2):
+            with stream:
+                stream.begin_capture()
+                module = bridge.SourceModule("__global__ void f(float *x) { *x += 1; }")
+                module.get_function("f")(x, block=1)
+                graphs.append(stream.end_capture())
+                graphs[-1].launch()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(graphs[0]))  # only the driver's end ends it
+    """)
 
 
 def test_what_capture_refuses(add):
