@@ -289,6 +289,7 @@ another device's stream joins a capture
 # launches
 a launch on a named stream is unordered with the default one
     kernels/launching.pyx: choose_streams: is_foreign and packed.has_pycuda_memory -> False
+    unnamed_streams: a_kernel_on_a_stream_of_cupys_is_ordered_with_the_default_one
 a launch in a capture is ordered with the default stream
     kernels/launching.pyx: choose_streams: not is_capturing(config.stream) -> True
 PyCUDA's kernels follow it while views are alive
@@ -303,6 +304,10 @@ a launch waits for all streams where one is named
     kernels/launching.pyx: order_before_launch: packed.has_pycuda_memory and not streams.is_named -> packed.has_pycuda_memory
 a launch on a foreign stream is not waited for
     kernels/launching.pyx: order_after_launch: handlers or streams.with_default -> handlers
+    unnamed_streams: a_kernel_on_a_stream_of_cupys_is_ordered_with_the_default_one
+a captured kernel is not kept
+    kernels/launching.pyx: launch: keep_for_graph( -> 0
+    graphs: a_captured_kernel_is_unloaded_after_its_graph
 # views
 a view needs no order at its end
     interop/views.pyx: __dealloc__: not streams_need_order() -> True

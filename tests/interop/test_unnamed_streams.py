@@ -482,6 +482,18 @@ def test_any_stream_writes_after_a_kernel_has_read(
     assert values(copy) == {0}
 
 
+@pytest.mark.parametrize("comes", ["after", "before"])
+def test_a_kernel_on_a_stream_of_cupys_is_ordered_with_the_default_one(comes, kernels, latch, put):
+    a, copy, stream = zeros(), full(1), cupy.cuda.Stream(non_blocking=True)
+    with latch.hold(None if comes == "after" else stream), stream:
+        if comes == "after":
+            put(a.gpudata, N, 7)
+        kernels[0](copy, a, N, block=32, stream=stream)
+        if comes == "before":
+            put(a.gpudata, N, 7)
+    assert values(copy) == {7 if comes == "after" else 0}
+
+
 def test_launches_on_named_streams_overlap(kernels, latch, put):
     """The kernel on the second stream does not wait for the first one's."""
     first, second = drv.Stream(1), drv.Stream(1)
