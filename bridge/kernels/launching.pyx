@@ -10,7 +10,7 @@ from bridge.interop.contexts cimport cuda_device
 from bridge.interop.driver cimport *
 from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, current_stream, handle_of, is_capturing,
+    ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
 )
 from bridge.interop.views cimport views_are_alive
 from bridge.kernels.loaded cimport keep_for_graph
@@ -40,12 +40,12 @@ cdef int read_config(
     """Check how to launch on the current device."""
     name = kernel.name
     config.device_id = cuda_device()
-    config.is_named, config.strided = stream is not None, strided
-    config.is_cooperative = is_cooperative
+    config.is_named, config.is_foreign = stream is not None, False
+    config.strided, config.is_cooperative = strided, is_cooperative
     config.shared = config.cluster[0] = 0
     if stream is not None:
         config.stream = handle_of(stream, name, may_be_unordered=False)
-        config.is_of_pycuda = config.stream == 0 or pycuda_stream_of(stream) is not None
+        config.is_foreign = config.stream != 0 and pycuda_stream_of(stream) is None
     try:
         read_extent(config.extents, grid, "grid", name)
         read_extent(config.extents + 3, block, "block", name)
@@ -102,7 +102,9 @@ cdef launch(
         of_pycuda, of_others = resources.memory()
         packed.has_pycuda_memory = packed.has_pycuda_memory or of_pycuda
         packed.has_other_arrays = packed.has_other_arrays or of_others
-    choose_streams(&streams, config, &packed, kernel.follows_pycuda)
+    streams.current = current_stream(packed.device_id)
+    streams.launch = config.stream if config.is_named else streams.current
+    choose_streams(&streams, &packed, config.is_named, config.is_foreign, kernel.follows_pycuda)
     handlers = order_before_launch(&packed, &streams, args, count, is_timed, kernel.name)
     if is_capturing(streams.launch):
         keep_for_graph(kernel, streams.launch)
@@ -114,10 +116,10 @@ cdef launch(
         runtime.eventRecord(first.ptr, streams.launch)
         events = (last,)
     if resources is None:
-        queue(kernel, config, &packed, &streams, events, handlers)
+        queue(kernel, config, &packed, &streams, events)
     else:
         with resources.launching(streams.launch, needed) as read:
-            queue(kernel, config, &packed, &streams, events + read, handlers)
+            queue(kernel, config, &packed, &streams, events + read)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
     copy_back(handlers)
@@ -125,24 +127,27 @@ cdef launch(
 
 
 cdef int choose_streams(
-    LaunchStreams *streams, LaunchConfig *config, PackedArguments *packed, bint follows_pycuda
+    LaunchStreams *streams, PackedArguments *packed, bint is_named, bint is_foreign,
+    bint follows_pycuda
 ) except -1:
-    """Choose the stream of a launch, and how it is ordered."""
-    streams.current = current_stream(packed.device_id)
-    streams.is_named = config.is_named
-    streams.launch = config.stream if config.is_named else streams.current
-    is_foreign = config.is_named and not config.is_of_pycuda
-    # It stands for the earlier users of a pool's block, and for this one to later users.
-    streams.with_default = (
-        is_foreign and packed.has_pycuda_memory and not is_capturing(config.stream)
-    )
+    """Choose how a launch is ordered, and the stream of one that follows PyCUDA."""
     streams.follow_pycuda = follows_pycuda and not (
         packed.has_other_arrays or packed.has_handlers or is_foreign or views_are_alive()
     )
-    if streams.follow_pycuda and not config.is_named:
+    if streams.follow_pycuda and not is_named:
         streams.launch = 0
-    elif follows_pycuda:
-        packed.has_pycuda_memory = True  # PyCUDA's own kernels get bare addresses
+    # PyCUDA's own kernels get bare addresses.
+    has_pycuda_memory = packed.has_pycuda_memory or follows_pycuda
+    if has_pycuda_memory and not is_named:
+        streams.others = ALL_PYCUDA_STREAMS
+    elif packed.has_handlers or (
+        is_foreign and has_pycuda_memory and not is_capturing(streams.launch)
+    ):
+        # The handlers copy on the default stream.  It stands for the earlier users of a pool's
+        # block, and for a launch on a foreign stream to later users.
+        streams.others = 0
+    else:
+        streams.others = UNORDERED
     return 0
 
 
@@ -164,24 +169,18 @@ cdef order_before_launch(
         handler.pre_call(None)
     if not streams.follow_pycuda:
         order(launch, current)
-        if packed.has_pycuda_memory and not streams.is_named:
-            order(launch, ALL_PYCUDA_STREAMS)
-        elif handlers or streams.with_default:  # the handlers copy on the default stream
-            order(launch, 0)
+        order(launch, streams.others)
     return handlers
 
 
-cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1:
+cdef int order_after_launch(LaunchStreams *streams) except -1:
     """Order later work after a launch.
 
     Call it at once: wherever Python runs, the handler of a signal may raise.
     """
     if not streams.follow_pycuda:
         order(streams.current, streams.launch)
-        if packed.has_pycuda_memory and not streams.is_named:
-            order(ALL_PYCUDA_STREAMS, streams.launch)
-        elif handlers or streams.with_default:
-            order(0, streams.launch)
+        order(streams.others, streams.launch)
     return 0
 
 
@@ -197,7 +196,7 @@ cdef int copy_back(handlers) except -1:
 
 cdef int queue(
     Kernel kernel, LaunchConfig *config, PackedArguments *packed, LaunchStreams *streams,
-    tuple events, handlers
+    tuple events
 ) except -1:
     """Queue a kernel and record events after it, in order; or raise the error for CUDA's status."""
     cdef Handle function = kernel.handle(packed.device_id)
@@ -230,7 +229,7 @@ cdef int queue(
         raise_refusal(status, kernel, config, packed.device_id)
     for event in events:
         runtime.eventRecord(event.ptr, streams.launch)
-    return order_after_launch(packed, streams, handlers)
+    return order_after_launch(streams)
 
 
 cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:

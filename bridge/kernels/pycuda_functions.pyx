@@ -5,8 +5,8 @@ from cpython.ref cimport PyObject
 from bridge.interop.contexts cimport cuda_device, shared_device
 from bridge.interop.streams cimport handle_of
 from bridge.kernels.launching cimport (
-    LaunchStreams, PySequence_Fast_ITEMS, copy_back, order_after_launch, order_before_launch,
-    read_extent, extents_of,
+    LaunchStreams, PySequence_Fast_ITEMS, choose_streams, copy_back, extents_of,
+    order_after_launch, order_before_launch, read_extent,
 )
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
@@ -83,12 +83,11 @@ def launch(
     streams.current, streams.launch = current.ptr, 0
     if target is not None:
         streams.launch = handle_of(target, "launch", may_be_unordered=False)
-    streams.is_named = stream is not None
-    streams.follow_pycuda = streams.with_default = False
     packed.device_id, packed.strided = cuda_device(), strided
     cdef PyObject **values = PySequence_Fast_ITEMS(args)
     cdef Parameters parameters = parameters_of_values(args, "launch")
     kept = parameters.pack(values, len(args), &packed, None)
+    choose_streams(&streams, &packed, stream is not None, False, False)
     handlers = order_before_launch(&packed, &streams, values, len(args), False, "launch")
     data = packed.buffer[:packed.size]
     try:
@@ -99,7 +98,7 @@ def launch(
         function._launch_kernel(extents_of(extents), extents_of(extents + 3), data, shared, target)
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
-    order_after_launch(&packed, &streams, handlers)
+    order_after_launch(&streams)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
     copy_back(handlers)
