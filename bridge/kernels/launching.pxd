@@ -35,8 +35,7 @@ cdef launch(
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1
 cdef tuple extents_of(unsigned *extents)
 cdef int choose_streams(
-    LaunchStreams *streams, PackedArguments *packed, bint is_named, bint is_foreign,
-    bint follows_pycuda
+    LaunchStreams *streams, LaunchConfig *config, PackedArguments *packed, bint follows_pycuda
 ) except -1
 cdef order_before_launch(
     PackedArguments *packed, LaunchStreams *streams, PyObject **args, Py_ssize_t count,

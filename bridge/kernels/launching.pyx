@@ -104,7 +104,7 @@ cdef launch(
         packed.has_other_arrays = packed.has_other_arrays or of_others
     streams.current = current_stream(packed.device_id)
     streams.launch = config.stream if config.is_named else streams.current
-    choose_streams(&streams, &packed, config.is_named, config.is_foreign, kernel.follows_pycuda)
+    choose_streams(&streams, config, &packed, kernel.follows_pycuda)
     handlers = order_before_launch(&packed, &streams, args, count, is_timed, kernel.name)
     if is_capturing(streams.launch):
         keep_for_graph(kernel, streams.launch)
@@ -127,21 +127,20 @@ cdef launch(
 
 
 cdef int choose_streams(
-    LaunchStreams *streams, PackedArguments *packed, bint is_named, bint is_foreign,
-    bint follows_pycuda
+    LaunchStreams *streams, LaunchConfig *config, PackedArguments *packed, bint follows_pycuda
 ) except -1:
     """Choose how a launch is ordered, and the stream of one that follows PyCUDA."""
     streams.follow_pycuda = follows_pycuda and not (
-        packed.has_other_arrays or packed.has_handlers or is_foreign or views_are_alive()
+        packed.has_other_arrays or packed.has_handlers or config.is_foreign or views_are_alive()
     )
-    if streams.follow_pycuda and not is_named:
+    if streams.follow_pycuda and not config.is_named:
         streams.launch = 0
     # PyCUDA's own kernels get bare addresses.
     has_pycuda_memory = packed.has_pycuda_memory or follows_pycuda
-    if has_pycuda_memory and not is_named:
+    if has_pycuda_memory and not config.is_named:
         streams.others = ALL_PYCUDA_STREAMS
     elif packed.has_handlers or (
-        is_foreign and has_pycuda_memory and not is_capturing(streams.launch)
+        config.is_foreign and has_pycuda_memory and not is_capturing(streams.launch)
     ):
         # The handlers copy on the default stream.  It stands for the earlier users of a pool's
         # block, and for a launch on a foreign stream to later users.
@@ -160,8 +159,8 @@ cdef order_before_launch(
     cdef Stream current = streams.current, launch = streams.launch
     handlers = ()
     if packed.has_handlers:
-        handlers = [<object> args[i] for i in range(count)]
-        handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
+        values = [<object> args[i] for i in range(count)]
+        handlers = [value for value in values if isinstance(value, drv.ArgumentHandler)]
     waits = handlers or is_timed
     if waits or (launch == 0 and not streams.follow_pycuda and is_capturing(current)):
         check_capture(current, launch, bool(waits), name)
@@ -241,10 +240,8 @@ cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
 cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_id):
     grid, block = extents_of(config.extents), extents_of(config.extents + 3)
     cluster = extents_of(config.cluster) if config.cluster[0] else None
-    try:
-        driver.check_status(status)
-    except REFUSALS as error:
-        raise explain(
-            error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
-            config.is_cooperative
-        ) from error
+    error = driver.CUDADriverError(status)
+    raise explain(
+        error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
+        config.is_cooperative
+    ) from error
