@@ -77,7 +77,7 @@ def draw(folder: Path) -> None:
 
         figure, axes = plt.subplots(figsize=(6, 2.6), layout="constrained")
         calls = found["A checked call of a SourceModule function"]
-        bars(axes, "A kernel call, 3 arrays and 2 scalars", calls, ("f(", "f.bind"))
+        bars(axes, "A kernel call, 3 arrays and 2 scalars", calls, "f(")
         save(figure, folder / "calls.svg", where)
 
 

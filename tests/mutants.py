@@ -291,21 +291,26 @@ another device's stream joins a capture
     interop/stream_functions.pyx: wait_stream: is_outside( -> False
 # launches
 a launch on a named stream is unordered with the default one
-    kernels/launching.pyx: choose_streams: is_foreign and packed.has_pycuda_memory -> False
+    kernels/launching.pyx: choose_streams: config.is_foreign and has_pycuda_memory -> False
+    unnamed_streams: a_kernel_on_a_stream_of_cupys_is_ordered_with_the_default_one
 a launch in a capture is ordered with the default stream
-    kernels/launching.pyx: choose_streams: not is_capturing(config.stream) -> True
+    kernels/launching.pyx: choose_streams: not is_capturing(streams.launch) -> True
+    graphs: under_run_a_capture_stays_on_its_stream
 PyCUDA's kernels follow it while views are alive
     kernels/launching.pyx: choose_streams: views_are_alive() -> False
 PyCUDA's kernels follow it with CuPy's arrays
     kernels/launching.pyx: choose_streams: packed.has_other_arrays -> False
 PyCUDA's kernels follow it on other streams
-    kernels/launching.pyx: choose_streams: packed.has_handlers or is_foreign -> packed.has_handlers
+    kernels/launching.pyx: choose_streams: packed.has_handlers or config.is_foreign -> packed.has_handlers
 bare addresses are not PyCUDA's
-    kernels/launching.pyx: choose_streams: packed.has_pycuda_memory = True -> pass
+    kernels/launching.pyx: choose_streams: packed.has_pycuda_memory or follows_pycuda -> packed.has_pycuda_memory
 a launch waits for all streams where one is named
-    kernels/launching.pyx: order_before_launch: packed.has_pycuda_memory and not streams.is_named -> packed.has_pycuda_memory
-a launch on a foreign stream is not waited for
-    kernels/launching.pyx: order_after_launch: handlers or streams.with_default -> handlers
+    kernels/launching.pyx: choose_streams: has_pycuda_memory and not config.is_named -> has_pycuda_memory
+PyCUDA's streams do not wait for a launch
+    kernels/launching.pyx: order_after_launch: streams.others -> UNORDERED
+a captured kernel is not kept
+    kernels/launching.pyx: launch: keep_for_graph( -> 0
+    graphs: a_captured_kernel_is_unloaded_after_its_graph
 # views
 a view needs no order at its end
     interop/views.pyx: __dealloc__: not streams_need_order() -> True

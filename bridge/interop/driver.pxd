@@ -2,7 +2,7 @@
 
 from libc.stdint cimport intptr_t, uint64_t
 
-ctypedef void *Handle  # CUcontext, CUevent, CUfunction, CUgraphNode
+ctypedef void *Handle  # CUcontext, CUevent, CUfunction, CUgraph, CUgraphNode
 ctypedef intptr_t Stream  # CUstream; 0 is the legacy default stream, -1 "do not order"
 
 cdef enum:
@@ -22,6 +22,8 @@ cdef enum:
     BUFFER_SIZE = 2  # CU_LAUNCH_PARAM_BUFFER_SIZE
     COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    NO_DESTRUCTOR_SYNC = 1  # CU_USER_OBJECT_NO_DESTRUCTOR_SYNC
+    MOVE = 1  # CU_GRAPH_USER_OBJECT_MOVE
 
 cdef struct CUlaunchAttribute:
     int id
@@ -52,6 +54,7 @@ cdef int (*cuEventDestroy)(Handle) noexcept nogil
 cdef int (*cuEventRecord)(Handle, Stream) noexcept nogil
 cdef int (*cuFuncGetParamInfo)(Handle, size_t, size_t *, size_t *) noexcept nogil
 cdef int (*cuGraphExecKernelNodeSetParams)(Handle, Handle, CUDA_KERNEL_NODE_PARAMS *) noexcept nogil
+cdef int (*cuGraphRetainUserObject)(Handle, Handle, unsigned, unsigned) noexcept nogil
 cdef int (*cuLaunchKernel)(
     Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void **,
     void **
@@ -64,3 +67,6 @@ cdef int (*cuStreamGetCtx)(Stream, Handle *) noexcept nogil
 cdef int (*cuStreamGetFlags)(Stream, unsigned *) noexcept nogil
 cdef int (*cuStreamIsCapturing)(Stream, int *) noexcept nogil
 cdef int (*cuStreamWaitEvent)(Stream, Handle, unsigned) noexcept nogil
+cdef int (*cuUserObjectCreate)(
+    Handle *, void *, void (*)(void *) noexcept nogil, unsigned, unsigned
+) noexcept nogil

@@ -1,23 +1,24 @@
 # cython: auto_pickle=False
-"""Functions of a `SourceModule`, and bound ones: calls as if on CuPy's current stream.
+"""Functions of a `SourceModule`: calls as if on CuPy's current stream.
 
 A call reads its configuration and launches (`bridge.kernels.launching`).
 """
 
-cimport cython
 from cpython.ref cimport PyObject
 from libc.stdint cimport intptr_t
 
 from bridge.interop.contexts cimport cuda_device
-from bridge.interop.streams cimport current_stream, handle_of, is_capturing
+from bridge.interop.streams cimport is_capturing
 from bridge.kernels.graph_nodes cimport last_node
 from bridge.kernels.launching cimport (
-    LaunchConfig, PySequence_Fast_ITEMS, launch, read_config, extents_of,
+    LaunchConfig, PySequence_Fast_ITEMS, launch, read_config,
 )
 from bridge.kernels.loaded cimport Kernel
 from bridge.kernels.packing cimport Parameters
 
 from types import SimpleNamespace
+
+import cupy
 
 from ..errors import named
 from .extensions import LaunchPolicy, LaunchReference
@@ -132,29 +133,38 @@ cdef class Function(Kernel):
         wait = launch(self, parameters, values, len(args), &config, time_kernel, needed)
         return wait() if time_kernel else None
 
-    def bind(
+    def capture(
         self, *args, block=None, grid=(1, 1), shared=0, stream=None, bint strided=False,
         bint cooperative=False, cluster=None,
     ):
-        """Return a function that launches this one: call it with the kernel's arguments only.
+        """Launch while a stream is captured into a graph; return the graph's node of this launch.
 
-        The parameters are those of a call, without `time_kernel` and `texrefs`, and are read once;
-        CUDA checks at each launch what the device allows.  Calls of the result check the arguments
-        and order the streams as calls of this function do.
+        The parameters are those of a call, without `time_kernel` and `texrefs`.
 
         Returns
         -------
-        bridge.kernels.function.BoundFunction
+        bridge.kernels.graph_nodes.GraphNode
+            Its method ``update`` gives the launch other arguments.
+
+        Raises
+        ------
+        ValueError
+            If the stream of the launch is not being captured.
+        TypeError, ValueError, ContextError, pycuda.driver.Error
+            As in calls.
         """
-        if args:
-            raise TypeError(
-                f"{self.name}: bind takes no arguments of the kernel; pass them to what it "
-                "returns: g = f.bind(block=128), then g(x, n)"
+        cdef LaunchConfig config
+        if stream is None:  # named, whatever the policy of launches without a stream is
+            stream = cupy.cuda.get_current_stream()
+        read_config(&config, self, grid, block, shared, stream, strided, cooperative, cluster)
+        if not is_capturing(config.stream):
+            raise ValueError(
+                f"{self.name}.capture: the stream of the launch is not being captured; call "
+                "stream.begin_capture() before, under `with stream:`"
             )
-        cdef BoundFunction bound = BoundFunction(self, stream)
-        cdef LaunchConfig *config = &bound.config
-        read_config(config, self, grid, block, shared, stream, strided, cooperative, cluster)
-        return bound
+        parameters, values = self._parameters(), PySequence_Fast_ITEMS(args)
+        launch(self, parameters, values, len(args), &config, False, ())
+        return last_node(self, parameters, &config)
 
     def prepared_call(self, grid, block, *args, shared_size=0, bint strided=False):
         """Launch as if on CuPy's current stream.
@@ -269,88 +279,6 @@ cdef object call_function(Function self, PyObject **args, size_t flags, PyObject
     return None
 
 
-@cython.final
-cdef class BoundFunction:
-    """A `Function` with its grid, block, shared memory and stream, made by `Function.bind`.
-
-    Call it with the kernel's arguments.
-
-    Notes
-    -----
-    *Ownership:*, *Ordering:* as in `Function`, whose module it keeps alive.
-    *Cost:* less than that of a `Function`.
-    """
-
-    cdef Vectorcall vectorcall
-    cdef readonly Function function
-    cdef readonly object stream
-    cdef LaunchConfig config
-    cdef object __weakref__
-
-    def __cinit__(self, Function function not None, stream):
-        self.vectorcall = <Vectorcall> &call_bound
-        self.function, self.stream = function, stream
-
-    def __call__(self, *args):
-        """Launch the kernel with these arguments, as `Function` does.  Return None."""
-        call_bound(self, PySequence_Fast_ITEMS(args), len(args), NULL)
-
-    def __repr__(self):
-        grid, block = extents_of(self.config.extents), extents_of(self.config.extents + 3)
-        known = self.function.known or f"{self.function.name}(...)"
-        return f"<bridge.kernels.function.BoundFunction {known}, {grid=}, {block=}>"
-
-    cdef int check_device(self) except -1:
-        """Check the configuration again if another device is current now."""
-        cdef int device_id = cuda_device()
-        if self.config.device_id != device_id:
-            if self.config.is_named:
-                handle_of(self.stream, self.function.name)  # raises: it is on the other device
-            if self.config.shared:
-                self.function.raise_shared_limit(self.config.shared, device_id)
-            self.config.device_id = device_id
-        return 0
-
-    def capture(self, *args):
-        """Launch while a stream is captured into a graph; return the graph's node of this launch.
-
-        Its method `update` gives the node other arguments.
-
-        Raises
-        ------
-        ValueError
-            If the stream of the launch is not being captured.
-        TypeError, ValueError, ContextError, pycuda.driver.Error
-            As in calls.
-        """
-        self.check_device()
-        cdef LaunchConfig config = self.config
-        cdef Function function = self.function
-        if not config.is_named:  # whatever the policy of launches without a stream is
-            config.stream, config.is_named = current_stream(config.device_id), True
-        if not is_capturing(config.stream):
-            raise ValueError(
-                f"{function.name}.capture: the stream of the launch is not being captured; call "
-                "stream.begin_capture() before, under `with stream:`"
-            )
-        parameters, values = function._parameters(), PySequence_Fast_ITEMS(args)
-        launch(function, parameters, values, len(args), &config, False, ())
-        return last_node(function, parameters, &config)
-
-
-cdef object call_bound(BoundFunction self, PyObject **args, size_t flags, PyObject *names):
-    if names is not NULL and PyTuple_GET_SIZE(names):
-        raise TypeError(
-            f"{self.function.name}: {(<tuple> names)[0]}= is given, but the launch is bound: pass "
-            "the kernel's arguments only, by position"
-        )
-    cdef Function function = self.function
-    parameters = function.known or function._parameters()
-    self.check_device()
-    launch(function, parameters, args, PyVectorcall_NARGS(flags), &self.config, False, ())
-    return None
-
-
 cdef tuple checked_references(texrefs, name):
     """Return references; raise TypeError if one is not of a `SourceModule`."""
     for one in texrefs if isinstance(texrefs, (list, tuple)) else [texrefs]:
@@ -365,6 +293,4 @@ cdef tuple checked_references(texrefs, name):
 # The offset of `vectorcall` in the instances of a class, which Cython does not tell.
 cdef Function one = Function(SimpleNamespace(_policy=LaunchPolicy(), _resources={}), "")
 enable_vectorcall(Function, <char *> &one.vectorcall - <char *> <PyObject *> one)
-cdef BoundFunction other = BoundFunction(one, None)
-enable_vectorcall(BoundFunction, <char *> &other.vectorcall - <char *> <PyObject *> other)
-one = other = None
+one = None

@@ -9,6 +9,7 @@ from bridge.interop.driver cimport (
     CUDA_KERNEL_NODE_PARAMS, Handle, cuGraphExecKernelNodeSetParams, cuStreamGetCaptureInfo,
 )
 from bridge.kernels.launching cimport LaunchConfig, PySequence_Fast_ITEMS, parameter_buffer
+from bridge.kernels.loaded cimport Kernel
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
 import cupy
@@ -19,7 +20,13 @@ from ..errors import ContextError, named
 
 @cython.final
 cdef class GraphNode:
-    """A launch in a graph, made by `BoundFunction.capture`."""
+    """A launch in a graph, made by `Function.capture`."""
+
+    cdef Kernel kernel  # keeps the code loaded
+    cdef Parameters parameters
+    cdef Handle node
+    cdef LaunchConfig config
+    cdef list kept  # what was exported for the last update
 
     def __repr__(self):
         return f"<bridge.kernels.graph_nodes.GraphNode {self.parameters}>"
@@ -84,7 +91,7 @@ cdef class GraphNode:
         self.kept = kept
 
 
-cdef GraphNode last_node(Kernel kernel, Parameters parameters, LaunchConfig *config):
+cdef last_node(Kernel kernel, Parameters parameters, LaunchConfig *config):
     """Return the node of the launch that was captured last on its stream.
 
     Between the launch and here, another thread may have queued something into the capture.

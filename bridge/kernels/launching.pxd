@@ -1,4 +1,4 @@
-"""What a launch is made of, for functions, bound functions and graph nodes."""
+"""What a launch is made of, for functions and graph nodes."""
 
 from cpython.ref cimport PyObject
 
@@ -16,14 +16,12 @@ cdef struct LaunchConfig:
     bint is_cooperative
     unsigned shared  # bytes of dynamic shared memory
     Stream stream  # if one is named
-    bint is_named
-    bint is_of_pycuda  # the stream that is named
+    bint is_named, is_foreign  # a stream that is not PyCUDA's
     bint strided
 
 cdef struct LaunchStreams:
     Stream current, launch  # CuPy's current stream, and that of the launch
-    bint is_named  # only the stream of the launch uses PyCUDA's memory
-    bint with_default  # the launch is ordered with the default stream, too
+    Stream others  # with which the launch is ordered, too
     bint follow_pycuda  # the launch is ordered as PyCUDA's own
 
 cdef int read_config(
@@ -36,10 +34,13 @@ cdef launch(
 )
 cdef int read_extent(unsigned *to, value, str name, str caller) except -1
 cdef tuple extents_of(unsigned *extents)
+cdef int choose_streams(
+    LaunchStreams *streams, LaunchConfig *config, PackedArguments *packed, bint follows_pycuda
+) except -1
 cdef order_before_launch(
     PackedArguments *packed, LaunchStreams *streams, PyObject **args, Py_ssize_t count,
     bint is_timed, name
 )
-cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1
+cdef int order_after_launch(LaunchStreams *streams) except -1
 cdef int copy_back(handlers) except -1
 cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept

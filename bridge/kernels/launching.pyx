@@ -10,9 +10,10 @@ from bridge.interop.contexts cimport cuda_device
 from bridge.interop.driver cimport *
 from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, current_stream, handle_of, is_capturing,
+    ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
 )
 from bridge.interop.views cimport views_are_alive
+from bridge.kernels.loaded cimport keep_for_graph
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
 import functools
@@ -28,7 +29,6 @@ from ..interop.streams import pycuda_stream_of, seconds_between
 from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes
 
 cdef type NUMPYS_INTEGER = np.integer
-cdef set in_graphs = set()  # kernels that stay loaded: CUDA crashes if a graph launches another
 
 # ---- the configuration ---------------------------------------------------------------------------
 
@@ -40,12 +40,12 @@ cdef int read_config(
     """Check how to launch on the current device."""
     name = kernel.name
     config.device_id = cuda_device()
-    config.is_named, config.strided = stream is not None, strided
-    config.is_cooperative = is_cooperative
+    config.is_named, config.is_foreign = stream is not None, False
+    config.strided, config.is_cooperative = strided, is_cooperative
     config.shared = config.cluster[0] = 0
     if stream is not None:
         config.stream = handle_of(stream, name, may_be_unordered=False)
-        config.is_of_pycuda = config.stream == 0 or pycuda_stream_of(stream) is not None
+        config.is_foreign = config.stream != 0 and pycuda_stream_of(stream) is None
     try:
         read_extent(config.extents, grid, "grid", name)
         read_extent(config.extents + 3, block, "block", name)
@@ -95,7 +95,6 @@ cdef launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
-    # Of `config`, these are not read later: another thread may use the same bound function.
     packed.device_id, packed.strided = config.device_id, config.strided
     kept = parameters.pack(args, count, &packed, kernel.mismatch)
     resources = kernel.resources.get(packed.device_id) if kernel.resources else None
@@ -103,8 +102,12 @@ cdef launch(
         of_pycuda, of_others = resources.memory()
         packed.has_pycuda_memory = packed.has_pycuda_memory or of_pycuda
         packed.has_other_arrays = packed.has_other_arrays or of_others
+    streams.current = current_stream(packed.device_id)
+    streams.launch = config.stream if config.is_named else streams.current
     choose_streams(&streams, config, &packed, kernel.follows_pycuda)
     handlers = order_before_launch(&packed, &streams, args, count, is_timed, kernel.name)
+    if is_capturing(streams.launch):
+        keep_for_graph(kernel, streams.launch)
     events = ()
     if is_timed:
         if reason := failure():
@@ -113,12 +116,10 @@ cdef launch(
         runtime.eventRecord(first.ptr, streams.launch)
         events = (last,)
     if resources is None:
-        queue(kernel, config, &packed, &streams, events, handlers)
+        queue(kernel, config, &packed, &streams, events)
     else:
         with resources.launching(streams.launch, needed) as read:
-            queue(kernel, config, &packed, &streams, events + read, handlers)
-    if streams.launch and is_capturing(streams.launch):
-        in_graphs.add(kernel)
+            queue(kernel, config, &packed, &streams, events + read)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
     copy_back(handlers)
@@ -128,22 +129,24 @@ cdef launch(
 cdef int choose_streams(
     LaunchStreams *streams, LaunchConfig *config, PackedArguments *packed, bint follows_pycuda
 ) except -1:
-    """Choose the stream of a launch, and how it is ordered."""
-    streams.current = current_stream(packed.device_id)
-    streams.is_named = config.is_named
-    streams.launch = config.stream if config.is_named else streams.current
-    is_foreign = config.is_named and not config.is_of_pycuda
-    # It stands for the earlier users of a pool's block, and for this one to later users.
-    streams.with_default = (
-        is_foreign and packed.has_pycuda_memory and not is_capturing(config.stream)
-    )
+    """Choose how a launch is ordered, and the stream of one that follows PyCUDA."""
     streams.follow_pycuda = follows_pycuda and not (
-        packed.has_other_arrays or packed.has_handlers or is_foreign or views_are_alive()
+        packed.has_other_arrays or packed.has_handlers or config.is_foreign or views_are_alive()
     )
     if streams.follow_pycuda and not config.is_named:
         streams.launch = 0
-    elif follows_pycuda:
-        packed.has_pycuda_memory = True  # PyCUDA's own kernels get bare addresses
+    # PyCUDA's own kernels get bare addresses.
+    has_pycuda_memory = packed.has_pycuda_memory or follows_pycuda
+    if has_pycuda_memory and not config.is_named:
+        streams.others = ALL_PYCUDA_STREAMS
+    elif packed.has_handlers or (
+        config.is_foreign and has_pycuda_memory and not is_capturing(streams.launch)
+    ):
+        # The handlers copy on the default stream.  It stands for the earlier users of a pool's
+        # block, and for a launch on a foreign stream to later users.
+        streams.others = 0
+    else:
+        streams.others = UNORDERED
     return 0
 
 
@@ -156,8 +159,8 @@ cdef order_before_launch(
     cdef Stream current = streams.current, launch = streams.launch
     handlers = ()
     if packed.has_handlers:
-        handlers = [<object> args[i] for i in range(count)]
-        handlers = [value for value in handlers if isinstance(value, drv.ArgumentHandler)]
+        values = [<object> args[i] for i in range(count)]
+        handlers = [value for value in values if isinstance(value, drv.ArgumentHandler)]
     waits = handlers or is_timed
     if waits or (launch == 0 and not streams.follow_pycuda and is_capturing(current)):
         check_capture(current, launch, bool(waits), name)
@@ -165,24 +168,18 @@ cdef order_before_launch(
         handler.pre_call(None)
     if not streams.follow_pycuda:
         order(launch, current)
-        if packed.has_pycuda_memory and not streams.is_named:
-            order(launch, ALL_PYCUDA_STREAMS)
-        elif handlers or streams.with_default:  # the handlers copy on the default stream
-            order(launch, 0)
+        order(launch, streams.others)
     return handlers
 
 
-cdef int order_after_launch(PackedArguments *packed, LaunchStreams *streams, handlers) except -1:
+cdef int order_after_launch(LaunchStreams *streams) except -1:
     """Order later work after a launch.
 
     Call it at once: wherever Python runs, the handler of a signal may raise.
     """
     if not streams.follow_pycuda:
         order(streams.current, streams.launch)
-        if packed.has_pycuda_memory and not streams.is_named:
-            order(ALL_PYCUDA_STREAMS, streams.launch)
-        elif handlers or streams.with_default:
-            order(0, streams.launch)
+        order(streams.others, streams.launch)
     return 0
 
 
@@ -198,7 +195,7 @@ cdef int copy_back(handlers) except -1:
 
 cdef int queue(
     Kernel kernel, LaunchConfig *config, PackedArguments *packed, LaunchStreams *streams,
-    tuple events, handlers
+    tuple events
 ) except -1:
     """Queue a kernel and record events after it, in order; or raise the error for CUDA's status."""
     cdef Handle function = kernel.handle(packed.device_id)
@@ -231,7 +228,7 @@ cdef int queue(
         raise_refusal(status, kernel, config, packed.device_id)
     for event in events:
         runtime.eventRecord(event.ptr, streams.launch)
-    return order_after_launch(packed, streams, handlers)
+    return order_after_launch(streams)
 
 
 cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
@@ -243,10 +240,8 @@ cdef void parameter_buffer(void **extra, PackedArguments *packed) noexcept:
 cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_id):
     grid, block = extents_of(config.extents), extents_of(config.extents + 3)
     cluster = extents_of(config.cluster) if config.cluster[0] else None
-    try:
-        driver.check_status(status)
-    except REFUSALS as error:
-        raise explain(
-            error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
-            config.is_cooperative
-        ) from error
+    error = driver.CUDADriverError(status)
+    raise explain(
+        error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
+        config.is_cooperative
+    ) from error

@@ -1,7 +1,7 @@
 """What launches use of loaded code."""
 
 from bridge.interop.contexts cimport MOST_DEVICES
-from bridge.interop.driver cimport Handle
+from bridge.interop.driver cimport Handle, Stream
 
 
 cdef class Kernel:
@@ -15,3 +15,6 @@ cdef class Kernel:
 
     cdef Handle handle(self, int device_id) except NULL
     cdef int raise_shared_limit(self, Py_ssize_t shared, int device_id) except -1
+
+
+cdef int keep_for_graph(Kernel kernel, Stream stream) except -1

@@ -2,10 +2,11 @@
 """Compiled code on the devices: a loaded module, and a kernel of it."""
 
 cimport cython
-from libc.stdint cimport intptr_t
+from libc.stdint cimport intptr_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from bridge.interop.contexts cimport abandoned, cuda_current, cuda_device
-from bridge.interop.driver cimport Handle, cuCtxSetCurrent, cuModuleUnload
+from bridge.interop.driver cimport *
 
 import ctypes
 import operator
@@ -34,6 +35,7 @@ cdef class LoadedModule:
     cdef Handle context
 
     def __cinit__(self, bytes image):
+        release_captured()
         self.ptr = driver.moduleLoadData(image)
         self.context = cuda_current()
 
@@ -44,6 +46,43 @@ cdef class LoadedModule:
                 cuCtxSetCurrent(self.context)
                 cuModuleUnload(self.ptr)  # its failure after a failed kernel does no harm
                 cuCtxSetCurrent(current)
+
+
+# (capture, kernel): the address of a flag, which CUDA sets when the graph has ended.
+cdef dict in_graphs = {}
+
+
+cdef int keep_for_graph(Kernel kernel, Stream stream) except -1:
+    """Keep a kernel loaded as long as the graph that a stream is captured into.
+
+    CUDA crashes if a graph launches a kernel that was unloaded.  Its executables count, too.
+    """
+    cdef Handle graph = NULL, user_object = NULL
+    cdef uint64_t capture = 0
+    cdef int state = 0
+    cuStreamGetCaptureInfo(stream, &state, &capture, &graph, NULL, NULL)
+    if graph is NULL or (capture, kernel) in in_graphs:
+        return 0
+    has_ended = calloc(1, sizeof(bint))  # of C: the flag may be set after Python's end
+    in_graphs[capture, kernel] = <intptr_t> has_ended
+    # If CUDA refuses, the kernel stays loaded.
+    if not cuUserObjectCreate(&user_object, has_ended, &set_flag, 1, NO_DESTRUCTOR_SYNC):
+        cuGraphRetainUserObject(graph, user_object, 1, MOVE)
+    return 0
+
+
+cdef void set_flag(void *flag) noexcept nogil:
+    """Note the end of a graph, on a thread of CUDA's, which must not call CUDA or Python."""
+    (<bint *> flag)[0] = True
+
+
+cdef int release_captured() except -1:
+    """Release the kernels of graphs that have ended."""
+    for key, flag in list(in_graphs.items()):
+        if (<bint *> <intptr_t> flag)[0]:
+            del in_graphs[key]
+            free(<void *> <intptr_t> flag)
+    return 0
 
 
 cdef class Kernel:

@@ -5,8 +5,8 @@ from cpython.ref cimport PyObject
 from bridge.interop.contexts cimport cuda_device, shared_device
 from bridge.interop.streams cimport handle_of
 from bridge.kernels.launching cimport (
-    LaunchStreams, PySequence_Fast_ITEMS, copy_back, order_after_launch, order_before_launch,
-    read_extent, extents_of,
+    LaunchConfig, LaunchStreams, PySequence_Fast_ITEMS, choose_streams, copy_back,
+    extents_of, order_after_launch, order_before_launch, read_extent,
 )
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
@@ -62,7 +62,7 @@ def launch(
     """
     cdef PackedArguments packed
     cdef LaunchStreams streams
-    cdef unsigned extents[6]
+    cdef LaunchConfig config
     if isinstance(function, Function):
         function(*args, grid=grid, block=block, shared=shared, stream=stream, strided=strided)
         return
@@ -83,23 +83,24 @@ def launch(
     streams.current, streams.launch = current.ptr, 0
     if target is not None:
         streams.launch = handle_of(target, "launch", may_be_unordered=False)
-    streams.is_named = stream is not None
-    streams.follow_pycuda = streams.with_default = False
     packed.device_id, packed.strided = cuda_device(), strided
     cdef PyObject **values = PySequence_Fast_ITEMS(args)
     cdef Parameters parameters = parameters_of_values(args, "launch")
     kept = parameters.pack(values, len(args), &packed, None)
+    config.is_named, config.is_foreign = stream is not None, False
+    choose_streams(&streams, &config, &packed, False)
     handlers = order_before_launch(&packed, &streams, values, len(args), False, "launch")
     data = packed.buffer[:packed.size]
     try:
-        read_extent(extents, grid, "grid", "launch")
-        read_extent(extents + 3, block, "block", "launch")
+        read_extent(config.extents, grid, "grid", "launch")
+        read_extent(config.extents + 3, block, "block", "launch")
         if type(shared) is not int or shared:
             shared = shared_bytes(shared, "launch")
-        function._launch_kernel(extents_of(extents), extents_of(extents + 3), data, shared, target)
+        sizes = extents_of(config.extents), extents_of(config.extents + 3)
+        function._launch_kernel(*sizes, data, shared, target)
     except REFUSALS as error:
         raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
-    order_after_launch(&packed, &streams, handlers)
+    order_after_launch(&streams)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)
     copy_back(handlers)

@@ -1,5 +1,6 @@
 """The host driver does what CUDA documents, as far as the other tests lean on it."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -265,6 +266,35 @@ def test_the_default_stream_spoils_the_capture_of_a_blocking_one():
         on(cupy.cuda.Stream.null, x, 1)
     with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="Invalidated"):
         stream.end_capture()
+
+
+def test_a_user_object_lives_as_long_as_its_graph_its_executables_and_their_work(streams):
+    cuda, runtime, stream = ctypes.CDLL("libcuda.so.1"), cupy.cuda.runtime, streams[0]
+    x, ended = cupy.zeros(8, np.uint8), []
+    cupy.cuda.Device().synchronize()
+    destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+        lambda _: ended.append(cuda.cuCtxSynchronize())  # which it must not
+    )
+    state, capture = ctypes.c_int(), ctypes.c_uint64()
+    graph, kept = ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cuUserObjectCreate(ctypes.byref(kept), None, destructor, 2, 1) == 0
+    runtime.streamBeginCapture(stream.ptr, RELAXED)
+    on(stream, x, 1)
+    asked = cuda.cuStreamGetCaptureInfo_v2(
+        *(ctypes.c_void_p(stream.ptr), ctypes.byref(state), ctypes.byref(capture)),
+        *(ctypes.byref(graph), None, None),
+    )
+    assert asked == cuda.cuGraphRetainUserObject(graph, kept, 1, 1) == 0
+    assert runtime.streamEndCapture(stream.ptr) == graph.value
+    assert cuda.cuUserObjectRelease(kept, 1) == 0
+    assert cuda.cuUserObjectRelease(kept, 1) == 1  # cudaErrorInvalidValue
+    executable = runtime.graphInstantiate(graph.value)
+    runtime.graphDestroy(graph.value)
+    runtime.graphLaunch(executable, stream.ptr)
+    runtime.graphExecDestroy(executable)
+    assert not ended
+    stream.synchronize()
+    assert (ended, x[0]) == ([800], 1)  # CUDA_ERROR_NOT_PERMITTED
 
 
 def test_a_fork_must_be_joined(streams):

@@ -59,6 +59,24 @@ def test_a_capture_makes_the_default_stream_wait_for_earlier_work(latch):
     assert done == [True, False]
 
 
+@pytest.mark.parametrize("comes", ["after", "before"])
+def test_a_kernel_on_a_stream_of_cupys_is_ordered_with_the_default_one(comes, latch, put):
+    """For `gpuarray.zeros` works there, whichever stream of CuPy's is current."""
+    kernel = bridge.SourceModule(
+        "__global__ void copy(int *to, const int *from) { *to = *from; }"
+    ).get_function("copy")
+    a, copy = gpuarray.zeros(N, np.int32), cupy.ones(N, np.int32)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    kernel(copy, a, block=1, stream=stream)
+    with latch.hold(None if comes == "after" else stream), stream:
+        if comes == "after":
+            put(a.gpudata, N, 7)
+        kernel(copy, a, block=1, stream=stream)
+        if comes == "before":
+            put(a.gpudata, N, 7)
+    assert int(copy[0]) == (7 if comes == "after" else 0)
+
+
 def test_ordered_needs_a_block():
     with pytest.warns(UserWarning, match=r"orders nothing by itself: write `with bridge.ordered"):
         bridge.ordered()

@@ -111,15 +111,11 @@ def ours(request, module, forget):
     return module.get_function
 
 
-@pytest.fixture(params=["known", "unknown", "bound", "launch"])
+@pytest.fixture(params=["known", "unknown", "launch"])
 def function(request, module, plain, forget):
-    """The same, bound at each call, and a function of PyCUDA's own, as `launch` takes it."""
+    """The same, and a function of PyCUDA's own, as `launch` takes it."""
     if request.param == "unknown":
         forget()
-    if request.param == "bound":
-        return lambda name: (
-            lambda *args, **keywords: module.get_function(name).bind(**keywords)(*args)
-        )
     if request.param != "launch":
         return module.get_function
     return lambda name: (
@@ -713,15 +709,12 @@ def test_a_struct_of_another_size_is_refused(known):
 # --- order -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["call", "bound", "prepared", "launch"])
+@pytest.fixture(params=["call", "prepared", "launch"])
 def copy(request, known, plain):
     """Queue ``to[...] = source`` on a stream, in one of the ways that there are."""
 
     def call(to, source, stream=None):
         known("copy")(to, source, N, stream=stream, **ONE)
-
-    def bound(to, source, stream=None):
-        known("copy").bind(stream=stream, **ONE)(to, source, N)
 
     def prepared(to, source, stream=None):
         copy = known("copy").prepare("PPi")
@@ -734,7 +727,7 @@ def copy(request, known, plain):
     def launch(to, source, stream=None):
         bridge.launch(plain("copy"), to, source, np.int32(N), grid=1, block=32, stream=stream)
 
-    ways = {"call": call, "bound": bound, "prepared": prepared, "launch": launch}
+    ways = {"call": call, "prepared": prepared, "launch": launch}
     return ways[request.param]
 
 

@@ -352,7 +352,7 @@ family(  # to a third library, which works on its own stream
     "bridge.as_pycuda(v)\n" + LAST,
     end=AGAIN,
     f=("f1", "fb"),
-    more=("", ", max_version=(1, 0)", ", copy=True", ", copy=True, max_version=(1, 0)"),
+    more=("", ", max_version=(1, 0)"),
 )
 family(  # from a third library, whose memory is not used again
     "imports",

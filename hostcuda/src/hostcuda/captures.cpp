@@ -1,11 +1,23 @@
 // Captures: what they forbid and gather, and the launch of the graphs that come of them.
 #include "api.h"
 
+#include <utility>
+
 namespace {
 
 thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 std::map<CUgraph, shared_ptr<Graph>> graphs;
 std::map<CUgraphExec, shared_ptr<Graph>> executables;
+std::map<CUuserObject, std::vector<shared_ptr<void>>> user_objects;  // the caller's references
+
+// Also of one that is being captured.
+Graph *graph_of(CUgraph handle) {
+  for (auto &item : driver.contexts)
+    for (auto &t : item.second.streams)
+      if (t->graph && t->graph->handle == handle) return t->graph.get();
+  auto *found = lookup(graphs, handle);
+  return found ? found->get() : nullptr;
+}
 
 std::set<size_t> all_before(const Graph &graph, std::set<size_t> nodes) {
   for (size_t i = graph.nodes.size(); i-- > 0;)
@@ -14,7 +26,8 @@ std::set<size_t> all_before(const Graph &graph, std::set<size_t> nodes) {
 }
 
 // What was captured last runs first, where nothing orders it: the worst case for a missing fence.
-void launch(Stream &s, const Graph &graph) {
+void launch(Stream &s, const shared_ptr<Graph> &launched) {
+  const Graph &graph = *launched;
   const uint64_t number = ++driver.last_handle;
   std::set<size_t> done;
   while (done.size() < graph.nodes.size())
@@ -23,6 +36,7 @@ void launch(Stream &s, const Graph &graph) {
       if (done.count(i) || !std::includes(done.begin(), done.end(), after.begin(), after.end()))
         continue;
       Work work = graph.nodes[i].work;
+      work.graph = launched;
       if (driver.traces)
         work.node = std::make_shared<InGraph>(InGraph{number, i, all_before(graph, after)});
       enqueue(s, std::move(work));
@@ -86,6 +100,7 @@ API cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   stream->began_here = true;
   stream->graph->mode = mode;
   stream->graph->id = ++driver.last_handle;
+  stream->graph->handle = new_handle<CUgraph>();
   return CUDA_SUCCESS;
 }
 
@@ -115,7 +130,7 @@ API cuStreamEndCapture(CUstream handle, CUgraph *out) {
   *out = nullptr;
   CHECK(!graph->spoilt, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   CHECK(joined, CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-  *out = new_handle<CUgraph>();
+  *out = graph->handle;
   graphs[*out] = graph;
   return CUDA_SUCCESS;
 }
@@ -123,7 +138,7 @@ API cuStreamEndCapture(CUstream handle, CUgraph *out) {
 // Asked about the default stream beside the capture of a blocking one, CUDA answers with the error
 // that work there would end in, and leaves the capture alone.
 API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                              CUgraph *, const CUgraphNode **nodes, size_t *count) {
+                              CUgraph *out, const CUgraphNode **nodes, size_t *count) {
   ENTER;
   STREAM(stream, handle);
   for (auto &t : stream->ctx->streams)
@@ -132,6 +147,7 @@ API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cu
             : stream->graph->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (id && stream->graph) *id = stream->graph->id;
+  if (out && stream->graph) *out = stream->graph->handle;
   if (nodes && stream->graph) {
     static thread_local std::vector<CUgraphNode> last;
     last.clear();
@@ -167,7 +183,7 @@ API cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
   CHECK(!stream->graph, CUDA_ERROR_NOT_SUPPORTED);
   TRY(may_queue(*stream));
   shared_ptr<Graph> graph = *found;
-  launch(*stream, *graph);
+  launch(*stream, graph);
   return CUDA_SUCCESS;
 }
 
@@ -178,4 +194,38 @@ API cuGraphDestroy(CUgraph handle) {
 API cuGraphExecDestroy(CUgraphExec handle) {
   ENTER;
   return executables.erase(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// The destructor is called when the last reference is gone, those of running graphs included.
+API cuUserObjectCreate(CUuserObject *out, void *object, CUhostFn destroy, unsigned count,
+                       unsigned flags) {
+  ENTER;
+  CHECK(destroy && count && flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CUDA_ERROR_INVALID_VALUE);
+  *out = new_handle<CUuserObject>();
+  user_objects[*out].assign(count, shared_ptr<void>(object, [destroy](void *last) {
+    bool outer = std::exchange(in_host_function, true);
+    destroy(last);
+    in_host_function = outer;
+  }));
+  return CUDA_SUCCESS;
+}
+
+API cuUserObjectRelease(CUuserObject object, unsigned count) {
+  ENTER;
+  auto *references = lookup(user_objects, object);
+  CHECK(references && count && count <= references->size(), CUDA_ERROR_INVALID_VALUE);
+  references->resize(references->size() - count);
+  if (references->empty()) user_objects.erase(object);
+  return CUDA_SUCCESS;
+}
+
+API cuGraphRetainUserObject(CUgraph handle, CUuserObject object, unsigned count, unsigned flags) {
+  ENTER;
+  Graph *graph = graph_of(handle);
+  auto *references = lookup(user_objects, object);
+  CHECK(graph && references && count, CUDA_ERROR_INVALID_VALUE);
+  shared_ptr<void> kept = references->front();
+  if (flags & CU_GRAPH_USER_OBJECT_MOVE) TRY(cuUserObjectRelease(object, count));
+  graph->kept.push_back(kept);
+  return CUDA_SUCCESS;
 }

@@ -41,6 +41,7 @@ const uint64_t LATEST = ~0ull;
 // ---- types --------------------------------------------------------------------------------------
 
 struct Stream;
+struct Graph;
 
 struct Launch {
   std::string name;  // of the kernel
@@ -70,6 +71,7 @@ struct Work {
   std::string caller = {};  // if traced: "program.py:7"
   std::function<void(CUresult)> host = nullptr;  // what is to be called besides, with no lock held
   shared_ptr<const InGraph> node = nullptr;  // if traced
+  shared_ptr<const Graph> graph = nullptr;  // that was launched
 };
 
 // One call of a host function (callbacks.cpp).
@@ -90,6 +92,8 @@ struct Graph {
   std::vector<Node> nodes;
   CUstreamCaptureMode mode;
   cuuint64_t id;
+  CUgraph handle;
+  std::vector<shared_ptr<void>> kept;  // the user's objects; executables keep them, too
   bool open = true, spoilt = false;
   std::vector<uintptr_t> dropped;  // blocks, whose frees are queued when the capture ends
 };

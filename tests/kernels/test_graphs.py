@@ -1,4 +1,4 @@
-"""Bound launches, their nodes in graphs, cooperative launches and clusters.
+"""Launches in graphs, cooperative launches and clusters.
 
 `test_function` has their arguments and their order.
 """
@@ -6,6 +6,8 @@
 import collections
 import gc
 import threading
+import time
+import weakref
 
 import cupy
 import numpy as np
@@ -18,6 +20,7 @@ import bridge
 from bridge.legacy import run
 
 N = 1000
+SIZES = {"block": 256, "grid": 4}
 SOURCE = """
 __global__ void add(float *to, const float *from, float a, int n)
 {
@@ -32,36 +35,6 @@ def add():
     return bridge.SourceModule(SOURCE).get_function("add")
 
 
-def test_what_is_said(add):
-    bound, x = add.bind(block=256, grid=4), cupy.zeros(N, np.float32)
-    assert repr(bound) == (
-        "<bridge.kernels.function.BoundFunction add(float *to, const float *from, float a, int n), "
-        "grid=(4, 1, 1), block=(256, 1, 1)>"
-    )
-    with pytest.raises(TypeError, match="block= is given, but the launch is bound: pass the kern"):
-        bound(x, x, 1, N, block=32)
-    with pytest.raises(TypeError, match=r"^add: 2 arguments for 4 parameters: add\(float \*to"):
-        bound(x, x)
-    with pytest.raises(ValueError, match="add: block is missing; give it by name"):
-        add.bind(grid=1)
-    with pytest.raises(TypeError, match="add: bind takes no arguments of the kernel; pass them to"):
-        add.bind(x, x, 1, N, block=32)
-    for cluster in (0, (0, 1, 1), (-1, 1, 1)):
-        with pytest.raises(ValueError, match="add: cluster is .*; each extent is 1 or more"):
-            add.bind(block=32, cluster=cluster)
-    with pytest.raises(ValueError, match="add: grid is 0; each extent is 1 or more"):
-        add.bind(block=32, grid=0)
-    with pytest.raises(TypeError, match="add: stream is 5; None, a pycuda.driver.Stream"):
-        add.bind(block=32, stream=5)
-
-
-def test_it_keeps_the_module_and_the_stream():
-    bound = bridge.SourceModule(SOURCE).get_function("add").bind(block=N, stream=drv.Stream(1))
-    x = cupy.zeros(N, np.float32)
-    bound(x, x, 2, N)
-    assert set(x.get().tolist()) == {2}
-
-
 def test_all_ways_to_call_are_the_same_call(add):
     """By the fast path, with other keywords, by ``__call__``, and with names made at run time."""
     x = cupy.zeros(N, np.float32)
@@ -71,8 +44,6 @@ def test_all_ways_to_call_are_the_same_call(add):
         lambda: add(x, x, 1, N, block=(N, 1, 1), grid=(1, 1), strided=True, time_kernel=True),
         lambda: add.__call__(x, x, 1.0, N, block=N),
         lambda: add(*(x, x, 1, N), **block),
-        lambda: add.bind(block=N)(x, x, 1, N),
-        lambda: add.bind(block=N).__call__(x, x, 1, N),
     ):
         before = float(x[0])
         call()
@@ -83,12 +54,11 @@ def test_all_ways_to_call_are_the_same_call(add):
 
 
 def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
-    bound = add.bind(block=256, grid=4)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         buffers = [cupy.zeros(N, np.float32) for _ in range(21)]
         stream.begin_capture()
         pairs = zip(buffers[1:], buffers, strict=False)
-        nodes = [bound.capture(to, source, 1, N) for to, source in pairs]
+        nodes = [add.capture(to, source, 1, N, **SIZES) for to, source in pairs]
         graph = stream.end_capture()
         graph.launch()
         others = [cupy.full(N, 100, np.float32), *(cupy.zeros(N, np.float32) for _ in nodes)]
@@ -101,31 +71,80 @@ def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
     assert set(others[20].get().tolist()) == {140}
 
 
-def test_a_captured_kernel_stays_loaded():
-    x = cupy.zeros(4, np.float32)
+def test_a_captured_kernel_is_unloaded_after_its_graph():
+    """By the first load after that: CUDA tells of the end on a thread of its own."""
+    x, others = cupy.zeros(4, np.float32), []  # the end of one would wait for the stream
     with cupy.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()
         module = bridge.SourceModule("__global__ void f(float *x) { x[threadIdx.x] += 3; }")
-        module.get_function("f")(x, block=4)
+        for _ in range(2):
+            module.get_function("f")(x, block=4)
+        loaded = weakref.ref(module)
         del module
         graph = stream.end_capture()
-        gc.collect()
         bridge.wait_stream(stream, None)
+        gc.collect()
+        others.append(bridge.SourceModule(SOURCE))
         graph.launch()
+        graph.launch()
+        del graph
+        others.append(bridge.SourceModule(SOURCE))
         stream.synchronize()
-    assert x.tolist() == [3] * 4
+    assert x.tolist() == [12] * 4
+    latest = time.monotonic() + 10
+    while loaded() is not None:
+        assert time.monotonic() < latest
+        bridge.SourceModule(SOURCE)
+
+
+@pytest.mark.starts
+def test_a_process_may_end_before_its_graphs(run):
+    """CUDA may tell of the end of one after Python's end."""
+    run("""
+        import ctypes
+
+        x, stream, graphs = cupy.zeros(1, "f"), cupy.cuda.Stream(non_blocking=True), []
+        for _ in range(2):
+            with stream:
+                stream.begin_capture()
+                module = bridge.SourceModule("__global__ void f(float *x) { *x += 1; }")
+                module.get_function("f")(x, block=1)
+                graphs.append(stream.end_capture())
+                graphs[-1].launch()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(graphs[0]))  # only the driver's end ends it
+    """)
+
+
+def test_what_capture_refuses(add):
+    x, stream = cupy.zeros(N, np.float32), cupy.cuda.Stream(non_blocking=True)
+    for given in ({}, {"stream": stream}, {"stream": drv.Stream(1)}):
+        with pytest.raises(ValueError, match="add.capture: the stream of the launch is not being"):
+            add.capture(x, x, 1, N, **SIZES, **given)
+    for given, error, message in [
+        ({"block": None}, ValueError, "add: block is missing; give it by name"),
+        ({"grid": 0}, ValueError, "add: grid is 0; each extent is 1 or more"),
+        ({"cluster": 0}, ValueError, "add: cluster is 0; each extent is 1 or more"),
+        ({"cluster": (0, 1, 1)}, ValueError, "add: cluster is .*; each extent is 1 or more"),
+        ({"cluster": (-1, 1, 1)}, ValueError, "add: cluster is .*; each extent is 1 or more"),
+        ({"stream": 5}, TypeError, "add: stream is 5; None, a pycuda.driver.Stream"),
+    ]:
+        with pytest.raises(error, match=message):
+            add.capture(x, x, 1, N, **{**SIZES, **given})
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(TypeError, match=r"^add: 2 arguments for 4 parameters: add\(float \*to"):
+            add.capture(x, x, **SIZES)
+        stream.end_capture()
 
 
 def test_new_arguments_are_checked(add):
-    bound, x = add.bind(block=256, grid=4), cupy.zeros(N, np.float32)
-    with pytest.raises(ValueError, match="add.capture: the stream of the launch is not being capt"):
-        bound.capture(x, x, 1, N)
+    x = cupy.zeros(N, np.float32)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()
-        node = bound.capture(x, x, 1, N)
+        node = add.capture(x, x, 1, N, **SIZES)
         graph = stream.end_capture()
         stream.begin_capture()
-        bound(x, x, 1, N)
+        add(x, x, 1, N, **SIZES)
         other = stream.end_capture()
     for arguments, error, message in [
         ((graph, x.astype("d"), x, 1, N), TypeError, r"argument 0 \(`float \*to`\) is an array of"),
@@ -147,8 +166,7 @@ if not ON_GPU:  # where a call of the driver seldom lets another thread in betwe
     def test_a_node_that_cannot_be_told_from_another_threads_work_is_refused(add):
         """Without the check, such a node is another kernel's, or none."""
         x, stop = cupy.zeros(N, np.float32), threading.Event()
-        bound = add.bind(block=32, grid=1)
-        bound(x, x, 1, N)
+        add(x, x, 1, N, block=32)
         inside, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
 
         def add_dependencies():
@@ -165,7 +183,7 @@ if not ON_GPU:  # where a call of the driver seldom lets another thread in betwe
             try:
                 refused = "another thread has queued work into the cap"
                 with pytest.raises(ValueError, match=refused):
-                    collections.deque(bound.capture(x, x, 1, N) for _ in range(20_000))
+                    collections.deque(add.capture(x, x, 1, N, block=32) for _ in range(20_000))
             finally:
                 stop.set()
                 thread.join()
@@ -176,11 +194,10 @@ if not ON_GPU:  # where a call of the driver seldom lets another thread in betwe
 def test_under_run_a_capture_stays_on_its_stream():
     """There, launches without CuPy's arrays go to the default stream."""
     add = run._SourceModule(SOURCE).get_function("add")
-    bound = add.bind(block=256, grid=4)
     a, b = gpuarray.zeros(N, np.float32), gpuarray.zeros(N, np.float32)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()
-        node = bound.capture(a, a, 1, N)
+        node = add.capture(a, a, 1, N, **SIZES)
         graph = stream.end_capture()
         drv.Context.synchronize()
         assert set(a.get().tolist()) == {0}
@@ -214,7 +231,7 @@ def test_without_a_gpu_clusters_are_refused(add):
         pytest.skip("not installed: hostcuda in the place of the driver")
     x = cupy.zeros(N, np.float32)
     with pytest.raises(drv.LogicError, match=r"cluster is \(2, 1, 1\), grid is \(4, 1, 1\); a clu"):
-        add.bind(block=32, grid=4, cluster=2)(x, x, 1, N)
+        add(x, x, 1, N, block=32, grid=4, cluster=2)
 
 
 def test_all_blocks_run_at_the_same_time():
