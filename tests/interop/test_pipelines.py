@@ -101,7 +101,7 @@ def test_a_capture_goes_to_another_stream_and_back(ours, theirs, put):
         cupy.add(x, 1, out=x)
         a = bridge.as_pycuda(z, stream=stream)
         put(a.gpudata, N, 7, stream)
-        del a
+        bridge.as_cupy(a, stream=stream)
         cupy.add(z, 1, out=z)
     assert [set(array.get().tolist()) for array in (x, y, z)] == [{2}, {1}, {8}]
 
