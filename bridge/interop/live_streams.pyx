@@ -192,8 +192,8 @@ def name_of(Stream handle):
 cdef int wait_for_default(StreamRecord *record) noexcept:
     """Let a stream wait for the default one; return CUDA's status.
 
-    CUDA does so for the work of a blocking stream, but only after work on the default one: an event
-    there, which stands for other blocking streams in a call, does not delay it.
+    CUDA does so for the work of a blocking stream after work on the default one.  It does not promise
+    to do so after an event there, which stands for other blocking streams in a call.
     """
     cdef int status = 0
     cdef Handle current = cuda_current()

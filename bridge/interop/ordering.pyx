@@ -3,9 +3,9 @@
 
 The rule
 --------
-What stands first in a program has an effect on what stands later, whatever library, stream or block
-it is under.  For this, a call without ``stream=`` orders all streams of one library before all of
-the other:
+What one library does has an effect on what the other does later in the program, whatever stream or
+block it is under.  For this, a call without ``stream=`` orders all streams of one library before
+all of the other:
 
 ``as_cupy(a)``: work queued on PyCUDA's streams runs before later work on CuPy's streams.
 
@@ -24,9 +24,9 @@ How
 The default stream is the hub.  It waits for each stream of the first library, and each of the
 second waits for it.  CUDA orders it with blocking streams by itself: an event recorded on the
 default stream comes after the work of all blocking streams, and their later work comes after a wait
-on it.  So non-blocking streams need a fence each, while they are alive: the default stream stands
-for those that have ended.  Blocking streams need one only where both libraries have some.  The host
-never waits.
+on it.  (That it also comes after the event is not promised.)  So non-blocking streams need a fence
+each, while they are alive: the default stream stands for those that have ended.  Blocking streams
+need one only where both libraries have some.  The host never waits.
 
 Captures
 --------
@@ -162,8 +162,8 @@ cdef int order_libraries(int first, int second) noexcept:
         blocking_count[first] and blocking_count[second]
     ):
         return 0  # CUDA orders the default stream with the blocking ones
-    # CUDA delays a blocking stream after work on the default one, and not after its event.  A
-    # thread's own default stream has no record: for it, the default stream waits for each.
+    # CUDA promises to delay a blocking stream after work on the default one, and is silent about
+    # events.  A thread's own stream has no record: for it, the default stream waits for each.
     status = order_library(first, hub, False, per_thread_is_used)
     if not status:
         status = order_library(second, hub, True, per_thread_is_used or blocking_count[first] > 0)

@@ -14,7 +14,8 @@ unsigned random_below(unsigned n) { return hostcuda::random_below(n, random_stat
 
 // Does new work on `a` wait for earlier work on `b`? The legacy default stream and the blocking
 // streams of its context wait for each other; every other pair is independent. An event recorded on
-// the default stream waits as work there does, but no blocking stream waits for it.
+// the default stream waits as work there does, but no blocking stream waits for it: an H200 (driver
+// 580) lets them wait, and CUDA's guide does not promise it.
 bool ordered(const Stream &a, const Stream &b) {
   if (&a == &b) return true;
   return a.ctx == b.ctx && a.blocking() && b.blocking() && (a.legacy || a.of_events || b.legacy);
