@@ -63,9 +63,9 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     -----
     On a thread without a PyCUDA context, the primary context is current during the call.
     *Ownership:* as in `as_cupy`, a result keeps its `GPUArray` alive.
-    *Ordering:* work of `func` on PyCUDA's streams runs after the work queued on CuPy's current
-    stream, and before later work there (rule: `bridge.interop.ordering`).  If a PyCUDA
-    stream is passed as ``stream=``, only that stream and the default stream are ordered.
+    *Ordering:* work of `func` on PyCUDA's streams runs after the work queued on CuPy's streams, and
+    before later work there (rule: `bridge.interop.ordering`).  If a PyCUDA stream is passed as
+    ``stream=``, only this one and the default stream are ordered with CuPy's current stream.
     *Cost:* one conversion per array.
     """
     if isinstance(func, drv.Function):
