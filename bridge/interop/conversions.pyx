@@ -336,6 +336,8 @@ cdef view_in_pycuda(array, stream, int device_id):
     if stream is not IN_ORDER:
         order_before_pycuda(stream, device_id)
     if source is not None:
+        if stream is not None and stream is not IN_ORDER:
+            note_unnamed_call()  # it may be a view for another stream
         return source
     if stream is IN_ORDER:
         stream = None

@@ -13,7 +13,7 @@ from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, prima
 from bridge.interop.conversions cimport memory_of, view_in_cupy
 from bridge.interop.dlpack cimport dlpack_device_of
 from bridge.interop.driver cimport Stream
-from bridge.interop.live_streams cimport record_of
+from bridge.interop.live_streams cimport CUPY, StreamRecord, record_of
 from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
     ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, current_stream, is_capturing,
@@ -105,11 +105,16 @@ cdef export(array, Stream consumer, dict keywords, int device_id):
     capsule = view_in_cupy(array, device_id).__dlpack__(stream=-1, **keywords)
     if is_copied:
         order(consumer, current)
-    elif consumer != UNORDERED and record_of(consumer) is NULL and (
+    elif consumer != UNORDERED and not is_of_cupy(consumer) and (
         consumer or is_capturing(current)
     ):
         order(consumer, ALL_PYCUDA_STREAMS)
     return capsule
+
+
+cdef bint is_of_cupy(Stream handle) noexcept:
+    cdef StreamRecord *record = record_of(handle)
+    return record is not NULL and record.library & CUPY
 
 
 def dlpack_device(self):

@@ -32,10 +32,13 @@ cdef Py_ssize_t blocking_count[4]  # by library, and of both
 cdef Py_ssize_t non_blocking_count[4]
 cdef Py_ssize_t ended_count
 cdef uint64_t record_count  # so far
+cdef bint per_thread_is_used  # whether CuPy works on threads' own default streams: without records
 cdef Py_ssize_t unnamed_calls  # how many calls so far ordered all streams of a library
 
+cdef str name_of(Stream handle)
 cdef StreamRecord *record_of(Stream handle, Handle context=*) noexcept
 cdef int default_waits_for_ended() noexcept
 cdef void stand_for(StreamRecord *record) noexcept
 cdef int wait_for_default(StreamRecord *record) noexcept
+cdef void note_per_thread() noexcept
 cdef void note_unnamed_call() noexcept

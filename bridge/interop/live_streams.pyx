@@ -29,6 +29,7 @@ from bridge.interop.driver cimport *
 from bridge.interop.streams cimport *
 
 import gc
+import os
 from contextlib import suppress
 
 import cupy
@@ -76,6 +77,8 @@ cdef extern from *:
     int end_streams_in_order(object kind, void (*end)(PyObject *) noexcept)
     bint is_stream(object)
 
+
+per_thread_is_used = os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM") == "1"
 
 # Of CuPy's classes, the one whose `__init__` also `from_external` and `ExternalStream` call.
 BASE_STREAM = cupy.cuda.Stream.__base__
@@ -178,7 +181,7 @@ def count_streams():
     return blocking_count[BOTH] + non_blocking_count[BOTH]
 
 
-def name_of(Stream handle):
+cdef str name_of(Stream handle):
     """Return what a stream is called in messages."""
     if 0 <= handle <= PER_THREAD:
         return "the thread's default stream" if handle == PER_THREAD else "the default stream"
@@ -197,7 +200,9 @@ cdef int wait_for_default(StreamRecord *record) noexcept:
     """
     cdef int status = 0
     cdef Handle current = cuda_current()
-    if record.is_blocking and (blocking_count[BOTH] < 2 or not unnamed_calls):
+    if record.is_blocking and not per_thread_is_used and (
+        blocking_count[BOTH] < 2 or not unnamed_calls
+    ):
         return 0
     if not is_set(record.context, current):
         return 0
@@ -328,6 +333,11 @@ cdef int default_waits_for_ended() noexcept:
     return 0
 
 
+cdef void note_per_thread() noexcept:
+    global per_thread_is_used
+    per_thread_is_used = True
+
+
 cdef void note_unnamed_call() noexcept:
     global unnamed_calls
     unnamed_calls += 1
@@ -338,6 +348,8 @@ def cannot_wait(subject):
         f"{subject} cannot wait for the default stream, since a blocking stream is being captured "
         "into a graph; make streams before a capture, and capture non-blocking ones"
     )
+
+name_of_stream = &name_of
 
 # ---- at import -----------------------------------------------------------------------------------
 

@@ -48,8 +48,6 @@ from bridge.interop.driver cimport *
 from bridge.interop.live_streams cimport *
 from bridge.interop.streams cimport *
 
-import os
-
 import cupy
 from cupy.cuda import driver
 
@@ -95,6 +93,8 @@ cpdef int order(Stream waiter, Stream awaited, bint joins=False) except -1:
         return 0
     if kept_for_capture and not is_capturing(waiter) and not is_capturing(awaited):
         release_kept_views()
+    if waiter == PER_THREAD or awaited == PER_THREAD:
+        note_per_thread()
     if waiter < UNORDERED or awaited < UNORDERED:
         note_unnamed_call()
     status = order_streams(waiter, awaited, joins)
@@ -153,9 +153,8 @@ cdef int order_libraries(int first, int second) noexcept:
     """
     cdef Stream current = current_stream(device_of(cuda_current())), hub = 0
     cdef int status
-    global per_thread_is_used
     if current == PER_THREAD:
-        per_thread_is_used = True
+        note_per_thread()
     if is_capturing(current):
         hub = current
     elif not (non_blocking_count[first | second] or ended_count or per_thread_is_used) and not (
@@ -168,10 +167,6 @@ cdef int order_libraries(int first, int second) noexcept:
     if not status:
         status = order_library(second, hub, True, per_thread_is_used or blocking_count[first] > 0)
     return status
-
-
-# Whether CuPy works on the threads' own default streams, which have no records.
-cdef bint per_thread_is_used = os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM") == "1"
 
 
 cdef int order_library(
@@ -271,7 +266,7 @@ cdef int order_reuse(Stream owner) except -1:
     The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  CUDA
     does not order two blocking streams, of which the thread's is one.
     """
-    cdef bint with_blocking = owner != 0 or blocking_count[BOTH] > 1
+    cdef bint with_blocking = per_thread_is_used or blocking_count[BOTH] > 1
     cdef int status = order_library(CUPY, owner, False, with_blocking)
     if not status:
         status = order_library(PYCUDA, owner, True, with_blocking)
@@ -324,13 +319,14 @@ cdef dict SIDES = {
 
 def not_ordered(int status, Stream waiter, Stream awaited):
     """Return the error for a status of `order`."""
-    names = [SIDES.get(handle) or f"stream 0x{handle:x}" for handle in (waiter, awaited)]
+    names = [SIDES.get(handle) or name_of(handle) for handle in (waiter, awaited)]
     if status == CAPTURE_ISOLATION and {waiter, awaited} & {*SIDES}:
         return ValueError(
             f"{names[0]} cannot wait for {names[1]}, since one of them is being captured into a "
             "graph, and the bridge did not see it begin; name the stream of the work by stream=, or "
             "begin and end captures by methods of CuPy's streams, also of what "
-            "bridge.as_cupy_stream returns, and let others join by bridge.wait_stream"
+            "bridge.as_cupy_stream returns, and let others join by bridge.wait_stream; after an "
+            "error in a capture, end it"
         )
     if status == CAPTURE_ISOLATION:
         return ValueError(

@@ -16,6 +16,7 @@ from .ordering import not_ordered
 from .scopes import Scope
 from ..errors import check_function, warn
 
+
 def wait_stream(waiter, awaited, /):
     """Make later work on one stream wait for the work queued on another.
 
@@ -146,7 +147,7 @@ class ordered(ContextDecorator):
     -----
     *Ownership:* none.
     *Ordering:* the work queued on PyCUDA's streams runs before the work that the block queues on
-    CuPy's current stream, and that before later work on PyCUDA's streams, also if the block raises
+    CuPy's streams, and that before later work on PyCUDA's streams, also if the block raises
     (rule: `bridge.interop.ordering`).  The host does not wait.
     *Cost:* two fences.
     """

@@ -24,4 +24,5 @@ cdef Handle take_event(int device_id) noexcept
 cdef int keep_event(Handle event, int device_id, int status) noexcept
 cpdef int fence(Stream waiter, Stream awaited) noexcept
 cdef bint is_traced
+cdef str (*name_of_stream)(Stream)
 cdef void note_wait(Stream waiter, Stream awaited) noexcept

@@ -23,9 +23,26 @@ from ..errors import ContextError, kind, named
 
 # ---- handles -------------------------------------------------------------------------------------
 
-cdef extern from "Python.h":
+cdef extern from *:
+    """
+    /* Append code and line of each frame of this thread, the innermost first. */
+    static void append_frames(PyObject *list) {
+        PyFrameObject *frame = PyEval_GetFrame(), *back;
+        Py_XINCREF(frame);
+        for (; frame; frame = back) {
+            int line = PyFrame_GetLineNumber(frame);
+            PyObject *pair = Py_BuildValue("Ni", PyFrame_GetCode(frame), line);
+            if (pair)
+                PyList_Append(list, pair);
+            Py_XDECREF(pair);
+            back = PyFrame_GetBack(frame);
+            Py_DECREF(frame);
+        }
+    }
+    """
     bint PyGC_Disable()
     void PyGC_Enable()
+    void append_frames(list)
 
 PYCUDA_STREAM = drv.Stream
 cdef tuple CUPY_STREAMS = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
@@ -199,20 +216,29 @@ cpdef int fence(Stream waiter, Stream awaited) noexcept:
 
 # ---- what bridge.trace_order shows ---------------------------------------------------------------
 
-cdef object waits_go_to = None
+cdef list traces = []  # where to put each wait, with the lines of code that led to it
 
 
-def trace_waits(function):
-    """Call a function with the streams of each wait; None ends it.  Return the one before."""
-    global is_traced, waits_go_to
-    before, waits_go_to = waits_go_to, function
-    is_traced = function is not None
-    return before
+def begin_trace(list waits):
+    """Put each wait into a list, until `end_trace`: its streams' names, code objects and lines."""
+    global is_traced
+    traces.append(waits)
+    is_traced = True
+
+
+def end_trace(list waits):
+    global traces, is_traced
+    traces = [one for one in traces if one is not waits]
+    is_traced = bool(traces)
 
 
 cdef void note_wait(Stream waiter, Stream awaited) noexcept:
-    cdef bint collects = PyGC_Disable()  # it could end a stream whose record is pinned here
-    waits_go_to(waiter, awaited)
+    """Note a wait; no Python runs here, nor the collector, since records may be pinned."""
+    cdef bint collects = PyGC_Disable()
+    cdef list lines = []
+    append_frames(lines)
+    for waits in traces:
+        (<list> waits).append((name_of_stream(waiter), name_of_stream(awaited), lines))
     if collects:
         PyGC_Enable()
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
 from typing import NamedTuple
 
-from .live_streams import name_of
-from .streams import trace_waits
+import cupy
+import pycuda
 
-LIBRARIES = "bridge", "contextlib", "cupy", "pycuda"  # their lines are none of the program's
+from . import streams
+
+# Their lines are none of the program's.
+LIBRARIES = (
+    str(Path(__file__).parents[1]),
+    *(str(Path(str(one.__file__)).parent) for one in (cupy, pycuda)),
+    contextlib.__file__,
+)
 
 
 class Wait(NamedTuple):
@@ -26,7 +34,15 @@ class Wait(NamedTuple):
         return f"{place}\n    {self.waiter} waits for {self.awaited}"
 
 
-@contextmanager
+def _place(lines: list[tuple[CodeType, int]]) -> traceback.FrameSummary:
+    """Return the innermost line of the program; there is none where a thread ends."""
+    for code, line in lines:
+        if not code.co_filename.startswith(LIBRARIES):
+            return traceback.FrameSummary(code.co_filename, line, code.co_name)
+    return traceback.FrameSummary("the end of a thread", 0, "")
+
+
+@contextlib.contextmanager
 def trace_order() -> Iterator[list[Wait]]:
     """Collect the waits that the bridge queues inside of a block, on all threads.
 
@@ -36,7 +52,7 @@ def trace_order() -> Iterator[list[Wait]]:
     Returns
     -------
     list of Wait
-        It grows inside of the block.  A wait has the names of the two streams, `waiter` and
+        It is filled when the block ends.  A wait has the names of the two streams, `waiter` and
         `awaited`, and the line that made the call, or dropped a view: `where`, a
         ``traceback.FrameSummary``.  ``print(wait)`` shows all.
 
@@ -57,19 +73,10 @@ def trace_order() -> Iterator[list[Wait]]:
     *Cost:* some microseconds for each wait inside of the block; nothing outside.
     """
     waits: list[Wait] = []
-
-    def note(waiter: int, awaited: int) -> None:
-        frame = sys._getframe(1)
-        while frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES and frame.f_back:
-            frame = frame.f_back
-        code = frame.f_code
-        where = traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
-        waits.append(Wait(name_of(waiter), name_of(awaited), where))
-        if before:
-            before(waiter, awaited)
-
-    before = trace_waits(note)
+    seen: streams.Waits = []
+    streams.begin_trace(seen)
     try:
         yield waits
     finally:
-        trace_waits(before)
+        streams.end_trace(seen)
+        waits += [Wait(waiter, awaited, _place(lines)) for waiter, awaited, lines in seen]

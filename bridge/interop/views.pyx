@@ -100,7 +100,7 @@ cdef int release(View view) except -1:
         if view.waiter != UNORDERED:
             if view.stream is not None:
                 if view.unnamed_calls != unnamed_calls:
-                    waiter, awaited = ALL_CUPY_STREAMS, ALL_STREAMS
+                    waiter, awaited, view.stream = ALL_CUPY_STREAMS, ALL_STREAMS, None
                 elif is_followed(view.stream) and record_of(awaited) is NULL:
                     awaited = 0  # it has ended, in the same garbage; the default stream waits for it
             status = order_release(waiter, awaited)

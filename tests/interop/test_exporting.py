@@ -2,7 +2,6 @@
 
 import gc
 import operator
-from types import SimpleNamespace
 
 import cupy
 import numpy as np

@@ -8,7 +8,6 @@ import pytest
 
 import bridge
 import bridge.autoinit
-from bridge.interop import live_streams
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def traced(function):
 
 
 def test_each_wait_has_its_line(streams):
-    p, c = (live_streams.name_of(s) for s in (streams[0].handle, streams[1].ptr))
+    p, c = f"PyCUDA's stream 0x{streams[0].handle:x}", f"CuPy's stream 0x{streams[1].ptr:x}"
     x, zero = cupy.zeros(4), "the default stream"
 
     def program():
@@ -97,3 +96,25 @@ def test_an_object_over_a_stream_of_pycuda_lets_it_wait_once(streams):
         f"both libraries' stream 0x{streams[0].handle:x}"
     ]
     assert traced(program) == []
+
+
+def test_a_stream_may_end_while_an_error_is_raised():
+    with bridge.trace_order() as waits, pytest.raises(ZeroDivisionError):
+        print(drv.Stream(1), 1 / 0)
+    assert waits[-1].awaited == "a stream that has ended"
+
+
+@pytest.mark.filterwarnings("ignore:stream in out-of-thread context")  # PyCUDA's
+def test_a_stream_may_end_with_its_thread():
+    local = threading.local()
+
+    @bridge.primary_context()
+    def keep():
+        local.stream = drv.Stream(1)
+
+    thread = threading.Thread(target=keep)
+    with bridge.trace_order() as waits:
+        thread.start()
+        thread.join()
+    assert [wait.waiter for wait in waits][-1] == "the default stream"
+    assert str(waits[-1]).startswith(("the end of a thread:0", __file__, threading.__file__))
