@@ -345,6 +345,25 @@ def test_a_view_that_ends_in_the_capture_of_its_user_draws_nothing_in(current):
         assert not owner.is_capturing()
 
 
+def test_a_view_for_all_streams_stays_so_if_a_capture_holds_it_back(latch, put):
+    named, other = drv.Stream(1), drv.Stream(1)
+    captive = cupy.cuda.Stream(non_blocking=True)
+    x = cupy.zeros(N, np.int32)
+    a, pointer = bridge.as_pycuda(x, stream=named), x.data.ptr
+    bridge.as_pycuda(x)
+    cupy.cuda.Device().synchronize()
+    with latch.hold(other):
+        put(a.gpudata, N, 7, other)
+        with captive:
+            captive.begin_capture()
+            del a, x
+            captive.end_capture()
+        y = cupy.empty(N, np.int32)
+        y.data.memset_async(0, y.nbytes, cupy.cuda.Stream.null)
+        assert y.data.ptr == pointer
+    assert not y.get().any()
+
+
 def test_what_a_capture_holds_back_is_shown_and_let_go_when_it_ends(capsys):
     pool, stream = cupy.cuda.MemoryPool(), drv.Stream(1)
     with cupy.cuda.using_allocator(pool.malloc):

@@ -242,6 +242,7 @@ WIDEN = (
     "bridge.as_cupy(b)\nwith {d}: op(v)\nbridge.as_pycuda(v)\n",
     "w = cupy.from_dlpack(b)\nwith {d}: op(w)\nbridge.as_pycuda(w)\n",
     "with {d}: k(b)\n",
+    "with {d}: w = bridge.as_cupy(b[:], stream={s}); op(w); b = bridge.as_pycuda(w, stream={q})\n",
     "with {d}: w = bridge.as_cupy(b, stream={s}); op(w); b = bridge.as_pycuda(w, stream={q})\n",
 )
 WIDEN = ["", *(widen + "p(b, stream={q})\n" for widen in WIDEN)]
@@ -255,6 +256,14 @@ family(
     widen=[*WIDEN, WIDEN[-1].replace("as_pycuda(w", "as_pycuda(b")],
     d=(*C, "c2"),
     q=PN,
+)
+family(  # a thread's own default stream has no record
+    "new_streams",
+    "with {c}: v = bridge.as_cupy(a); {work}; bridge.as_pycuda(v)\n"
+    "s = {new_p}\np(a, stream=s)\n{last}",
+    c=(*C, "pt"),
+    work=("op(v)", "k(v)"),
+    last=("", "bridge.as_cupy(a)\n"),
 )
 family(  # the only view of CuPy's memory names a stream; an unnamed call meets its memory
     "narrow",
@@ -351,7 +360,7 @@ family(  # to a third library, which works on its own stream
     "runtime.memsetAsync(v.data.ptr, 0, 8 * N, {f}.handle)\nbridge.wait_stream({c}, {f})\n"
     "bridge.as_pycuda(v)\n" + LAST,
     end=AGAIN,
-    f=("f1", "fb"),
+    f=("f1", "fb", "p1"),
     more=("", ", max_version=(1, 0)"),
 )
 family(  # from a third library, whose memory is not used again
