@@ -9,13 +9,12 @@ once, whatever ended the stream.  CuPy destroys its streams in ``__del__``.
 
 A record is of a stream, which may have objects of both libraries; it is of each library that has had
 one.  It ends with the last object, or with the one that destroys the stream.  The default streams
-have no records.  Four rules keep the list right:
+have no records.  Three rules keep the list right:
 
 - A record leaves the list only with the GIL held, and with no pins.
 - Who releases the GIL pins the records that it reads again, or looks for them again.
-- From when a stream ends until the default stream has waited for it, one of two neighbours is in
-  the list: the stream's record, or that of its last work.
-- `ended_count` falls only after the wait is queued.
+- A stream's record stays until the default stream's wait for its last work is queued, by any thread.
+  If the default stream cannot be used, the record of that work stays for the next call.
 
 Source: CPython, ``subtype_dealloc`` (Objects/typeobject.c), which calls the deallocator of the
 nearest base that has one of its own; Boost.Python, ``instance_dealloc`` (object/class.cpp).
@@ -281,21 +280,20 @@ cdef void remove(StreamRecord *record) noexcept:
 
 cdef void stand_for(StreamRecord *record) noexcept:
     """Let the default stream wait for the work on a stream; if it cannot now, later."""
-    global ended_count
+    global ended_count, first_record
     cdef Handle current = cuda_current(), context = record.context
     cdef StreamRecord *ended
     if is_capturing(record.handle) or not is_set(context, current):
         return  # its work is part of a graph, or the context is gone
     ended = <StreamRecord *> calloc(1, sizeof(StreamRecord))
     if ended is not NULL:
-        ended.handle, ended.context, ended.library = ENDED, context, BOTH
+        ended.handle, ended.context = ENDED, context
         ended.event = take_event(device_of(context))
         record.pins += 1
         with nogil:
             cuEventRecord(ended.event, record.handle)
         record.pins -= 1
-        # Next to the other one: who is reading the list without the GIL meets one of the two.
-        ended.next, record.next = record.next, ended
+        ended.next, first_record = first_record, ended
         ended_count += 1
         default_waits_for_ended()
     is_set(current, context)
@@ -304,31 +302,32 @@ cdef void stand_for(StreamRecord *record) noexcept:
 cdef int default_waits_for_ended() noexcept:
     """Let the current context's default stream wait for streams that have ended.
 
-    Return CAPTURE_IMPLICIT if it cannot, because a blocking stream is being captured.
+    Return when all these waits are queued, also those of other threads, or CAPTURE_IMPLICIT if it
+    cannot, because a blocking stream is being captured.
     """
     global ended_count
     cdef Handle context = cuda_current()
     cdef StreamRecord *record = first_record if ended_count else NULL
     cdef int status
     while record is not NULL:
-        if record.handle != ENDED or record.context != context or record.is_taken:
+        if record.handle != ENDED or record.context != context:
             record = record.next
             continue
-        record.is_taken = True  # it stays in the list, for others, until the wait is queued
         capture_of(0, &status)
         if status:
-            record.is_taken = False
             return status
-        with nogil:
-            cuStreamWaitEvent(0, record.event, 0)
-        if is_traced:
-            note_wait(0, ENDED)
-        ended_count -= 1
-        while record.pins:
+        if record.is_taken:
             with nogil:
                 sched_yield()
-        keep_event(record.event, device_of(context), 0)
-        remove(record)
+        else:
+            record.is_taken = True
+            with nogil:
+                cuStreamWaitEvent(0, record.event, 0)
+            ended_count -= 1
+            keep_event(record.event, device_of(context), 0)
+            remove(record)
+            if is_traced:
+                note_wait(0, ENDED)
         record = first_record
     return 0
 

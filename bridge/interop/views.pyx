@@ -98,11 +98,11 @@ cdef int release(View view) except -1:
             return 0  # a kernel has failed: the context and its memory are lost
     try:
         if view.waiter != UNORDERED:
-            if view.stream is not None:
-                if view.unnamed_calls != unnamed_calls:
-                    waiter, awaited, view.stream = ALL_CUPY_STREAMS, ALL_STREAMS, None
-                elif is_followed(view.stream) and record_of(awaited) is NULL:
-                    awaited = 0  # it has ended, in the same garbage; the default stream waits for it
+            if view.stream is not None and (
+                view.unnamed_calls != unnamed_calls
+                or (is_followed(view.stream) and record_of(awaited) is NULL)  # it has ended
+            ):
+                waiter, awaited, view.stream = ALL_CUPY_STREAMS, ALL_STREAMS, None
             status = order_release(waiter, awaited)
         elif view.is_of_host:
             capture_of(0, &status)
