@@ -257,12 +257,11 @@ cdef int order_with_one(
 cdef int order_reuse(Stream owner) except -1:
     """Order the last work on a block from CuPy's pool before later work on PyCUDA's streams.
 
-    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  CUDA
-    does not order two blocking streams, of which the thread's is one.
+    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  PyCUDA's
+    blocking streams need the event of the default one, which stands for CuPy's.
     """
-    cdef bint with_blocking = per_thread_is_used or blocking_count[BOTH] > 1
-    cdef int status = order_library(CUPY, owner, False, with_blocking) or order_library(
-        PYCUDA, owner, True, with_blocking
+    cdef int status = order_library(CUPY, owner, False, False) or order_library(
+        PYCUDA, owner, True, per_thread_is_used or blocking_count[BOTH] > 1
     )
     if status:
         raise not_ordered(status, ALL_PYCUDA_STREAMS, owner)
@@ -373,7 +372,6 @@ def end_capture(self):
         record = first_record if capture and not is_capturing(handle) else NULL
         while record is not NULL:
             if record.capture == capture:
-                record.capture = NO_CAPTURE
                 status = wait_for_default(record) or status
             record = record.next
         release_kept_views()
