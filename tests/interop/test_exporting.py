@@ -47,6 +47,14 @@ def test_what_the_standard_asks_of_a_producer(keywords):
     assert found == EXPORTS[keywords]
 
 
+def test_the_consumer_of_a_copy_waits_for_it():
+    consumer, current = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    with current, bridge.trace_order() as waits:
+        zeros().__dlpack__(stream=consumer.ptr, dl_device=(1, 0))
+    assert waits[-1].waiter.endswith(f" 0x{consumer.ptr:x}")
+    assert waits[-1].awaited.endswith(f" 0x{current.ptr:x}")
+
+
 def test_the_export_keeps_the_array_and_lets_it_go():
     pool = DeviceMemoryPool()
     for convert in (cupy.asarray, cupy.from_dlpack):

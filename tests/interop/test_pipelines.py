@@ -15,6 +15,7 @@ from pycuda import gpuarray
 from races import CUPY_STREAMS
 
 import bridge
+from bridge.interop import streams
 
 N = 1000
 SOURCE = """
@@ -266,7 +267,8 @@ def test_a_stream_that_joins_a_capture_is_followed(put):
         bridge.as_pycuda(x)
 
     with captured(here):
-        bridge.wait_stream(joins, here)
+        with cupy.cuda.Stream.null:
+            bridge.wait_stream(joins, here)
         put(a.gpudata, N, 7, joins)
         bridge.wait_stream(here, joins)
         with ThreadPoolExecutor(1) as threads:
@@ -275,6 +277,24 @@ def test_a_stream_that_joins_a_capture_is_followed(put):
     with bridge.trace_order() as waits:
         bridge.as_cupy(a)
     assert any(wait.awaited.endswith(f"0x{joins.handle:x}") for wait in waits)
+
+
+def test_while_a_stream_joins_a_capture_other_threads_go_on():
+    joins, here = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    a, found = gpuarray.zeros(N, np.int32), []
+    convert = bridge.primary_context()(lambda: bridge.as_cupy(a))
+    drv.Context.synchronize()
+
+    def meanwhile(waiter, awaited):
+        if waiter == joins.handle:
+            streams.trace_waits(None)
+            found.append(threads.submit(convert).exception())
+
+    with captured(here), ThreadPoolExecutor(1) as threads:
+        streams.trace_waits(meanwhile)
+        bridge.wait_stream(joins, here)
+        bridge.wait_stream(here, joins)
+    assert found == [None]
 
 
 # --- Captures and the memory that is shared ---------------------------------------------------
@@ -364,15 +384,23 @@ def test_a_view_for_all_streams_stays_so_if_a_capture_holds_it_back(latch, put):
     assert not y.get().any()
 
 
-def test_what_a_capture_holds_back_is_shown_and_let_go_when_it_ends(capsys):
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_what_a_capture_holds_back_is_shown_and_let_go_when_it_ends(is_seen, capsys):
+    """Or, if CuPy does not end it, by the next call."""
     pool, stream = cupy.cuda.MemoryPool(), drv.Stream(1)
     with cupy.cuda.using_allocator(pool.malloc):
         views = [bridge.as_pycuda(cupy.empty(1 << 20, "i1"), stream=stream) for _ in range(3)]
-    with captured(bridge.as_cupy_stream(stream)):
-        views.clear()
-        bridge.show_memory()
-        assert re.search(r"\ndropped, but kept until a capture ends +3\n", capsys.readouterr().out)
-        assert pool.used_bytes() == 3 << 20
+    captive = bridge.as_cupy_stream(stream)
+    captive.begin_capture()
+    views.clear()
+    bridge.show_memory()
+    assert re.search(r"\ndropped, but kept until a capture ends +3\n", capsys.readouterr().out)
+    assert pool.used_bytes() == 3 << 20
+    if is_seen:
+        captive.end_capture()
+    else:
+        runtime.graphDestroy(runtime.streamEndCapture(stream.handle))
+        bridge.as_pycuda(cupy.empty(1))
     assert pool.used_bytes() == 0
 
 

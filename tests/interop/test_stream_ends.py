@@ -3,6 +3,7 @@
 import gc
 import queue
 import threading
+from types import SimpleNamespace
 
 import cupy
 import numpy as np
@@ -178,6 +179,34 @@ def test_a_stream_that_is_captured_during_the_import_is_followed(python):
         """
     )
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_a_stream_is_followed_until_its_last_object_ends():
+    """Or until the one ends that destroys it."""
+    gc.collect()
+    before = live_streams.count_streams()
+    handle = cupy.cuda.runtime.streamCreateWithFlags(1)
+    foreign = SimpleNamespace(__cuda_stream__=lambda: (0, handle))
+    of_pycuda, of_cupy = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    same = SimpleNamespace(__cuda_stream__=lambda: (0, of_cupy.ptr))
+    streams = {"PyCUDA's": of_pycuda, "CuPy's": same, "foreign": foreign}
+    counts, waits = [], {}
+    objects = {name: [bridge.as_cupy_stream(one)] for name, one in streams.items()}
+    for name, one in streams.items():
+        with bridge.trace_order() as found:
+            objects[name].append(bridge.as_cupy_stream(one))
+        waits[name] = len(found)
+    for name, one in objects.items():
+        if name == "CuPy's":
+            del of_cupy, same
+            streams.clear()
+            counts.append(live_streams.count_streams() - before)
+        while one:
+            one.pop()
+            counts.append(live_streams.count_streams() - before)
+    cupy.cuda.runtime.streamDestroy(handle)
+    assert counts == [3, 3, 2, 2, 2, 2, 1]
+    assert waits == {"PyCUDA's": 0, "CuPy's": 1, "foreign": 1}
 
 
 def test_thousands_of_streams_leave_nothing_behind():

@@ -404,7 +404,7 @@ family(  # the last references go somewhere, in some order, under some current s
         FIRST + "bridge.as_cupy(x)\nwith {c}: op(x)\n",
         "with {c}: op(x)\nb = bridge.as_pycuda(x)\n" + FIRST,
     ),
-    current=C,
+    current=(*C, "{r}"),
     names=[
         {"names": ", ".join(names), "cleared": " = ".join(names)}
         for names in (["a", "x", "b", "own"], ["x", "b"], ["a", "own"])
@@ -467,6 +467,16 @@ family(  # the captured stream has work of before; PyCUDA takes its turn within 
     ),
     p=PN,
     c=("c0", "c2"),
+)
+family(  # a stream that has work joins a capture, and others take turns meanwhile
+    "joins_a_capture",
+    "p(a, stream=pn)\n" + BEGIN + "bridge.wait_stream(pn, {r})\n{turn}"
+    "bridge.wait_stream({r}, pn)\n" + END + "{again}p(a, stream=pn)\n",
+    end=AGAIN,
+    r=("c2", "e1"),
+    turn=turn(),
+    c=("c0", "c1"),
+    again=("", turn("v += 1")[0]),
 )
 
 # ---- copies, two arrays, two devices ------------------------------------------------------------
