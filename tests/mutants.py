@@ -162,10 +162,11 @@ interop/stream_functions.pyx: wait_stream
     runtime.streamWaitEvent( -> None
 interop/views.pyx: release
     view.unnamed_calls != unnamed_calls -> False
-    is_followed(view.stream) and -> False and
     try: #2 -> view.memory = view.source = None\n    try:
     release: the_release_is_ordered_wherever_it_happens
     can_free_here( -> True
+    release: the_release_with_its_stream_beside_a_capture_is_ordered
+    is_followed(view.stream) and -> False and
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
     if CAPTURE_ERRORS -> if False and CAPTURE_ERRORS
 interop/views.pyx: allocate

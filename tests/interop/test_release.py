@@ -311,6 +311,30 @@ def test_the_release_in_a_reference_cycle_is_ordered(latch, put):
         assert (y.get() == 1).all()
 
 
+def test_the_release_with_its_stream_beside_a_capture_is_ordered(latch):
+    """The default stream can wait for neither until the capture ends."""
+    gc.collect()
+    pool, captive = cupy.cuda.MemoryPool(), cupy.cuda.Stream()
+    ones, sevens = (cupy.asarray(np.full(N, n, np.int32)) for n in (1, 7))
+    with cupy.cuda.using_allocator(pool.malloc):
+        x, held = cupy.empty(N, np.int32), cupy.cuda.Stream(non_blocking=True)
+        pointer = x.data.ptr
+        with latch.hold(held):
+            stream = cupy.cuda.Stream(non_blocking=True)
+            stream.wait_event(held.record())
+            a = bridge.as_pycuda(x, stream=stream)
+            x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
+            a.itself, a.stream = a, stream
+            captive.begin_capture()
+            del a, x, stream
+            gc.collect()
+            captive.end_capture()
+            y = cupy.empty(N, np.int32)
+            assert y.data.ptr == pointer
+            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
+        assert (y.get() == 1).all()
+
+
 class Recycled:
     """A garbage cycle whose finalizer saves what is in it."""
 
