@@ -419,6 +419,8 @@ def main() -> int:
     if variable and os.environ.get(variable) != "1":
         parser.error(f"set {variable}=1 for this world")
     usual = [f for f in FAMILIES if not FAMILIES[f].is_control and f != "two_devices"]
+    # From its first use on, a thread's default stream lets the bridge order more.
+    usual.sort(key=lambda name: "pt" in FAMILIES[name].axes.get("c", ()))
     if WORLDS[given.world].devices > 1:
         usual = list(OF_DEVICES)
     names = given.families.split(",") if given.families else usual
