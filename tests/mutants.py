@@ -74,7 +74,7 @@ interop/ordering.pyx: order_with_one
     capture or record.capture == found -> record.capture == found
     order_table: each_pair_of_streams_in_each_capture
     record.capture == found -> False
-    pipelines: while_a_stream_joins_a_capture_other_threads_go_on
+    pipelines: a_stream_that_joins_a_capture_is_followed
     record.capture == <uint64_t> ANY_CAPTURE -> False
     pipelines: a_capture_that_was_not_seen_to_begin_is_refused
     return CAPTURE_ISOLATION -> return 0
@@ -143,7 +143,7 @@ interop/streams.pyx: fence
     device_of( -> 0
 interop/exporting.pyx: export
     consumer != UNORDERED or is_copied -> consumer != UNORDERED
-    record_of(consumer) is NULL and -> False and
+    not is_of_cupy(consumer) and -> False and
     consumer or is_capturing(current) -> consumer
     exporting: the_consumer_of_a_copy_waits_for_it
     order( #2 -> 0

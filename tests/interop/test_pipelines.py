@@ -15,7 +15,6 @@ from pycuda import gpuarray
 from races import CUPY_STREAMS
 
 import bridge
-from bridge.interop import streams
 
 N = 1000
 SOURCE = """
@@ -277,24 +276,6 @@ def test_a_stream_that_joins_a_capture_is_followed(put):
     with bridge.trace_order() as waits:
         bridge.as_cupy(a)
     assert any(wait.awaited.endswith(f"0x{joins.handle:x}") for wait in waits)
-
-
-def test_while_a_stream_joins_a_capture_other_threads_go_on():
-    joins, here = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-    a, found = gpuarray.zeros(N, np.int32), []
-    convert = bridge.primary_context()(lambda: bridge.as_cupy(a))
-    drv.Context.synchronize()
-
-    def meanwhile(waiter, awaited):
-        if waiter == joins.handle:
-            streams.trace_waits(None)
-            found.append(threads.submit(convert).exception())
-
-    with captured(here), ThreadPoolExecutor(1) as threads:
-        streams.trace_waits(meanwhile)
-        bridge.wait_stream(joins, here)
-        bridge.wait_stream(here, joins)
-    assert found == [None]
 
 
 # --- Captures and the memory that is shared ---------------------------------------------------
