@@ -74,8 +74,6 @@ interop/ordering.pyx: order_with_one
     capture or record.capture == found -> record.capture == found
     order_table: each_pair_of_streams_in_each_capture
     record.capture == found -> False
-    pipelines: a_stream_that_joins_a_capture_is_followed
-    record.capture == <uint64_t> ANY_CAPTURE -> False
     pipelines: a_capture_that_was_not_seen_to_begin_is_refused
     return CAPTURE_ISOLATION -> return 0
 interop/ordering.pyx: order_reuse
