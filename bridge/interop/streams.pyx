@@ -25,6 +25,8 @@ from ..errors import ContextError, kind, named
 
 cdef extern from *:
     """
+    #include <frameobject.h>  /* Python 3.10 */
+
     /* Append code and line of each frame of this thread, the innermost first. */
     static void append_frames(PyObject *list) {
         PyFrameObject *frame = PyEval_GetFrame(), *back;
