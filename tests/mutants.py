@@ -39,7 +39,7 @@ TABLE = r"""
 interop/ordering.pyx: order
     note_unnamed_call( -> 0
     pipelines: what_a_capture_holds_back_is_shown_and_let_go_when_it_ends
-    if kept_for_capture: -> if False:
+    if kept_for_capture and -> if False and
 interop/ordering.pyx: order_streams
     order_libraries( -> 0
     enter_capture( -> 0

@@ -311,8 +311,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     if stream is not None:
         order(waiter, handle_of(stream, caller.name))
         waiter = UNORDERED
-    # PyTorch does not accept the per-thread stream: use a stream in between.  When that ends, the
-    # default stream waits for it, and the per-thread one for the default stream.
+    # PyTorch does not accept the per-thread stream: use a stream in between.
     between = cupy.cuda.Stream(non_blocking=True) if waiter == PER_THREAD else None
     told = between.ptr if between else waiter or 1  # DLPack: 1 is the default stream, never 0
     try:
@@ -326,6 +325,8 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     except Exception:
         capsule = None  # its destructor may run Python: do so while no error is pending
         raise
+    if between:
+        order(waiter, told)
     if holder is None:
         check_device(result.size and result.data.ptr, caller.array, device_id)
     return result

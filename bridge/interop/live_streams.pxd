@@ -17,7 +17,7 @@ cdef struct StreamRecord:
     uint64_t number  # never given again, as handles are; 0 for a stream that has ended
     PyObject *pycuda  # PyCUDA's object, borrowed: its end removes the record
     int objects  # of both libraries, that are alive
-    int library  # whose objects there have been; of a stream that has ended, none
+    int library  # whose objects there have been; of a stream that has ended, both
     Stream handle
     Handle context
     Handle event  # after the last work of a stream, if the default stream must still wait for it

@@ -9,12 +9,13 @@ once, whatever ended the stream.  CuPy destroys its streams in ``__del__``.
 
 A record is of a stream, which may have objects of both libraries; it is of each library that has had
 one.  It ends with the last object, or with the one that destroys the stream.  The default streams
-have no records.  Three rules keep the list right:
+have no records.  Four rules keep the list right:
 
 - A record leaves the list only with the GIL held, and with no pins.
 - Who releases the GIL pins the records that it reads again, or looks for them again.
-- A stream's record stays until the default stream's wait for its last work is queued, by any thread.
-  If the default stream cannot be used, the record of that work stays for the next call.
+- From when a stream ends until the default stream has waited for it, one of two neighbours is in
+  the list: the stream's record, or that of its last work.
+- `ended_count` falls only after the wait is queued.
 
 Source: CPython, ``subtype_dealloc`` (Objects/typeobject.c), which calls the deallocator of the
 nearest base that has one of its own; Boost.Python, ``instance_dealloc`` (object/class.cpp).
@@ -280,20 +281,21 @@ cdef void remove(StreamRecord *record) noexcept:
 
 cdef void stand_for(StreamRecord *record) noexcept:
     """Let the default stream wait for the work on a stream; if it cannot now, later."""
-    global ended_count, first_record
+    global ended_count
     cdef Handle current = cuda_current(), context = record.context
     cdef StreamRecord *ended
     if is_capturing(record.handle) or not is_set(context, current):
         return  # its work is part of a graph, or the context is gone
     ended = <StreamRecord *> calloc(1, sizeof(StreamRecord))
     if ended is not NULL:
-        ended.handle, ended.context = ENDED, context
+        ended.handle, ended.context, ended.library = ENDED, context, BOTH
         ended.event = take_event(device_of(context))
         record.pins += 1
         with nogil:
             cuEventRecord(ended.event, record.handle)
         record.pins -= 1
-        ended.next, first_record = first_record, ended
+        # Next to the other one: who is reading the list without the GIL meets one of the two.
+        ended.next, record.next = record.next, ended
         ended_count += 1
         default_waits_for_ended()
     is_set(current, context)
@@ -302,32 +304,31 @@ cdef void stand_for(StreamRecord *record) noexcept:
 cdef int default_waits_for_ended() noexcept:
     """Let the current context's default stream wait for streams that have ended.
 
-    Return when all these waits are queued, also those of other threads, or CAPTURE_IMPLICIT if it
-    cannot, because a blocking stream is being captured.
+    Return CAPTURE_IMPLICIT if it cannot, because a blocking stream is being captured.
     """
     global ended_count
     cdef Handle context = cuda_current()
     cdef StreamRecord *record = first_record if ended_count else NULL
     cdef int status
     while record is not NULL:
-        if record.handle != ENDED or record.context != context:
+        if record.handle != ENDED or record.context != context or record.is_taken:
             record = record.next
             continue
+        record.is_taken = True  # it stays in the list, for others, until the wait is queued
         capture_of(0, &status)
         if status:
+            record.is_taken = False
             return status
-        if record.is_taken:
+        with nogil:
+            cuStreamWaitEvent(0, record.event, 0)
+        if is_traced:
+            note_wait(0, ENDED)
+        ended_count -= 1
+        while record.pins:
             with nogil:
                 sched_yield()
-        else:
-            record.is_taken = True
-            with nogil:
-                cuStreamWaitEvent(0, record.event, 0)
-            ended_count -= 1
-            keep_event(record.event, device_of(context), 0)
-            remove(record)
-            if is_traced:
-                note_wait(0, ENDED)
+        keep_event(record.event, device_of(context), 0)
+        remove(record)
         record = first_record
     return 0
 

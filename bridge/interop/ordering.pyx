@@ -91,7 +91,7 @@ cpdef int order(Stream waiter, Stream awaited, bint joins=False) except -1:
     cdef int status
     if waiter == awaited or waiter == UNORDERED or awaited == UNORDERED:
         return 0
-    if kept_for_capture:
+    if kept_for_capture and not is_capturing(waiter) and not is_capturing(awaited):
         release_kept_views()
     if waiter == PER_THREAD or awaited == PER_THREAD:
         note_per_thread()
@@ -109,9 +109,9 @@ cdef int order_streams(Stream waiter, Stream awaited, bint joins=False) noexcept
     if first and second:
         return order_libraries(first, second)
     if second:
-        return order_library(second, awaited, True, False)
+        return order_library(second, awaited, True, per_thread_is_used)
     if first:
-        return order_library(first, waiter, False, False)
+        return order_library(first, waiter, False, per_thread_is_used)
     wait = kind_of_wait(waiter, awaited, joins)
     if wait == REFUSED:
         return CAPTURE_ISOLATION
@@ -152,6 +152,7 @@ cdef int order_libraries(int first, int second) noexcept:
     The hub is the default stream, or CuPy's current one if it is being captured.
     """
     cdef Stream current = current_stream(device_of(cuda_current())), hub = 0
+    cdef int status
     if current == PER_THREAD:
         note_per_thread()
     if is_capturing(current):
@@ -162,9 +163,10 @@ cdef int order_libraries(int first, int second) noexcept:
         return 0  # CUDA orders the default stream with the blocking ones
     # CUDA promises to delay a blocking stream after work on the default one, and is silent about
     # events.  A thread's own stream has no record: for it, the default stream waits for each.
-    return order_library(first, hub, False, per_thread_is_used) or order_library(
-        second, hub, True, per_thread_is_used or blocking_count[first] > 0
-    )
+    status = order_library(first, hub, False, per_thread_is_used)
+    if not status:
+        status = order_library(second, hub, True, per_thread_is_used or blocking_count[first] > 0)
+    return status
 
 
 cdef int order_library(
@@ -178,13 +180,14 @@ cdef int order_library(
     cdef int status
     cdef uint64_t capture
     cdef bint has_default
-    default_waits_for_ended()
+    if ended_count:
+        default_waits_for_ended()
     capture = capture_of(other, &status)
     has_default = other and capture == NO_CAPTURE
     if has_default and library_waits and not status:
         status = fence(0, other)
     if not status and (
-        non_blocking_count[libraries]
+        non_blocking_count[libraries] or ended_count
         or ((capture or with_blocking) and blocking_count[libraries])
     ):
         status = order_with_each(libraries, other, capture, library_waits, with_blocking)
@@ -241,6 +244,9 @@ cdef int order_with_one(
 ) noexcept nogil:
     cdef int status = 0
     cdef uint64_t found
+    if record.handle == ENDED:
+        is_queued[0] = not library_waits and not capture
+        return cuStreamWaitEvent(other, record.event, 0) if is_queued[0] else 0
     found = capture_of(record.handle, &status)
     if status:
         return 0  # another library has destroyed it
@@ -257,12 +263,13 @@ cdef int order_with_one(
 cdef int order_reuse(Stream owner) except -1:
     """Order the last work on a block from CuPy's pool before later work on PyCUDA's streams.
 
-    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  PyCUDA's
-    blocking streams need the event of the default one, which stands for CuPy's.
+    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  CUDA
+    does not order two blocking streams, of which the thread's is one.
     """
-    cdef int status = order_library(CUPY, owner, False, False) or order_library(
-        PYCUDA, owner, True, per_thread_is_used or blocking_count[BOTH] > 1
-    )
+    cdef bint with_blocking = per_thread_is_used or blocking_count[BOTH] > 1
+    cdef int status = order_library(CUPY, owner, False, with_blocking)
+    if not status:
+        status = order_library(PYCUDA, owner, True, with_blocking)
     if status:
         raise not_ordered(status, ALL_PYCUDA_STREAMS, owner)
     return 0
@@ -280,23 +287,28 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
     """Order the streams of a view that is released; return CUDA's status.
 
     Of a view for one stream, the stream that CuPy worked on waits, and the default one, for which
-    CuPy's pool may have the block.  It stands for a waiter that has ended.  Where a capture is in
-    the way, return an error of captures: the memory stays until the graph is whole.
+    CuPy's pool may have the block.  The default one also stands for streams that have ended.  Where
+    a capture is in the way, return an error of captures: the memory stays until the graph is whole.
     """
     cdef Stream current = current_stream(device_of(cuda_current()))
     cdef bint is_wide = libraries_of(awaited) != 0
-    cdef int status
+    cdef int status = 0
     if awaited == UNORDERED:
         return 0
     if not is_wide and record_of(waiter) is NULL:
         waiter = 0
     if is_capturing(current) or (not is_wide and (is_capturing(awaited) or is_capturing(waiter))):
         return CAPTURE_ISOLATION
-    if is_wide:  # the block of a thread's default stream may be used again on another's
+    if is_wide:
         status = order_streams(waiter, awaited)
-        return status or (fence(0, PER_THREAD) if waiter == PER_THREAD else 0)
-    status = fence(0, awaited) if awaited else 0
-    return status or (fence(waiter, awaited) if waiter else 0)
+        if waiter == PER_THREAD and not status:
+            status = fence(0, PER_THREAD)  # the block may be used again on another thread's
+        return status
+    if awaited:
+        status = fence(0, awaited)
+    if not status and waiter:
+        status = fence(waiter, awaited)
+    return status
 
 
 cdef dict SIDES = {
@@ -372,9 +384,11 @@ def end_capture(self):
         record = first_record if capture and not is_capturing(handle) else NULL
         while record is not NULL:
             if record.capture == capture:
+                record.capture = NO_CAPTURE
                 status = wait_for_default(record) or status
             record = record.next
-        release_kept_views()
+        if not is_capturing(handle):
+            release_kept_views()
         if status:
             raise ValueError(cannot_wait("end_capture: the stream"))
 
@@ -383,8 +397,10 @@ cdef void enter_capture(Stream handle) noexcept:
     """Let the default stream stand for a stream, before it becomes part of a capture."""
     cdef StreamRecord *record = record_of(handle)
     if record is not NULL:
-        record.capture = <uint64_t> ANY_CAPTURE
         stand_for(record)
+    record = record_of(handle)
+    if record is not NULL:
+        record.capture = <uint64_t> ANY_CAPTURE
 
 
 cdef void note_capture(Stream handle) noexcept:
