@@ -119,9 +119,11 @@ cpdef int shared_device() except -1:
         if top is not home and (top is None or top != home):
             device_id = -1
     last_shared_device = -1
-    last_shared_device = device_id if device_id >= 0 else accept_new_context()
-    last_is_exact = pycuda_current() is primary_contexts[last_shared_device]
-    return last_shared_device
+    if device_id < 0:
+        device_id = accept_new_context()
+    last_is_exact = pycuda_current() is primary_contexts[device_id]
+    last_shared_device = device_id  # last: finalizers, which may run meanwhile, forget it
+    return device_id
 
 
 cdef bint can_free_here(int device_id) noexcept:
