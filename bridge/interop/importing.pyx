@@ -311,13 +311,11 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     if stream is not None:
         order(waiter, handle_of(stream, caller.name))
         waiter = UNORDERED
-    # PyTorch does not accept the per-thread stream: use a stream in between.
-    between = cupy.cuda.Stream(non_blocking=True) if waiter == PER_THREAD else None
-    told = between.ptr if between else waiter or 1  # DLPack: 1 is the default stream, never 0
-    try:
-        capsule = array.__dlpack__(stream=told, max_version=(1, 0))
+    cdef Stream told = 0 if waiter == PER_THREAD else waiter  # PyTorch does not accept that one
+    try:  # DLPack: 1 is the default stream, never 0
+        capsule = array.__dlpack__(stream=told or 1, max_version=(1, 0))
     except TypeError:  # an exporter from before DLPack 1.0
-        capsule = array.__dlpack__(stream=told)
+        capsule = array.__dlpack__(stream=told or 1)
     restore_after_exporter(current)
     try:
         check_capsule(capsule, caller)
@@ -325,8 +323,7 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     except Exception:
         capsule = None  # its destructor may run Python: do so while no error is pending
         raise
-    if between:
-        order(waiter, told)
+    order(waiter, told)
     if holder is None:
         check_device(result.size and result.data.ptr, caller.array, device_id)
     return result
