@@ -29,17 +29,13 @@ cdef struct DLManagedTensorVersioned:
     uint64_t flags
     DLTensor dl_tensor
 
-# A consumer calls these functions with the GIL, and they raise Python exceptions.  Only the first
-# one, the allocator, may be called without the GIL, and reports an error through its last argument.
+# A consumer calls these functions with the GIL, and they raise Python exceptions.
 cdef struct DLPackExchangeAPI:
     uint32_t major, minor
     DLPackExchangeAPI *prev_api
-    int (*managed_tensor_allocator)(
-        DLTensor *, DLManagedTensorVersioned **, void *,
-        void (*)(void *, const char *, const char *) noexcept
-    ) noexcept
+    void *managed_tensor_allocator
     int (*managed_tensor_from_py_object_no_sync)(void *, DLManagedTensorVersioned **) except -1
-    int (*managed_tensor_to_py_object_no_sync)(DLManagedTensorVersioned *, void **) except -1
+    void *managed_tensor_to_py_object_no_sync
     void *dltensor_from_py_object_no_sync
     int (*current_work_stream)(int32_t, int32_t, void **) except -1
 
