@@ -39,7 +39,7 @@ TABLE = r"""
 interop/ordering.pyx: order
     note_unnamed_call( -> 0
     pipelines: what_a_capture_holds_back_is_shown_and_let_go_when_it_ends
-    if kept_for_capture and -> if False and
+    if kept_for_capture: -> if False:
 interop/ordering.pyx: order_streams
     order_libraries( -> 0
     enter_capture( -> 0
@@ -48,19 +48,21 @@ interop/ordering.pyx: order_streams
     wait == REFUSED -> False
 interop/ordering.pyx: kind_of_wait
     pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
-    of_waiter or not waiter -> not waiter
+    waiter and not of_waiter -> waiter
     order_table: each_pair_of_streams_in_each_capture
-    of_waiter or not waiter -> of_waiter
-    is_captured_here(awaited) -> False
+    waiter and not of_waiter -> not of_waiter
+    of_awaited == capture_of( -> False
     pipelines: a_stream_that_joins_a_capture_is_followed
     joins or -> False or
 interop/ordering.pyx: order_libraries
-    current == PER_THREAD -> False
     is_capturing(current) -> False
     non_blocking_count[first | second] -> False
+    ended_count or -> 0 or
     blocking_count[first] and blocking_count[second] -> False
     False, per_thread_is_used -> False, False
     per_thread_is_used or blocking_count[first] > 0 -> per_thread_is_used
+    tracing: a_thread_s_own_default_stream_is_met_in_a_call
+    current == PER_THREAD -> False
 interop/ordering.pyx: order_library
     default_waits_for_ended( -> 0
     fence( -> 0
@@ -82,12 +84,10 @@ interop/ordering.pyx: order_reuse
     order_library( #2 -> 0
     pipelines: beside_the_capture_of_a_blocking_stream_what_needs_the_default_one_is_refused
     if status: -> if False:
-interop/ordering.pyx: streams_need_order
-    non_blocking_count[BOTH] > 0 -> False
-    per_thread_is_used -> False
 interop/ordering.pyx: order_release
     is_capturing(current) -> False
     order_streams( -> 0
+    fence( -> 0
     fence( #2 -> 0
     pipelines: a_view_that_ends_in_the_capture_of_its_user_draws_nothing_in
     is_capturing(awaited) -> False
@@ -140,8 +140,7 @@ interop/streams.pyx: fence
     named_streams: events_are_used_again_on_their_own_device
     device_of( -> 0
 interop/exporting.pyx: export
-    consumer != UNORDERED or is_copied -> consumer != UNORDERED
-    not is_of_cupy(consumer) and -> False and
+    exporting: in_a_capture_the_default_stream_is_a_consumer_as_well
     consumer or is_capturing(current) -> consumer
     exporting: the_consumer_of_a_copy_waits_for_it
     order( #2 -> 0
@@ -155,13 +154,15 @@ interop/importing.pyx: import_dlpack
 interop/stream_functions.pyx: wait_stream
     devices: streams_of_two_devices_are_ordered
     runtime.streamWaitEvent( -> None
+interop/views.pyx: View
+    first_record is NULL -> True
 interop/views.pyx: release
     view.unnamed_calls != unnamed_calls -> False
     try: #2 -> view.memory = view.source = None\n    try:
     release: the_release_is_ordered_wherever_it_happens
     can_free_here( -> True
     release: the_release_with_its_stream_beside_a_capture_is_ordered
-    is_followed(view.stream) and -> False and
+    isinstance(view.stream, FOLLOWED) and -> False and
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
     if CAPTURE_ERRORS -> if False and CAPTURE_ERRORS
 interop/views.pyx: allocate

@@ -212,7 +212,7 @@ cdef int order_before_pycuda(stream, int device_id) except -1:
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
-cdef in_cupy(array, stream, caller, bint is_ordered=False):
+cdef in_cupy(array, stream, caller):
     cdef int device_id = shared_device()
     cdef Stream current
     if isinstance(array, GPUArray):
@@ -230,9 +230,7 @@ cdef in_cupy(array, stream, caller, bint is_ordered=False):
     else:
         check_array(source, caller.array, device_id)
         view = source
-    if is_ordered:
-        pass
-    elif stream is None:
+    if stream is None:
         order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     else:
         order(current_stream(device_id), handle_of(stream, caller.name))
@@ -313,11 +311,10 @@ cdef enum:
 
 
 UNORDERED_STREAM = UNORDERED  # stream=-1
-IN_ORDER = object()  # in place of a stream: the call is ordered already
 
 
-cdef view_in_pycuda(array, stream, int device_id):
-    """Return a GPUArray on a CuPy array's memory; it keeps the array."""
+cdef view_in_pycuda(array, stream, int device_id, bint is_ordered=False):
+    """Return a GPUArray on a CuPy array's memory, which `stream` may use; it keeps the array."""
     cdef dict attributes = None
     cdef Stream awaited = ALL_PYCUDA_STREAMS, waiter = ALL_CUPY_STREAMS
     data, dtype = read(array_data, array), read(array_dtype, array)
@@ -333,15 +330,13 @@ cdef view_in_pycuda(array, stream, int device_id):
         attributes = layouts.get(layout)
         if attributes is None:
             attributes = gpuarray_attributes(layout)
-    if stream is not IN_ORDER:
+    if not is_ordered:
         order_before_pycuda(stream, device_id)
     if source is not None:
-        if stream is not None and stream is not IN_ORDER:
+        if stream is not None:
             note_unnamed_call()  # it may be a view for another stream
         return source
-    if stream is IN_ORDER:
-        stream = None
-    elif stream is not None:
+    if stream is not None:
         waiter, awaited = current_stream(device_id), handle_of(stream, "as_pycuda")
     if view is not None and type(view.memory) is MemoryRecord and (
         type((<MemoryRecord> view.memory).memory) is not View
@@ -419,8 +414,8 @@ cdef convert(value, bint to_pycuda, int device_id):
     cdef type wanted = ndarray if to_pycuda else GPUArray
     if isinstance(value, wanted):
         if to_pycuda:
-            return view_in_pycuda(value, IN_ORDER, device_id)
-        return in_cupy(value, None, FROM_AS_CUPY, True)
+            return view_in_pycuda(value, None, device_id, True)
+        return in_cupy(value, UNORDERED_STREAM, FROM_AS_CUPY)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
     items = list(value.values() if type(value) is dict else value)

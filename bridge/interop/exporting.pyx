@@ -13,7 +13,6 @@ from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, prima
 from bridge.interop.conversions cimport memory_of, view_in_cupy
 from bridge.interop.dlpack cimport dlpack_device_of
 from bridge.interop.driver cimport Stream
-from bridge.interop.live_streams cimport CUPY, StreamRecord, record_of
 from bridge.interop.ordering cimport order
 from bridge.interop.streams cimport (
     ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, LEGACY, UNORDERED, current_stream, is_capturing,
@@ -100,21 +99,14 @@ cdef export(array, Stream consumer, dict keywords, int device_id):
     """Let CuPy export a view; it copies on its current stream."""
     cdef Stream current = current_stream(device_id)
     cdef bint is_copied = keywords["dl_device"] is not None
-    if consumer != UNORDERED or is_copied:
+    if consumer != UNORDERED:
         order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     capsule = view_in_cupy(array, device_id).__dlpack__(stream=-1, **keywords)
     if is_copied:
         order(consumer, current)
-    elif consumer != UNORDERED and not is_of_cupy(consumer) and (
-        consumer or is_capturing(current)
-    ):
+    elif consumer or is_capturing(current):
         order(consumer, ALL_PYCUDA_STREAMS)
     return capsule
-
-
-cdef bint is_of_cupy(Stream handle) noexcept:
-    cdef StreamRecord *record = record_of(handle)
-    return record is not NULL and record.library & CUPY
 
 
 def dlpack_device(self):

@@ -36,7 +36,7 @@ cdef bint per_thread_is_used  # whether CuPy works on threads' own default strea
 cdef Py_ssize_t unnamed_calls  # how many calls so far ordered all streams of a library
 
 cdef str name_of(Stream handle)
-cdef StreamRecord *record_of(Stream handle, Handle context=*) noexcept
+cdef StreamRecord *record_of(Stream handle) noexcept
 cdef int default_waits_for_ended() noexcept
 cdef void stand_for(StreamRecord *record) noexcept
 cdef int wait_for_default(StreamRecord *record) noexcept

@@ -135,15 +135,16 @@ cdef StreamRecord *remember(stream, int library) except? NULL:
     cdef bint is_known
     if handle <= PER_THREAD or cuStreamIsCapturing(handle, &state) or cuStreamGetCtx(handle, &context):
         return NULL
-    record = record_of(handle, context)
+    record = record_of(handle)
     if record is NULL:
         record = <StreamRecord *> calloc(1, sizeof(StreamRecord))
         if record is NULL:
             raise MemoryError
         record_count += 1
-        record.number, record.handle, record.context = record_count, handle, context
+        record.number, record.handle = record_count, handle
         record.next, first_record = first_record, record
     count(record, -1)
+    record.context = context
     is_known = record.pycuda is not NULL and record.library & library
     if not state:  # asking would spoil a capture
         record.is_blocking = is_blocking(handle)
@@ -166,12 +167,10 @@ cdef void count(StreamRecord *record, int change) noexcept:
     counts[BOTH] += change * (record.library != 0)
 
 
-cdef StreamRecord *record_of(Stream handle, Handle context=NULL) noexcept:
-    """Return the record of a stream, of the current context if none is given; NULL: not known."""
+cdef StreamRecord *record_of(Stream handle) noexcept:
+    """Return the record of a stream; NULL: it is not known."""
     cdef StreamRecord *record = first_record
-    if context is NULL:
-        context = cuda_current()
-    while record is not NULL and (record.handle != handle or record.context != context):
+    while record is not NULL and record.handle != handle:
         record = record.next
     return record
 

@@ -54,7 +54,7 @@ from cupy.cuda import driver
 from . import patches
 from .failures import failure
 from .live_streams import cannot_wait
-from ..errors import ContextError
+from ..errors import ContextError, warn
 
 # ---- the rule ------------------------------------------------------------------------------------
 #
@@ -91,7 +91,7 @@ cpdef int order(Stream waiter, Stream awaited, bint joins=False) except -1:
     cdef int status
     if waiter == awaited or waiter == UNORDERED or awaited == UNORDERED:
         return 0
-    if kept_for_capture and not is_capturing(waiter) and not is_capturing(awaited):
+    if kept_for_capture:
         release_kept_views()
     if waiter == PER_THREAD or awaited == PER_THREAD:
         note_per_thread()
@@ -109,9 +109,9 @@ cdef int order_streams(Stream waiter, Stream awaited, bint joins=False) noexcept
     if first and second:
         return order_libraries(first, second)
     if second:
-        return order_library(second, awaited, True, per_thread_is_used)
+        return order_library(second, awaited, True, False)
     if first:
-        return order_library(first, waiter, False, per_thread_is_used)
+        return order_library(first, waiter, False, False)
     wait = kind_of_wait(waiter, awaited, joins)
     if wait == REFUSED:
         return CAPTURE_ISOLATION
@@ -125,14 +125,7 @@ cdef int order_streams(Stream waiter, Stream awaited, bint joins=False) noexcept
 
 cdef int libraries_of(Stream side) noexcept:
     """Return whose streams a side is, all of them; 0 if it is one stream."""
-    if side == ALL_STREAMS:
-        return BOTH
-    return PYCUDA if side == ALL_PYCUDA_STREAMS else CUPY if side == ALL_CUPY_STREAMS else 0
-
-
-cdef bint is_captured_here(Stream handle) noexcept:
-    """Tell whether this thread's current stream is part of the capture of a stream."""
-    return capture_of(handle) == capture_of(current_stream(device_of(cuda_current())))
+    return UNORDERED - side if side < UNORDERED else 0  # as the two enumerations are numbered
 
 
 cdef int kind_of_wait(Stream waiter, Stream awaited, bint joins) noexcept:
@@ -141,9 +134,9 @@ cdef int kind_of_wait(Stream waiter, Stream awaited, bint joins) noexcept:
     cdef uint64_t of_awaited = capture_of(awaited) if awaited else NO_CAPTURE
     if of_waiter == of_awaited:
         return USUAL
-    if of_waiter or not waiter or not (joins or is_captured_here(awaited)):
-        return REFUSED
-    return JOINING
+    # Without `joins`, only the capture of this thread's current stream may be joined.
+    joins = joins or of_awaited == capture_of(current_stream(device_of(cuda_current())))
+    return JOINING if joins and waiter and not of_waiter else REFUSED
 
 
 cdef int order_libraries(int first, int second) noexcept:
@@ -152,7 +145,6 @@ cdef int order_libraries(int first, int second) noexcept:
     The hub is the default stream, or CuPy's current one if it is being captured.
     """
     cdef Stream current = current_stream(device_of(cuda_current())), hub = 0
-    cdef int status
     if current == PER_THREAD:
         note_per_thread()
     if is_capturing(current):
@@ -163,10 +155,9 @@ cdef int order_libraries(int first, int second) noexcept:
         return 0  # CUDA orders the default stream with the blocking ones
     # CUDA promises to delay a blocking stream after work on the default one, and is silent about
     # events.  A thread's own stream has no record: for it, the default stream waits for each.
-    status = order_library(first, hub, False, per_thread_is_used)
-    if not status:
-        status = order_library(second, hub, True, per_thread_is_used or blocking_count[first] > 0)
-    return status
+    return order_library(first, hub, False, per_thread_is_used) or order_library(
+        second, hub, True, per_thread_is_used or blocking_count[first] > 0
+    )
 
 
 cdef int order_library(
@@ -180,8 +171,7 @@ cdef int order_library(
     cdef int status
     cdef uint64_t capture
     cdef bint has_default
-    if ended_count:
-        default_waits_for_ended()
+    default_waits_for_ended()
     capture = capture_of(other, &status)
     has_default = other and capture == NO_CAPTURE
     if has_default and library_waits and not status:
@@ -201,7 +191,7 @@ cdef int order_with_each(
 ) noexcept:
     """Order a stream, in a capture or none, with those that the default one does not stand for."""
     cdef Handle context = cuda_current()
-    cdef int index, count, status = 0, device_id = device_of(context)
+    cdef int index, count, answer, status = 0, device_id = device_of(context)
     cdef Handle event = take_event(device_id)
     cdef StreamRecord *record
     cdef StreamRecord *pinned[8]  # they stay in the list, which others change meanwhile
@@ -222,11 +212,11 @@ cdef int order_with_each(
             record = record.next
         with nogil:
             for index in range(count):
-                is_queued[index] = False
-                if not status:
-                    status = order_with_one(
-                        pinned[index], other, capture, event, library_waits, &is_queued[index]
-                    )
+                answer = status or order_with_one(
+                    pinned[index], other, capture, event, library_waits
+                )
+                is_queued[index] = answer == 0
+                status = 0 if answer == NOT_NEEDED else answer
         for index in range(count if is_traced else 0):
             if is_queued[index] and library_waits:
                 note_wait(pinned[index].handle, other)
@@ -239,22 +229,20 @@ cdef int order_with_each(
 
 
 cdef int order_with_one(
-    StreamRecord *record, Stream other, uint64_t capture, Handle event, bint library_waits,
-    bint *is_queued
+    StreamRecord *record, Stream other, uint64_t capture, Handle event, bint library_waits
 ) noexcept nogil:
+    """Queue a wait; return CUDA's status, or NOT_NEEDED."""
     cdef int status = 0
     cdef uint64_t found
     if record.handle == ENDED:
-        is_queued[0] = not library_waits and not capture
-        return cuStreamWaitEvent(other, record.event, 0) if is_queued[0] else 0
+        return NOT_NEEDED if library_waits or capture else cuStreamWaitEvent(other, record.event, 0)
     found = capture_of(record.handle, &status)
     if status:
-        return 0  # another library has destroyed it
+        return NOT_NEEDED  # another library has destroyed it
     if found != capture:
         if capture or record.capture == found or record.capture == <uint64_t> ANY_CAPTURE:
-            return 0  # it is not of this capture, or the default stream stands for it
+            return NOT_NEEDED  # it is not of this capture, or the default stream stands for it
         return CAPTURE_ISOLATION
-    is_queued[0] = True
     if not library_waits:  # if a capture begins now, the wait fails
         status = cuEventRecord(event, record.handle)
     return status or cuStreamWaitEvent(record.handle if library_waits else other, event, 0)
@@ -263,24 +251,15 @@ cdef int order_with_one(
 cdef int order_reuse(Stream owner) except -1:
     """Order the last work on a block from CuPy's pool before later work on PyCUDA's streams.
 
-    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  CUDA
-    does not order two blocking streams, of which the thread's is one.
+    The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  PyCUDA's
+    blocking streams need its event, which stands for other blocking streams and for the thread's.
     """
-    cdef bint with_blocking = per_thread_is_used or blocking_count[BOTH] > 1
-    cdef int status = order_library(CUPY, owner, False, with_blocking)
-    if not status:
-        status = order_library(PYCUDA, owner, True, with_blocking)
+    cdef int status = order_library(CUPY, owner, False, False) or order_library(
+        PYCUDA, owner, True, per_thread_is_used or blocking_count[BOTH] > 1
+    )
     if status:
         raise not_ordered(status, ALL_PYCUDA_STREAMS, owner)
     return 0
-
-
-cdef bint streams_need_order() noexcept:
-    """Tell whether any two streams may need a fence: there are others than the default one."""
-    return (
-        non_blocking_count[BOTH] > 0 or ended_count > 0 or blocking_count[BOTH] > 1
-        or per_thread_is_used
-    )
 
 
 cdef int order_release(Stream waiter, Stream awaited) noexcept:
@@ -292,23 +271,18 @@ cdef int order_release(Stream waiter, Stream awaited) noexcept:
     """
     cdef Stream current = current_stream(device_of(cuda_current()))
     cdef bint is_wide = libraries_of(awaited) != 0
-    cdef int status = 0
+    cdef int status
     if awaited == UNORDERED:
         return 0
     if not is_wide and record_of(waiter) is NULL:
         waiter = 0
     if is_capturing(current) or (not is_wide and (is_capturing(awaited) or is_capturing(waiter))):
         return CAPTURE_ISOLATION
-    if is_wide:
+    if is_wide:  # the block of a thread's default stream may be used again on another's
         status = order_streams(waiter, awaited)
-        if waiter == PER_THREAD and not status:
-            status = fence(0, PER_THREAD)  # the block may be used again on another thread's
-        return status
-    if awaited:
-        status = fence(0, awaited)
-    if not status and waiter:
-        status = fence(waiter, awaited)
-    return status
+        return status or (fence(0, PER_THREAD) if waiter == PER_THREAD else 0)
+    status = fence(0, awaited) if awaited else 0
+    return status or (fence(waiter, awaited) if waiter else 0)
 
 
 cdef dict SIDES = {
@@ -363,8 +337,6 @@ cdef object cupy_end_capture = BASE_STREAM.end_capture
 def begin_capture(self, *args, **keywords):
     """Begin a capture; the default stream waits for the stream's earlier work, and stands for it."""
     cdef Stream handle = self.ptr
-    if is_capturing(handle):
-        return cupy_begin_capture(self, *args, **keywords)
     enter_capture(handle)
     try:
         cupy_begin_capture(self, *args, **keywords)
@@ -384,13 +356,11 @@ def end_capture(self):
         record = first_record if capture and not is_capturing(handle) else NULL
         while record is not NULL:
             if record.capture == capture:
-                record.capture = NO_CAPTURE
                 status = wait_for_default(record) or status
             record = record.next
-        if not is_capturing(handle):
-            release_kept_views()
+        release_kept_views()
         if status:
-            raise ValueError(cannot_wait("end_capture: the stream"))
+            warn(cannot_wait("end_capture: the stream"))
 
 
 cdef void enter_capture(Stream handle) noexcept:

@@ -4,7 +4,7 @@ from bridge.interop.driver cimport Handle, Stream, uint64_t
 
 cpdef enum:  # in place of a handle
     UNORDERED = -1  # "do not order", as in DLPack
-    ALL_PYCUDA_STREAMS = -2
+    ALL_PYCUDA_STREAMS = -2  # UNORDERED - PYCUDA, and so on
     ALL_CUPY_STREAMS = -3
     ALL_STREAMS = -4  # of both
 

@@ -11,10 +11,8 @@ from cpython.ref cimport Py_INCREF, PyObject
 
 from bridge.interop.contexts cimport *
 from bridge.interop.driver cimport *
-from bridge.interop.live_streams cimport record_of, unnamed_calls
-from bridge.interop.ordering cimport (
-    kept_for_capture, order_release, order_reuse, streams_need_order,
-)
+from bridge.interop.live_streams cimport first_record, record_of, unnamed_calls
+from bridge.interop.ordering cimport kept_for_capture, order_release, order_reuse
 from bridge.interop.scopes cimport enter_context, leave_context
 from bridge.interop.streams cimport (
     ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS, ALL_STREAMS, CUPY_STREAMS, UNORDERED, capture_of,
@@ -35,6 +33,7 @@ cdef extern from "Python.h":
 
 cdef object cupy_current_stream = cupy.cuda.get_current_stream
 cdef object null_stream = cupy.cuda.Stream.null
+cdef tuple FOLLOWED = (drv.Stream, *CUPY_STREAMS)  # with records
 
 # ---- views ---------------------------------------------------------------------------------------
 
@@ -70,7 +69,7 @@ cdef class View:
         if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
             is_held(<PyObject *> self.block) and is_held(<PyObject *> self.stream)
             and not self.is_of_host
-            and (self.waiter == UNORDERED or not streams_need_order())
+            and (self.waiter == UNORDERED or first_record is NULL)  # else the streams need order
         ):
             return  # nothing is freed now
         release(self)
@@ -100,7 +99,7 @@ cdef int release(View view) except -1:
         if view.waiter != UNORDERED:
             if view.stream is not None and (
                 view.unnamed_calls != unnamed_calls
-                or (is_followed(view.stream) and record_of(awaited) is NULL)  # it has ended
+                or (isinstance(view.stream, FOLLOWED) and record_of(awaited) is NULL)  # it has ended
             ):
                 waiter, awaited, view.stream = ALL_CUPY_STREAMS, ALL_STREAMS, None
             status = order_release(waiter, awaited)
@@ -121,10 +120,6 @@ cdef int release(View view) except -1:
         if is_elsewhere:
             leave_context(<intptr_t> current, top)
     return 0
-
-
-cdef bint is_followed(stream) except -1:
-    return isinstance(stream, (drv.Stream, *CUPY_STREAMS))
 
 
 cdef bint is_block(memory) except -1:

@@ -5,6 +5,7 @@ import operator
 
 import cupy
 import numpy as np
+import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
@@ -53,6 +54,19 @@ def test_the_consumer_of_a_copy_waits_for_it():
         zeros().__dlpack__(stream=consumer.ptr, dl_device=(1, 0))
     assert waits[-1].waiter.endswith(f" 0x{consumer.ptr:x}")
     assert waits[-1].awaited.endswith(f" 0x{current.ptr:x}")
+
+
+def test_in_a_capture_the_default_stream_is_a_consumer_as_well():
+    stream, writer, a = cupy.cuda.Stream(non_blocking=True), drv.Stream(1), zeros()
+    drv.Context.synchronize()
+    with stream:
+        stream.begin_capture()
+        with bridge.trace_order() as waits:
+            a.__dlpack__(stream=1)
+        stream.end_capture()
+    assert f" 0x{writer.handle:x}" in "".join(
+        wait.awaited for wait in waits if wait.waiter == "the default stream"
+    )
 
 
 def test_the_export_keeps_the_array_and_lets_it_go():

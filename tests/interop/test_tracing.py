@@ -98,6 +98,17 @@ def test_an_object_over_a_stream_of_pycuda_lets_it_wait_once(streams):
     assert traced(program) == []
 
 
+def test_a_thread_s_own_default_stream_is_met_in_a_call(run):
+    """CUDA does not order it with other blocking streams: the default stream waits for those."""
+    out = run("""
+        blocking, a = drv.Stream(), gpuarray.zeros(3, "f4")
+        with cupy.cuda.Stream.ptds, bridge.trace_order() as waits:
+            bridge.as_cupy(a)
+        print(waits[0].waiter, "waits for", waits[0].awaited[:15])
+    """)
+    assert out == "the default stream waits for PyCUDA's stream\n"
+
+
 def test_a_stream_may_end_while_an_error_is_raised():
     with bridge.trace_order() as waits, pytest.raises(ZeroDivisionError):
         print(drv.Stream(1), 1 / 0)

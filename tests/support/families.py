@@ -412,6 +412,14 @@ family(  # the last references go somewhere, in some order, under some current s
     drop=DROPS,
     r=("c2", "cb"),
 )
+family(  # so do the last work and references of another thread
+    "release_elsewhere",
+    elsewhere("bridge.as_cupy(x)\nwith {c}: op(x)\n") + "{drop}\n",
+    memory=USUAL,
+    end=AGAIN,
+    names=[{"names": "x", "cleared": "own = a = x"}],
+    drop=DROPS[:3],
+)
 
 # ---- captures -----------------------------------------------------------------------------------
 
