@@ -311,11 +311,13 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     if stream is not None:
         order(waiter, handle_of(stream, caller.name))
         waiter = UNORDERED
-    cdef Stream told = 0 if waiter == PER_THREAD else waiter  # PyTorch does not accept that one
-    try:  # DLPack: 1 is the default stream, never 0
-        capsule = array.__dlpack__(stream=told or 1, max_version=(1, 0))
+    # DLPack: 1 is the default stream, never 0.  The thread's own, which PyTorch does not accept, runs
+    # after a wait that is queued there.
+    told = LEGACY if waiter == 0 or waiter == PER_THREAD else waiter
+    try:
+        capsule = array.__dlpack__(stream=told, max_version=(1, 0))
     except TypeError:  # an exporter from before DLPack 1.0
-        capsule = array.__dlpack__(stream=told or 1)
+        capsule = array.__dlpack__(stream=told)
     restore_after_exporter(current)
     try:
         check_capsule(capsule, caller)
@@ -323,7 +325,6 @@ cdef import_dlpack(array, stream, Stream waiter, int device_id, caller):
     except Exception:
         capsule = None  # its destructor may run Python: do so while no error is pending
         raise
-    order(waiter, told)
     if holder is None:
         check_device(result.size and result.data.ptr, caller.array, device_id)
     return result
