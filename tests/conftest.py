@@ -188,7 +188,7 @@ def run(python: Any) -> Callable[..., str]:
 
     def run(script: str, start: str = "import bridge.autoinit\n", devices: int = 1) -> str:
         done = python(USUAL + start + textwrap.dedent(script), devices)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return str(done.stdout)
 
     return run

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ def run_python(script: str, devices: int = 1, **environment: str) -> Any:
         pytest.fail(f"no end after {late.timeout} s; it had printed\n" + "\n".join(said))
 
 
+def end(pid: int) -> None:
+    """End a fork of the zygote, which first prints where its threads are."""
+    os.kill(pid, signal.SIGUSR1)
+    time.sleep(1)
+    os.kill(pid, signal.SIGKILL)
+
+
 class Zygote:
     """A process that has imported both libraries, and runs scripts in forks (`zygote.py`)."""
 
@@ -95,7 +103,7 @@ class Zygote:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             pid = int(self.process.stdout.readline())
-            late = threading.Timer(LATEST, os.kill, [pid, signal.SIGKILL])
+            late = threading.Timer(LATEST, end, [pid])
             late.start()
             status = int(self.process.stdout.readline())
             late.cancel()

@@ -7,9 +7,11 @@ answers are the id of the forked process, and its exit status.
 In place of a script there may be the arguments of ``python -m``, with a folder and an environment.
 """
 
+import faulthandler
 import json
 import os
 import runpy
+import signal
 import sys
 import warnings
 from types import ModuleType
@@ -39,6 +41,7 @@ import cupy  # noqa: E402, F401
 import numpy  # noqa: E402, F401
 import pycuda.gpuarray  # noqa: E402, F401
 
+faulthandler.register(signal.SIGUSR1)  # where its threads are, if it comes to no end
 if request := serve():
     for number, name in (0, os.devnull), (1, request["stdout"]), (2, request["stderr"]):
         file = os.open(name, os.O_RDWR)
