@@ -64,7 +64,6 @@ interop/ordering.pyx: order_libraries
     tracing: a_thread_s_own_default_stream_is_met_in_a_call
     current == PER_THREAD -> False
 interop/ordering.pyx: order_library
-    default_waits_for_ended( -> 0
     fence( -> 0
     fence( #2 -> 0
     capture or with_blocking -> with_blocking

@@ -169,11 +169,8 @@ cdef int order_library(
     it, or is waited for.  So its fence is the last one if `other` waits, otherwise the first.
     """
     cdef int status
-    cdef uint64_t capture
-    cdef bint has_default
-    default_waits_for_ended()
-    capture = capture_of(other, &status)
-    has_default = other and capture == NO_CAPTURE
+    cdef uint64_t capture = capture_of(other, &status)
+    cdef bint has_default = other and capture == NO_CAPTURE
     if has_default and library_waits and not status:
         status = fence(0, other)
     if not status and (
