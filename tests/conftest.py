@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gpus import ON_GPU, PACKAGE_MISSING
-from latch import Latch, compile_plain, putting
+from latch import Latch, compile_plain, put
 from processes import LATEST, USUAL, Zygote, run_python
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX takes the whole GPU
@@ -123,32 +123,9 @@ def compile_kernel() -> Callable[[str, str], Any]:
     return compile_plain
 
 
-@pytest.fixture(scope="session")
-def put(compile_kernel: Any) -> Callable[..., None]:
-    """Queue ``array[...] = value`` for an int32 array on a PyCUDA stream."""
-    return putting(compile_kernel)
-
-
-@pytest.fixture(scope="session")
-def copy_kernel(compile_kernel: Any) -> Callable[..., None]:
-    """Queue a copy of an int32 array on a PyCUDA stream."""
-    import races
-
-    return races.copying(compile_kernel)
-
-
-@pytest.fixture
-def cupy_stream(cupy_kind: str) -> Any:
-    import races
-
-    return races.CUPY_STREAMS[cupy_kind]()
-
-
-@pytest.fixture
-def pycuda_stream(pycuda_kind: str) -> Any:
-    import races
-
-    return races.PYCUDA_STREAMS[pycuda_kind]()
+@pytest.fixture(name="put")
+def put_fixture() -> Callable[..., None]:
+    return put
 
 
 @pytest.fixture(scope="session")

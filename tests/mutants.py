@@ -33,152 +33,118 @@ class Mutant(NamedTuple):
     test: str = ""
 
 
-# Functions, and what a mistake changes there.  A test stands above what it finds: the small programs
-# do not.  `fences` has the lines that call `order`, too.
+# For each file, functions and what a mistake changes there.  First come those that the small programs
+# find; a test stands above what it finds.  `fences` has the lines that call `order`, too.
 TABLE = r"""
-interop/ordering.pyx: order
-    note_unnamed_call( -> 0
+interop/ordering.pyx
+    order: note_unnamed_call( -> 0
+    order_streams: order_libraries( -> 0
+    order_streams: enter_capture( -> 0
+    order_streams: note_capture( -> 0
+    order_libraries: current == PER_THREAD -> False
+    order_libraries: is_capturing(current) -> False
+    order_libraries: non_blocking_count[waiting | awaited] -> False
+    order_libraries: ended_count or -> 0 or
+    order_libraries: blocking_count[waiting] and blocking_count[awaited] -> False
+    order_libraries: False, per_thread_is_used -> False, False
+    order_libraries: per_thread_is_used or blocking_count[awaited] > 0 -> per_thread_is_used
+    order_library: fence( -> 0
+    order_library: fence( #2 -> 0
+    order_library: capture or with_blocking -> with_blocking
+    order_with_each: record.context == context -> True
+    order_with_each: pinned[7].next if count == 8 else NULL -> NULL
+    order_reuse: blocking_count[BOTH] > 1 -> False
+    order_reuse: order_library( -> 0
+    order_reuse: order_library( #2 -> 0
+    order_release: is_capturing(current) -> False
+    order_release: order_streams( -> 0
+    order_release: fence( -> 0
+    order_release: fence( #2 -> 0
+    begin_capture: enter_capture( -> 0
+    end_capture: record.capture == capture -> record.handle == handle
     pipelines: what_a_capture_holds_back_is_shown_and_let_go_when_it_ends
-    if kept_for_capture: -> if False:
-interop/ordering.pyx: order_streams
-    order_libraries( -> 0
-    enter_capture( -> 0
-    note_capture( -> 0
-    pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
-    wait == REFUSED -> False
-interop/ordering.pyx: kind_of_wait
-    pipelines: a_wait_for_what_is_outside_of_a_capture_is_refused
-    waiter and not of_waiter -> waiter
+    order: if kept_for_capture: -> if False:
+    end_capture: release_kept_views( -> 0
     order_table: each_pair_of_streams_in_each_capture
-    waiter and not of_waiter -> not of_waiter
-    of_awaited == capture_of( -> False
-    pipelines: a_stream_that_joins_a_capture_is_followed
-    joins or -> False or
-interop/ordering.pyx: order_libraries
-    is_capturing(current) -> False
-    non_blocking_count[first | second] -> False
-    ended_count or -> 0 or
-    blocking_count[first] and blocking_count[second] -> False
-    False, per_thread_is_used -> False, False
-    per_thread_is_used or blocking_count[first] > 0 -> per_thread_is_used
-    tracing: a_thread_s_own_default_stream_is_met_in_a_call
-    current == PER_THREAD -> False
-interop/ordering.pyx: order_library
-    fence( -> 0
-    fence( #2 -> 0
-    capture or with_blocking -> with_blocking
-interop/ordering.pyx: order_with_each
-    record.context == context -> True
-    pinned[7].next if count == 8 else NULL -> NULL
-interop/ordering.pyx: order_with_one
+    order_streams: wait == REFUSED -> False
+    kind_of_wait: waiter and not of_waiter -> waiter
+    kind_of_wait: waiter and not of_waiter -> not of_waiter
+    kind_of_wait: of_awaited == capture_of( -> False
+    order_with_one: record.capture == found -> False
+    pipelines: any_stream_may_join_a_capture
+    kind_of_wait: joins or -> False or
     pipelines: a_capture_leaves_other_captures_alone
-    capture or record.capture == found -> record.capture == found
-    order_table: each_pair_of_streams_in_each_capture
-    record.capture == found -> False
+    order_with_one: capture or record.capture == found -> record.capture == found
     pipelines: a_capture_that_was_not_seen_to_begin_is_refused
-    return CAPTURE_ISOLATION -> return 0
-interop/ordering.pyx: order_reuse
-    blocking_count[BOTH] > 1 -> False
-    order_library( -> 0
-    order_library( #2 -> 0
+    order_with_one: return CAPTURE_ISOLATION -> return 0
     pipelines: beside_the_capture_of_a_blocking_stream_what_needs_the_default_one_is_refused
-    if status: -> if False:
-interop/ordering.pyx: order_release
-    is_capturing(current) -> False
-    order_streams( -> 0
-    fence( -> 0
-    fence( #2 -> 0
+    order_reuse: if status: -> if False:
     pipelines: a_view_that_ends_in_the_capture_of_its_user_draws_nothing_in
-    is_capturing(awaited) -> False
+    order_release: is_capturing(awaited) -> False
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
-    is_capturing(waiter) -> False
+    order_release: is_capturing(waiter) -> False
     release: the_release_is_ordered_wherever_it_happens
-    fence( #3 -> 0
-interop/ordering.pyx: begin_capture
-    enter_capture( -> 0
-interop/ordering.pyx: end_capture
-    record.capture == capture -> record.handle == handle
-    pipelines: what_a_capture_holds_back_is_shown_and_let_go_when_it_ends
-    release_kept_views( -> 0
+    order_release: fence( #3 -> 0
     pipelines: the_end_of_a_capture_waits_for_the_default_stream_or_says_that_it_cannot
-    if status: -> if False:
-interop/live_streams.pyx: end_cupy_stream
+    end_capture: if status: -> if False:
+interop/live_streams.pyx
+    begin_stream: wait_for_default( -> 0
+    remember: is_blocking(handle) -> True
+    remember: record.library |= library -> record.library = library
+    remember: record.pycuda = <PyObject *> stream -> pass
+    end_record: stand_for( -> pass
+    stand_for: cuEventRecord( -> 0
+    stand_for: ended_count += 1 -> pass
+    default_waits_for_ended: if status: -> if False:
+    default_waits_for_ended: cuStreamWaitEvent( -> 0
     stream_ends: a_stream_is_followed_until_its_last_object_ends
-    getattr(self, "_foreign_stream_ref", None) is None -> True
-interop/live_streams.pyx: begin_stream
-    wait_for_default( -> 0
-interop/live_streams.pyx: remember
-    is_blocking(handle) -> True
-    record.library |= library -> record.library = library
-    record.pycuda = <PyObject *> stream -> pass
-    stream_ends: a_stream_is_followed_until_its_last_object_ends
-    record.pycuda is not NULL and record.library & library -> False
-    record.pycuda is not NULL and -> True and
-    record.objects += 1 -> record.objects = 1
-    stream_ends: a_stream_that_is_captured_during_the_import_is_followed
-    if not state -> if True
-interop/live_streams.pyx: end_object
-    stream_ends: a_stream_is_followed_until_its_last_object_ends
-    record.objects -= 1 -> pass
-    is_destroyed or not record.objects -> not record.objects
-interop/live_streams.pyx: end_record
-    record.pycuda = NULL -> pass
-    stand_for( -> pass
-    stream_ends: a_stream_is_followed_until_its_last_object_ends
-    record.objects and not is_destroyed -> record.objects
+    end_cupy_stream: getattr(self, "_foreign_stream_ref", None) is None -> True
+    remember: record.pycuda is not NULL and record.library & library -> False
+    remember: record.pycuda is not NULL and -> True and
+    remember: record.objects += 1 -> record.objects = 1
+    end_object: record.objects -= 1 -> pass
+    end_object: is_destroyed or not record.objects -> not record.objects
+    end_record: record.objects and not is_destroyed -> record.objects
+    stream_ends: streams_from_before_the_import_are_followed
+    remember: if not state -> if True
     all_programs: programs_that_threads_run_at_the_same_time_are_ordered
-    not record.pins -> True
-interop/live_streams.pyx: stand_for
-    cuEventRecord( -> 0
-    ended_count += 1 -> pass
-interop/live_streams.pyx: default_waits_for_ended
-    if status: -> if False:
-    cuStreamWaitEvent( -> 0
-interop/streams.pyx: fence
-    capture_of( -> 0
+    end_record: not record.pins -> True
+interop/streams.pyx
+    fence: capture_of( -> 0
     named_streams: events_are_used_again_on_their_own_device
-    device_of( -> 0
-interop/exporting.pyx: export
+    fence: device_of( -> 0
+interop/exporting.pyx
     exporting: in_a_capture_the_default_stream_is_a_consumer_as_well
-    consumer or is_capturing(current) -> consumer
+    export: consumer or is_capturing(current) -> consumer
     exporting: the_consumer_of_a_copy_waits_for_it
-    order( #2 -> 0
-interop/importing.pyx: import_exchanged
+    export: order( #2 -> 0
+interop/importing.pyx
     exchange: the_exporters_stream_is_ordered
-    order( -> 0
-    order( #2 -> 0
-interop/importing.pyx: import_dlpack
+    import_exchanged: order( -> 0
+    import_exchanged: order( #2 -> 0
     importing: dlpack_is_ordered_after_the_exporters_work
-    order( -> 0
-interop/stream_functions.pyx: wait_stream
+    import_dlpack: order( -> 0
+interop/stream_functions.pyx
     devices: streams_of_two_devices_are_ordered
-    runtime.streamWaitEvent( -> None
-interop/views.pyx: View
-    first_record is NULL -> True
-interop/views.pyx: release
-    view.unnamed_calls != unnamed_calls -> False
-    try: #2 -> view.memory = view.source = None\n    try:
+    wait_stream: runtime.streamWaitEvent( -> None
+interop/views.pyx
+    View: first_record is NULL -> True
+    release: view.unnamed_calls != unnamed_calls -> False
+    allocate: owner, ALL_STREAMS -> 0, ALL_STREAMS
     release: the_release_is_ordered_wherever_it_happens
-    can_free_here( -> True
-    release: the_release_with_its_stream_beside_a_capture_is_ordered
-    isinstance(view.stream, FOLLOWED) and -> False and
+    release: can_free_here( -> True
+    release: the_release_in_a_cycle_with_its_stream_is_ordered
+    release: isinstance(view.stream, FOLLOWED) and -> False and
     pipelines: a_block_dropped_in_a_capture_is_not_reused_early
-    if CAPTURE_ERRORS -> if False and CAPTURE_ERRORS
-interop/views.pyx: allocate
-    owner, ALL_STREAMS -> 0, ALL_STREAMS
+    release: if CAPTURE_ERRORS -> if False and CAPTURE_ERRORS
 """
 # A function or a class with its decorators, up to its name.
 DEFINITION = re.compile(r"(?m)^(?:[ ]*@.*\n)*( *)(?:cp?def|def|class)\b[^\n(=:]*?\b(\w+) *[(:]")
 
 
-def sources() -> dict[str, str]:
-    """Return the package's files and what they hold."""
-    folder = ROOT / "bridge"
-    paths = [*folder.rglob("*.py"), *folder.rglob("*.pyx")]
-    return {str(path.relative_to(folder)): path.read_text() for path in sorted(paths)}
-
-
-SOURCES = sources()
+PACKAGE = ROOT / "bridge"
+FILES = sorted(path for path in PACKAGE.rglob("*.py*") if path.suffix in (".py", ".pyx"))
+SOURCES = {str(path.relative_to(PACKAGE)): path.read_text() for path in FILES}
 
 
 @functools.cache
@@ -233,16 +199,16 @@ def named_test(file: str, test: str) -> str:
 
 def of_table() -> Iterator[Mutant]:
     """Yield the mutants of the table."""
-    file = function = test = ""
+    file = test = ""
     for line in TABLE.strip().splitlines():
-        change = re.fullmatch(r"    (.*?)(?: #(\d))? -> (.+)", line)
+        change = re.fullmatch(r"    (\w+): (.*?)(?: #(\d))? -> (.+)", line)
         if change:
-            old, number, new = change.groups()
+            function, old, number, new = change.groups()
             yield Mutant(file, function, old, new.replace(r"\n", "\n"), int(number or 1), test)
         elif line[0] == " ":
             test = named_test(*line.strip().split(": "))
         else:
-            (file, function), test = line.split(": "), ""
+            file, test = line, ""
 
 
 def name_of(mutant: Mutant) -> str:
@@ -260,19 +226,18 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("bridge", "tests", "docs"):
-            shutil.copytree(
-                ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.c", "__*__")
-            )
+            ignored = shutil.ignore_patterns("*.c", "__*__")
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
         shutil.copy(ROOT / "setup.cfg", folder)
 
-    def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
+    def run(self, *arguments: str) -> tuple[int, str]:
         """Run Python on the copy; return its status and what it printed."""
         folders = self.folder, self.folder / "tests/support", ROOT / "hostcuda/src"
         path = os.pathsep.join(map(str, folders))
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
-            env={**os.environ, **variables, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
             errors="replace",
@@ -292,14 +257,6 @@ class Workshop:
             flags = "-O0", "-w", "-shared", "-fPIC", include, "-ldl"
             subprocess.run(["gcc", path.with_suffix(".c"), "-o", library, *flags], check=True)
 
-    def judge(self, world: str, sample: int) -> tuple[int, str]:
-        """Run small programs of a world on the copy, until one fails."""
-        count = "2" if world == "devices" else "1"
-        driver = ["-m", "hostcuda", "--check", "--pool", "--devices", count]
-        options = ["--world", world, "--sample", str(sample), "--first"]
-        own = {"CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": str(int(world == "threads"))}
-        return self.run(*driver, "tests/support/programs.py", *options, **own)
-
     def fails(self, mutant: Mutant, sample: int = 300) -> str:
         """Return the world of small programs, or the test, that fails as it must; "" if none."""
         library = {path: path.read_bytes() for path in (self.folder / "bridge").rglob("*.so")}
@@ -310,7 +267,10 @@ class Workshop:
                 is_found = status < 0 or (status == 1 and "\nFAILED " in said)  # it may crash
                 return mutant.test if is_found else ""
             for world in WORLDS:
-                status, said = self.judge(world, sample)
+                devices = "2" if world == "devices" else "1"
+                driver = "-m", "hostcuda", "--check", "--pool", "--devices", devices
+                options = "--world", world, "--sample", str(sample), "--first"
+                status, said = self.run(*driver, "tests/support/programs.py", *options)
                 if status == 1 and re.search(r"\n    (conflict|wrong number|error): ", said):
                     return world
             return ""

@@ -271,7 +271,7 @@ primary_context(lambda: None)
 primary_context()(gpuarray.GPUArray)
     TypeError: the decorated function is the class pycuda.gpuarray.GPUArray; a function is accepted
 ordered()(lambda: (yield))
-    TypeError: ordered: the decorated function is a function '<lambda>' with a yield or an await
+    TypeError: or an await, whose body runs after the call; write `with bridge.ordered():` around
 primary_context(99).__enter__()
     ValueError: primary_context: there is no device 99; this process sees
 primary_context().__exit__(None, None, None)
@@ -621,7 +621,7 @@ def test_a_change_is_noticed(w, change, undo):
 def test_what_is_said_of_autoinit_on_another_thread():
     done = run_python("""
         import pycuda.driver as drv
-        from sampling import on_a_thread
+        from other_threads import on_a_thread
 
         def work():
             try:

@@ -255,7 +255,6 @@ cdef void end_record(StreamRecord *record, bint is_destroyed) noexcept:
     Meanwhile, another thread may do the same, or begin an object for a stream that goes on.
     """
     cdef uint64_t number = record.number
-    record.pycuda = NULL
     stand_for(record)
     while True:
         record = record_numbered(number)

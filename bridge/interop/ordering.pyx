@@ -105,13 +105,13 @@ cpdef int order(Stream waiter, Stream awaited, bint joins=False) except -1:
 
 cdef int order_streams(Stream waiter, Stream awaited, bint joins=False) noexcept:
     """Order as `order` does; return CUDA's status."""
-    cdef int first = libraries_of(awaited), second = libraries_of(waiter), wait, status
-    if first and second:
-        return order_libraries(first, second)
-    if second:
-        return order_library(second, awaited, True, False)
-    if first:
-        return order_library(first, waiter, False, False)
+    cdef int of_waiter = libraries_of(waiter), of_awaited = libraries_of(awaited), wait, status
+    if of_waiter and of_awaited:
+        return order_libraries(of_waiter, of_awaited)
+    if of_waiter:
+        return order_library(of_waiter, awaited, True, False)
+    if of_awaited:
+        return order_library(of_awaited, waiter, False, False)
     wait = kind_of_wait(waiter, awaited, joins)
     if wait == REFUSED:
         return CAPTURE_ISOLATION
@@ -139,8 +139,8 @@ cdef int kind_of_wait(Stream waiter, Stream awaited, bint joins) noexcept:
     return JOINING if joins and waiter and not of_waiter else REFUSED
 
 
-cdef int order_libraries(int first, int second) noexcept:
-    """Order all streams of libraries before all streams of others; return CUDA's status.
+cdef int order_libraries(int waiting, int awaited) noexcept:
+    """Order all streams of libraries after all streams of others; return CUDA's status.
 
     The hub is the default stream, or CuPy's current one if it is being captured.
     """
@@ -149,14 +149,14 @@ cdef int order_libraries(int first, int second) noexcept:
         note_per_thread()
     if is_capturing(current):
         hub = current
-    elif not (non_blocking_count[first | second] or ended_count or per_thread_is_used) and not (
-        blocking_count[first] and blocking_count[second]
+    elif not (non_blocking_count[waiting | awaited] or ended_count or per_thread_is_used) and not (
+        blocking_count[waiting] and blocking_count[awaited]
     ):
         return 0  # CUDA orders the default stream with the blocking ones
     # CUDA promises to delay a blocking stream after work on the default one, and is silent about
     # events.  A thread's own stream has no record: for it, the default stream waits for each.
-    return order_library(first, hub, False, per_thread_is_used) or order_library(
-        second, hub, True, per_thread_is_used or blocking_count[first] > 0
+    return order_library(awaited, hub, False, per_thread_is_used) or order_library(
+        waiting, hub, True, per_thread_is_used or blocking_count[awaited] > 0
     )
 
 

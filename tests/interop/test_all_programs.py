@@ -17,15 +17,12 @@ SAMPLE = "20" if ON_GPU else "60"
 
 
 def judge(world, *options):
-    around = surroundings()
-    if variable := WORLDS[world].variable:
-        around["env"][variable] = "1"
     devices = WORLDS[world].devices
-    driver = ["-m", "hostcuda", "--check", "--pool", "--devices", str(devices)]
-    program = ["tests/support/programs.py", "--world", world, *options]
-    program = [*program, "--held", "1"] if devices <= GPUS else [*driver, *program]
-    command = [sys.executable, *program]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **around)
+    host = ["-m", "hostcuda", "--check", "--pool", "--devices", str(devices)]
+    options = ("--held", "1", *options) if devices <= GPUS else options
+    command = [*(devices > GPUS) * host, "tests/support/programs.py", "--world", world, *options]
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run([sys.executable, *command], **both, **surroundings())
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -35,8 +32,9 @@ def test_programs_that_follow_the_rules_are_ordered(world):
     assert done.returncode == 0, done.stdout
 
 
-def test_programs_that_threads_run_at_the_same_time_are_ordered():
-    done = judge("own", "--threads", "4", "--sample", "200")
+@pytest.mark.parametrize("seed", "123")
+def test_programs_that_threads_run_at_the_same_time_are_ordered(seed):
+    done = judge("own", "--threads", "4", "--sample", "200", "--held", seed)
     assert done.returncode == 0, done.stdout
 
 

@@ -118,7 +118,7 @@ def test_memory_of_a_retained_context_is_freed(kind, where, python):
 def test_an_array_allocated_on_one_thread_is_freed_on_another(run):
     """PyCUDA frees only under the Context object it allocated under: there is one per device."""
     run("""
-        from sampling import on_a_thread
+        from other_threads import on_a_thread
         box = [gpuarray.to_gpu(np.arange(4.0))]
         on_a_thread(bridge.primary_context()(box.clear))
     """)
@@ -209,7 +209,7 @@ def test_a_device_that_is_used_within_is_left(run):
 def test_what_a_decorated_function_returns_may_be_dropped_anywhere(run):
     script = """
         from pycuda.tools import DeviceMemoryPool
-        from sampling import on_a_thread
+        from other_threads import on_a_thread
 
         @bridge.primary_context()
         def make():
@@ -307,7 +307,9 @@ class Callable:
 """
 
 
-@pytest.mark.parametrize("decorate", [bridge.primary_context(), bridge.wrap_pycuda])
+@pytest.mark.parametrize(
+    "decorate", [bridge.primary_context(), bridge.wrap_pycuda, lambda f: bridge.ordered()(f)]
+)
 @pytest.mark.parametrize("name", ["generator", "coroutine", "asynchronous_generator", "Callable()"])
 def test_a_function_whose_body_runs_after_the_call_is_refused(name, decorate):
     exec(LATE, names := {})

@@ -122,7 +122,7 @@ def test_a_module_that_goes_starts_no_other_device(run):
     script = """
         import ctypes
         from cupy.cuda import driver
-        from sampling import on_a_thread
+        from other_threads import on_a_thread
 
         found = []
 
@@ -169,7 +169,10 @@ def test_another_devices_stream_is_refused_by_name(on_two):
         + f"""
 a, x = gpuarray.zeros(N, np.int32), cupy.zeros(N, np.int32)
 with bridge.primary_context(1):
-    streams = {", ".join(STREAMS.values())}
+    streams = [{", ".join(STREAMS.values())}]
+    other = drv.Device(1).make_context()  # its own, and not the primary one
+    streams.append(drv.Stream())
+    other.pop()
 for s in streams:
     said(lambda: bridge.as_cupy(a, stream=s))
     said(lambda: bridge.as_pycuda(x, stream=s))
@@ -179,12 +182,13 @@ said(lambda: bridge.launch(function, x, grid=1, block=32, stream=streams[0]))
 with bridge.primary_context(1):
     said(lambda: bridge.launch(function, grid=1, block=32))
     del s, streams
+    other.detach()
 with cupy.cuda.Device(1):
     said(lambda: bridge.wait_stream(None, None))
 """
     )
     *lines, unknown, beside = [line for line in out.splitlines() if "device" in line]
-    names = [*["as_cupy", "as_pycuda", "as_cupy_stream", "put"] * 3, "launch"]
+    names = [*["as_cupy", "as_pycuda", "as_cupy_stream", "put"] * 4, "launch"]
     for name, line in zip(names, lines, strict=True):
         assert line.startswith(f"{name}: stream is on device 1, but device 0 is current; work und")
         assert "bridge.primary_context(1)" in line
@@ -281,7 +285,7 @@ def test_devices_side_by_side_on_threads_keep_what_is_theirs(on_two):
     """Conversions, launches of one module, pools, streams; arrays die on the other's thread."""
     out = on_two("""
         import gc
-        from sampling import on_threads
+        from other_threads import on_threads
 
         twice = bridge.wrap_pycuda(lambda a: 2 * a)
         handed, failed = [[], []], []

@@ -18,7 +18,7 @@ import gc
 import cupy, numpy as np, pycuda.driver as drv
 import bridge, bridge.autoinit
 from pycuda import gpuarray
-from sampling import on_a_thread
+from other_threads import on_a_thread
 
 source = "__global__ void g() {}"
 module = bridge.SourceModule('''

@@ -31,7 +31,8 @@ PAIRS = [
     if pair != ("0", "0") and not (pair[0] in ALL and pair[1] in ALL)
 ]
 CAPTURED = ["another", "a blocking one", "waiter", "awaited", "awaited, elsewhere", "both"]
-ORDERED, REFUSED = "ordered", "refused"
+ORDERED = "ordered"
+REFUSALS = ONE, BLOCKING = "since only one of them is being", ": a blocking stream is being"
 
 
 def expected(waiter, awaited, captured):
@@ -39,13 +40,13 @@ def expected(waiter, awaited, captured):
     if captured in ("another", "both"):
         return ORDERED
     if captured == "a blocking one":
-        return REFUSED if {waiter, awaited} & {"0", *ALL} else ORDERED
+        return BLOCKING if {waiter, awaited} & {"0", *ALL} else ORDERED
     one, other = (waiter, awaited) if captured == "waiter" else (awaited, waiter)
     if one in ALL:  # the default stream stands for it, if it can be used itself
-        return ORDERED if one == "all: PyCUDA's (1)" else REFUSED
+        return ORDERED if one == "all: PyCUDA's (1)" else BLOCKING
     if other in ALL:  # which stay outside
         return ORDERED
-    return ORDERED if captured == "awaited" and waiter != "0" else REFUSED
+    return ORDERED if captured == "awaited" and waiter != "0" else ONE
 
 
 def cells(captured):
@@ -78,9 +79,9 @@ def order(names, captured):
                 bridge.wait_stream(waiter, captive)  # joins
             found = ORDERED
             try:
-                ordering.order(*sides)
+                ordering.order(*sides, joins=captured == "waiter")
             except ValueError as error:
-                found = REFUSED if "captured" in str(error) else str(error)
+                found = next((one for one in REFUSALS if one in str(error)), str(error))
             joined = {one.ptr for one in (waiter, awaited) if is_capturing(one.ptr)} - {captive.ptr}
             if waiter.ptr in joined:
                 bridge.wait_stream(captive, waiter)

@@ -4,28 +4,31 @@
 """
 
 import gc
+import sys
 import weakref
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from other_threads import on_a_thread
 from processes import USUAL
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
-from races import reuse_cupys_block, reuse_pycudas_block
-from sampling import on_a_thread, sampled
+from races import cupy_reuses, pycuda_reuses
 
 import bridge
 
 pytestmark = pytest.mark.alone
 N = 1000
-
+everywhere = pytest.mark.parametrize(
+    "collect", [gc.collect, lambda: on_a_thread(gc.collect)], ids=["here", "on another thread"]
+)
 
 LET_GO = """
-    import gc
+    import contextlib, gc
     from pycuda.tools import DeviceMemoryPool
-    from sampling import on_a_thread
+    from other_threads import on_a_thread
     from bridge.interop import exporting
 
     exporting.export_in_order()
@@ -78,10 +81,8 @@ LET_GO = """
         def fail():
             held = views.pop()
             raise ValueError
-        try:
+        with contextlib.suppress(ValueError):
             fail()
-        except ValueError:
-            pass
 
     def under_another_context(views):
         other = drv.Device(0).make_context()
@@ -112,10 +113,13 @@ def test_pycudas_memory_is_let_go_anywhere(place, run):
     run(LET_GO.replace("PLACE", place), start="")
 
 
-def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(run):
+def test_what_is_not_an_arrays_own_is_let_go_anywhere(run):
+    """Memory of another array, of a base, and PyCUDA's stream of a view that was its last user."""
     run("""
-        from sampling import on_a_thread
+        import warnings
+        from other_threads import on_a_thread
 
+        warnings.simplefilter("always")  # an error cannot leave a finalizer
         a, b = (gpuarray.zeros(9, np.float32) for _ in range(2))
         part = a.T
         a.gpudata, b.gpudata = b.gpudata, a.gpudata
@@ -128,20 +132,10 @@ def test_memory_that_is_not_its_arrays_own_is_let_go_anywhere(run):
         del block
         bridge.as_cupy(held[0])
         on_a_thread(held.clear)
-    """)
 
-
-def test_pycudas_stream_is_let_go_where_pycuda_can(run):
-    """Where the lease of a view ends that was its last user, and not with a frame of that."""
-    run("""
-        import warnings
-        from sampling import every_call, on_a_thread, sampled
-
-        warnings.simplefilter("always")  # an error cannot leave a finalizer
         for start in (lambda action: action()), on_a_thread:
-            for which, calls in every_call():
-                held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
-                start(lambda: calls.append(sampled(held.clear, which)))
+            held = [bridge.as_pycuda(cupy.zeros(9), stream=drv.Stream(1))]
+            start(held.clear)
     """)
 
 
@@ -164,23 +158,20 @@ def alive():
         cycle.itself = cycle, bridge.as_cupy(cycle)
 """
 REVERSED = "of_cupy = z = d = y = x = c = b = a = stream = pool = None\n"  # the names' order
-STARTED = {
-    "bridge.autoinit": "import bridge.autoinit\nalive()",
-    "a primary_context": "with bridge.primary_context():\n    alive()",
-}
 
 
 @pytest.mark.parametrize("names", ["", REVERSED], ids=["in order", "reversed"])
-@pytest.mark.parametrize("started", STARTED.values(), ids=STARTED)
-def test_views_alive_at_exit(started, names, python):
-    done = python(f"{names}{USUAL}{AT_EXIT}\n{started}")
+@pytest.mark.parametrize("start", ["import bridge.autoinit", "with bridge.primary_context():"])
+def test_views_alive_at_exit(start, names, python):
+    alive = "    alive()" if start[-1] == ":" else "alive()"
+    done = python(f"{names}{USUAL}{AT_EXIT}\n{start}\n{alive}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_views_alive_at_exit_of_a_context_that_another_thread_made(run):
     """There the main thread cannot free; plain arrays of PyCUDA's make PyCUDA warn."""
     script = """
-from sampling import on_a_thread
+from other_threads import on_a_thread
 def work():
     global one, two, three, pool
     with bridge.primary_context():
@@ -248,140 +239,69 @@ def test_memory_of_another_context_is_refused(second_context):
     second_context.pop()
 
 
-def test_a_stream_of_another_context_is_on_that_contexts_device(run):
-    script = """
-        from bridge.interop.streams import device_of_stream
-
-        other = drv.Device(1).make_context()
-        stream = drv.Stream()
-        drv.Context.pop()
-        current = cupy.cuda.driver.ctxGetCurrent()
-        assert device_of_stream(stream.handle) == (0, 1)
-        assert cupy.cuda.driver.ctxGetCurrent() == current
-        here = drv.Stream()
-        assert device_of_stream(here.handle) == (0, 0)
-        assert device_of_stream(0) == (0, -1)
-        other.push()
-        del stream
-        drv.Context.pop()
-        other.detach()
-    """
-    run(script, devices=2)
-
-
-def under_another_context(views, context):
-    context.push()
-    views.clear()
-    context.pop()
-
-
-@pytest.fixture(params=["on another thread", "under another context"])
-def drop(request, second_context):
-    """Clear a list of views in a place where the primary context may not be current."""
-    if request.param == "on another thread":
-        return lambda views: on_a_thread(views.clear)
-    return lambda views: under_another_context(views, second_context)
-
-
-def test_the_release_is_ordered_wherever_it_happens(drop, latch, put):
+@pytest.mark.parametrize("is_thread", [True, False], ids=["a thread", "another context"])
+def test_the_release_is_ordered_wherever_it_happens(is_thread, second_context, latch):
+    """There the primary context may not be current."""
     here, there = cupy.cuda.Stream(non_blocking=True), drv.Stream(1)
-    as_pycuda = lambda x, stream: bridge.as_pycuda(x, stream=stream)  # noqa: E731
-    assert reuse_cupys_block(as_pycuda, here, there, latch, put, drop=drop) == {1}
-    assert reuse_pycudas_block(bridge.as_cupy, here, latch, put, there, drop=drop) == {1}
+    to_pycuda = lambda x: bridge.as_pycuda(x, stream=there)  # noqa: E731
+
+    def drop(views):
+        if is_thread:
+            return on_a_thread(views.clear)
+        second_context.push()
+        views.clear()
+        second_context.pop()
+
+    assert cupy_reuses(to_pycuda, here, there, latch, drop=drop) == {1}
+    assert pycuda_reuses(bridge.as_cupy, here, there, latch, drop=drop) == {1}
 
 
-def test_the_release_in_a_reference_cycle_is_ordered(latch, put):
-    """Also if the collector runs the finalizer of CuPy's stream, which is in the cycle, first."""
+@pytest.mark.parametrize("captive", [None, cupy.cuda.Stream], ids=["alone", "beside a capture"])
+def test_the_release_in_a_cycle_with_its_stream_is_ordered(captive, latch):
+    """The stream's finalizer may run first; the default stream can wait for none in a capture."""
     gc.collect()
-    pool, ones = cupy.cuda.MemoryPool(), cupy.asarray(np.ones(N, np.int32))
-    stream, current = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
-    with cupy.cuda.using_allocator(pool.malloc):
-        x = cupy.empty(N, np.int32)
-        pointer = x.data.ptr
-        with latch.hold(stream):
-            with current:
-                a = bridge.as_pycuda(x, stream=stream)
-            put(a.gpudata, N, 7, stream)
-            a.itself, a.stream = a, current
-            del a, x, current
-            gc.collect()
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
-        assert (y.get() == 1).all()
+    there, captive = drv.Stream(1), captive and captive()
 
+    def convert(x):
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            a = bridge.as_pycuda(x, stream=stream if captive else there)
+        a.itself, a.stream = a, stream
+        return a
 
-def test_the_release_with_its_stream_beside_a_capture_is_ordered(latch):
-    """The default stream can wait for neither until the capture ends."""
-    gc.collect()
-    pool, captive = cupy.cuda.MemoryPool(), cupy.cuda.Stream()
-    ones, sevens = (cupy.asarray(np.full(N, n, np.int32)) for n in (1, 7))
-    with cupy.cuda.using_allocator(pool.malloc):
-        x, held = cupy.empty(N, np.int32), cupy.cuda.Stream(non_blocking=True)
-        pointer = x.data.ptr
-        with latch.hold(held):
-            stream = cupy.cuda.Stream(non_blocking=True)
-            stream.wait_event(held.record())
-            a = bridge.as_pycuda(x, stream=stream)
-            x.data.copy_from_device_async(sevens.data, x.nbytes, stream)
-            a.itself, a.stream = a, stream
+    def drop(views):
+        if captive:
+            bridge.wait_stream(views[0].stream, there)
             captive.begin_capture()
-            del a, x, stream
-            gc.collect()
+        views.clear()
+        gc.collect()
+        if captive:
             captive.end_capture()
-            y = cupy.empty(N, np.int32)
-            assert y.data.ptr == pointer
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy.cuda.Stream.null)
-        assert (y.get() == 1).all()
 
-
-class Recycled:
-    """A garbage cycle whose finalizer saves what is in it."""
-
-    saved: list
-
-    def __init__(self, array):
-        self.array, self.itself = array, self
-
-    def __del__(self):
-        self.saved.append(self.array)
-
-
-@pytest.fixture(params=["here", "on another thread"])
-def recycle(request, monkeypatch):
-    """Let the garbage collector find an array, and a finalizer save it; return it."""
-
-    def recycle(arrays):
-        monkeypatch.setattr(Recycled, "saved", [], raising=False)
-        Recycled(arrays.pop())
-        if request.param == "here":
-            gc.collect()
-        else:
-            on_a_thread(gc.collect)
-        return Recycled.saved.pop()
-
-    gc.collect()
-    return recycle
+    assert cupy_reuses(convert, cupy.cuda.Stream.null, there, latch, drop=drop) == {1}
 
 
 @pytest.mark.parametrize("part", [lambda a: a, lambda a: a[1:]], ids=["whole", "slice"])
-def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(part, recycle):
-    pool = DeviceMemoryPool()
-    array = recycle([bridge.as_cupy(part(gpuarray.GPUArray(N, "i4", allocator=pool.allocate)))])
-    assert pool.active_blocks == 1
-    arrays = [array]
-    del array
-    on_a_thread(arrays.clear)  # PyCUDA would warn, or abort
+@everywhere
+def test_memory_of_what_another_finalizer_saves_is_kept_and_let_go_later(collect, part):
+    """The garbage collector finds an array in a cycle, and the finalizer in it saves the array."""
+    saved, pool = [], DeviceMemoryPool()
+
+    class Recycled:
+        def __init__(self, array):
+            self.array, self.itself = array, self
+
+        def __del__(self):
+            saved.append(self.array)
+
+    gc.collect()
+    Recycled(bridge.as_cupy(part(gpuarray.GPUArray(N, "i4", allocator=pool.allocate))))
+    collect()
+    assert (len(saved), pool.active_blocks) == (1, 1)
+    on_a_thread(saved.clear)  # PyCUDA would warn, or abort
     assert pool.active_blocks == 0
 
 
-def test_the_release_of_what_another_finalizer_saved_is_ordered(recycle, latch, put):
-    null, stream = cupy.cuda.Stream.null, drv.Stream(1)
-    saved = lambda x, stream: recycle([bridge.as_pycuda(x, stream=stream)])  # noqa: E731
-    assert reuse_cupys_block(saved, null, stream, latch, put) == {1}
-
-
-@pytest.mark.parametrize("collect", [gc.collect, lambda: on_a_thread(gc.collect)], ids=range(2))
+@everywhere
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_cycle_of_an_array_and_its_view_is_collected(pooled, collect):
     """PyCUDA's array with a view of CuPy's, and a CuPy array with one of PyCUDA's."""
@@ -415,7 +335,11 @@ def test_the_release_runs_in_no_python_frame(second_context):
         [bridge.as_cupy(gpuarray.GPUArray(N, np.int32), stream=drv.Stream(1))],
         [bridge.as_cupy(gpuarray.GPUArray(N, np.int32, allocator=DeviceMemoryPool().allocate)[1:])],
     ]
+    found = []
     second_context.push()
-    calls = [sampled(held.clear, 1) for held in (*views, [Keeper()])]
+    sys.setprofile(lambda frame, event, _: event == "call" and found.append(frame.f_code.co_name))
+    for held in (*views, [Keeper()]):
+        held.clear()
+    sys.setprofile(None)
     second_context.pop()
-    assert calls == [0, 0, 0, 1]
+    assert found == ["__del__"]

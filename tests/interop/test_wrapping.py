@@ -7,11 +7,11 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from other_threads import on_a_thread
 from pycuda import gpuarray
 from pycuda.elementwise import ElementwiseKernel, ScalarArg, VectorArg
 from pycuda.reduction import ReductionKernel
 from pycuda.scan import InclusiveScanKernel
-from sampling import on_a_thread
 
 import bridge
 import bridge.autoinit

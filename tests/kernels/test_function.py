@@ -10,10 +10,10 @@ import pycuda.driver as drv
 import pytest
 from contexts import interrupted_in, second_context
 from exporters import DLPackExporter, Exporter, Plain
+from other_threads import on_a_thread, on_threads
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 from races import CUPY_STREAMS, PYCUDA_STREAMS, every_pair
-from sampling import on_a_thread, on_threads
 
 import bridge
 import bridge.kernels.function

@@ -11,8 +11,8 @@ import pycuda.compiler
 import pytest
 from captures import captured
 from gpus import ON_GPU
+from other_threads import on_threads
 from processes import run_python
-from sampling import on_threads
 
 import bridge
 

@@ -125,7 +125,9 @@ def test_kernel_objects_take_cupy_arrays_and_other_dtypes_are_told(run):
 
 
 def test_pycudas_error_on_a_thread_without_a_context_says_what_to_do(run):
-    thread = "from sampling import on_a_thread\non_a_thread(lambda: gpuarray.to_gpu(np.zeros(3)))"
+    thread = (
+        "from other_threads import on_a_thread\non_a_thread(lambda: gpuarray.to_gpu(np.zeros(3)))"
+    )
     said = "invalid device context; a thread needs a context: work under `with bridge"
     assert said in run(START + thread).stderr
 
@@ -148,7 +150,7 @@ import atexit
 import bridge, numpy as np
 import pycuda.driver as drv
 from pycuda import gpuarray
-from sampling import on_threads
+from other_threads import on_threads
 
 drv.init()
 
@@ -563,7 +565,7 @@ REUSE = (
     + """
 import json
 from latch import Latch, compile_plain
-from sampling import on_a_thread
+from other_threads import on_a_thread
 
 put = SourceModule('''
 __global__ void put(int *x, int n, int value)

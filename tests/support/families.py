@@ -48,10 +48,12 @@ AGAIN = (*P, *C)  # where the memory is used again
 NEW_P = "drv.Stream()", "drv.Stream(1)"
 NEW_C = "cupy.cuda.Stream()", "cupy.cuda.Stream(non_blocking=True)"
 # The values of fields, unless a family gives its own.
-FIELDS = {"p": P, "q": P, "c": C, "view": "vx", "new_p": NEW_P, "new_c": NEW_C, "mode": "02"}
+FIELDS = {"p": P, "q": P, "s": P, "c": C, "d": C, "view": "vx", "mode": "02"}
+FIELDS |= {"new_p": NEW_P, "new_c": NEW_C, "new_q": NEW_P}
 SYNC = "drv.Context.synchronize()\n"
 FIRST, LAST = "p(a, stream={p})\n", "p(a, stream={q})\n"
 CONVERT, BACK = "v = bridge.as_cupy(a)", "bridge.as_pycuda(v)"
+LASTS = "", f"{BACK}\n{LAST}"
 
 
 class Family(NamedTuple):
@@ -68,21 +70,17 @@ FAMILIES: dict[str, Family] = {}
 
 def family(name, template, unless=lambda o: False, is_control=False, **axes):
     axes = {"memory": USUAL, "end": ("read", *AGAIN), **axes}
-    known = {
-        *axes,
-        *(
-            key
-            for values in axes.values()
-            for one in values
-            for key in one
-            if isinstance(one, dict)
-        ),
-    }
-    for field in re.findall(r"\{(\w+)\}", template + repr(axes)):
-        if field in FIELDS and field not in known:
-            axes[field] = FIELDS[field]
+    used = re.findall(r"\{(\w+)\}", template + repr(axes))
+    rows = [one for values in axes.values() for one in values if isinstance(one, dict)]
+    known = {*axes}.union(*rows)
+    axes |= {field: FIELDS[field] for field in used if field in FIELDS and field not in known}
     axes = {axis: [*values] for axis, values in axes.items()}
     FAMILIES[name] = Family(template, axes, unless, is_control)
+
+
+def rows(fields, *values):
+    """Return values of several fields, each row at once."""
+    return [dict(zip(fields.split(), row, strict=True)) for row in values]
 
 
 def turn(work="op(v)", convert=CONVERT, back=BACK, c="{c}"):
@@ -119,6 +117,8 @@ family(
     last=("", LAST),
 )
 
+# Before families that also launch on it: any launch there lets the bridge order more.
+family("on_threads_default", FIRST + turn()[1] + LAST, c=["pt"])
 family(  # each row of the guide's table of order
     "calls",
     FIRST + "with {c}: {call}\n" + LAST,
@@ -132,6 +132,7 @@ family(  # each row of the guide's table of order
         "v = cupy.from_dlpack(a); op(v); bridge.as_pycuda(v)",
         "v = cupy.asarray(a); op(v); bridge.as_pycuda(v)",
         "k(a)",
+        "kp(a.gpudata)",
         "bridge.as_cupy(a); k(x); bridge.as_pycuda(x)",
         "launch(a)",
         "bridge.as_cupy(a); op(x); wrapped(x); op(x); bridge.as_pycuda(x)",
@@ -169,7 +170,6 @@ family(  # each stream ends at once: the next one may get its handle
     "handles_again",
     "s = {new_p}\np(a, stream=s)\n{e0}c = {new_c}\n{work}{e1}u = {new_q}\n"
     "bridge.as_pycuda({view})\np(a, stream=u)\ndel u\n",
-    new_q=NEW_P,
     ended=one_of("e0", "del s\n", None),
     ended_too=one_of("e1", "del c\n", None),
     work=[work.replace("(v)", "({view})") for work in BODY],
@@ -183,22 +183,17 @@ DROPS = (
     "h = {r}.end_capture()",
     "{r}.begin_capture(2); {cleared} = None; h = {r}.end_capture()",
 )
-family(  # on another thread, in a cycle, beside a capture
+RACING = "box = [{names}]; {cleared} = None; t = threads.submit(primary(box.clear))"
+family(  # on another thread, meanwhile, in a cycle, beside a capture
     "ends_somewhere",
     "{turns}" + LAST,
-    lambda o: o.cleared == "s" and "submit" in o.drop,  # PyCUDA never frees such a stream
-    turns=(
-        {
-            "turns": "s = {new_p}\np(a, stream=s)\n{drop}\nv = bridge.as_cupy(a)\nop(v)\n"
-            "bridge.as_pycuda(v)\n",
-            **{"names": "s", "cleared": "s"},
-        },
-        {
-            "turns": "c = {new_c}\n{work}{drop}\nbridge.as_pycuda(v)\n",
-            **{"names": "c", "cleared": "c"},
-        },
+    lambda o: o.cleared == "s" and "submit(box" in o.drop,  # PyCUDA never frees such a stream
+    turns=rows(
+        "names cleared turns",
+        ("s", "s", "s = {new_p}\np(a, stream=s)\n{drop}\n" + turn()[0].replace("{c}", "c0")),
+        ("c", "c", "c = {new_c}\n{work}{drop}\nbridge.as_pycuda(v)\n"),
     ),
-    drop=DROPS,
+    drop=(*DROPS, RACING),
     r=("c1", "cb"),
     work=BODY,
 )
@@ -207,23 +202,17 @@ MANY = (
     "s = [cupy.cuda.Stream(non_blocking=True) for _ in range({n})]\n" + turn(c="s[-1]")[0],
 )
 family("many_streams", "{turns}" + LAST, turns=MANY, n=("10", "40"))
-family(  # more than the events that are kept
-    "hundreds_of_streams",
-    "{turns}" + LAST,
-    turns=MANY,
-    n=("70",),
-    end=("c1",),
-    c=("c1",),
-    q=("p1",),
-)
+ONE = {"end": ["c1"], "c": ["c1"], "q": ["p1"]}
+family("hundreds_of_streams", "{turns}" + LAST, turns=MANY, n=["70"], **ONE)  # and of events
 family(  # CuPy's streams over PyCUDA's, over a third library's, and of other classes
     "outer_streams",
     "{make}" + FIRST + "{turn}c0.use()\n" + LAST,
-    make=[{"make": "", "c": c} for c in ("e1", "eb", "ef")]
-    + [
-        {"make": "c = type('Sub', (cupy.cuda.Stream,), dict())(non_blocking=True)\n", "c": "c"},
-        {"make": f"r = {NEW_C[1]}\nc = cupy.cuda.ExternalStream(r.ptr)\n", "c": "c"},
-    ],
+    make=rows(
+        "c make",
+        *(("e1", ""), ("eb", ""), ("ef", "")),
+        ("c", "c = type('Sub', (cupy.cuda.Stream,), dict())(non_blocking=True)\n"),
+        ("c", f"r = {NEW_C[1]}\nc = cupy.cuda.ExternalStream(r.ptr)\n"),
+    ),
     turn=(
         *turn("op({view})", back="bridge.as_pycuda({view})"),
         "{c}.use(); bridge.as_cupy(a); op({view}); c0.use(); bridge.as_pycuda({view})\n",
@@ -252,7 +241,6 @@ family(
     + "with {c}: v = bridge.as_cupy({of}, stream={p}); op(v); b = bridge.as_pycuda(v, stream={s})\n"
     "p(b, stream={s})\n{widen}",
     of=("a", "bridge.as_cupy(a, stream=-1)"),
-    s=P,
     widen=[*WIDEN, WIDEN[-1].replace("as_pycuda(w", "as_pycuda(b")],
     d=(*C, "c2"),
     q=PN,
@@ -268,7 +256,7 @@ family(  # a thread's own default stream has no record
 family(  # the only view of CuPy's memory names a stream; an unnamed call meets its memory
     "narrow",
     "with {c}: x = cupy.zeros(N, 'q')\n" + SYNC + "with {c}: b = bridge.as_pycuda({of}, stream={s})"
-    "\np(b, stream={s})\nv = x\n{widen}{last}",
+    "\np(b, stream={s})\nv = x\n{widen}{last}{drop}",
     lambda o: (
         ("stream={s}" in o.widen and (o.last or o.c not in ("c0", o.d)))  # limits.md, as below
         or (o.last and not o.widen)
@@ -276,11 +264,10 @@ family(  # the only view of CuPy's memory names a stream; an unnamed call meets 
     memory=("cupy alone",),
     end=AGAIN,
     of=("x", "x[:]"),
-    s=P,
     widen=WIDEN,
-    d=C,
     q=(*P, "pn"),
     last=("", "bridge.as_cupy(b)\nwith {d}: op(v)\n"),
+    drop=("", "with c2: c2.begin_capture(2); b = v = w = x = None; h = c2.end_capture()\n"),
 )
 family(  # CuPy's memory is of one stream's part of the pool, and converted under another
     "pools_of_streams",
@@ -307,13 +294,13 @@ family(  # "pb", "e1", ...: after CuPy's current stream, and before its later wo
     "with {c}: v = bridge.as_cupy(a); op(v); kn({of}, stream={s}){then}",
     of="av",
     s=("pb", "p1", "c0", "cb", "c1", "c2", "f1", "fb", "e1"),
-    then=(
-        "\n",
-        "; op(v)\n",
-        "\nbridge.as_pycuda(v)\n" + LAST,
-        "; op(v)\nbridge.as_pycuda(v)\n" + LAST,
-    ),
+    then=[work + then for work in ("\n", "; op(v)\n") for then in LASTS],
     q=PN,
+)
+family(  # a stream that is not PyCUDA's, between work on the default stream
+    "launches_alone",
+    "p(a)\nwith {c}: kn(a, stream={s})\np(a)\n",
+    s=("c0", "cb", "c1", "c2", "f1", "fb"),
 )
 family(
     "waits",
@@ -324,6 +311,7 @@ family(
         "with {c}, bridge.ordered(): op({view})\n",
         "@bridge.ordered()\ndef work(): op({view})\nwith {c}: work()\ndel work\n",
         "with {c}, bridge.ordered(): v = bridge.as_cupy(a, stream=-1); op(v)\n",
+        "o = bridge.ordered()\nwith c2, o, {c}, o: op({view})\n",
     ),
     c=(*C, "pt"),
 )
@@ -334,25 +322,17 @@ family(  # to consumers that name a stream, work there, and may end it
     + "with {c}: {call}v = cupy.from_dlpack(a.__dlpack__(stream={handle}{version}))\n"
     "with {at}: op(v)\n{gone}{last}",
     lambda o: o.gone and not o.make,
-    at=[
-        {"handle": handle, "at": at, "make": "", "call": ""}
-        for handle, at in {
-            "None": "c0",
-            "1": "c0",
-            "c1.ptr": "c1",
-            "cb.ptr": "cb",
-        }.items()
-    ]
-    + [
-        {"handle": "-1", "at": "{c}", "make": "", "call": "bridge.as_cupy(a); "},
-        *(
-            {"handle": "s.ptr", "at": "s", "make": f"s = {new}\n", "call": ""}
-            for new in (*NEW_C, "bridge.as_cupy_stream(Foreign(1))")
-        ),
-    ],
+    at=rows(
+        "handle at make call",
+        *(("None", "c0", "", ""), ("1", "c0", "", "")),
+        *(("c1.ptr", "c1", "", ""), ("cb.ptr", "cb", "", "")),
+        ("-1", "{c}", "", "bridge.as_cupy(a); "),
+        *(("s.ptr", "s", f"s = {new}\n", "") for new in NEW_C),
+        ("s.ptr", "s", "s = bridge.as_cupy_stream(Foreign(1))\n", ""),
+    ),
     version=("", ", max_version=(1, 0)"),
     gone=("", "s = None\n"),
-    last=("", "bridge.as_pycuda(v)\n" + LAST),
+    last=LASTS,
 )
 family(  # to a third library, which works on its own stream
     "consumers",
@@ -372,19 +352,20 @@ family(  # from a third library, whose memory is not used again
     memory=("cupy alone",),
     end=("c0",),
     f=("f1", "fb"),
-    call=[
-        {"call": "as_cupy", "work": "with {d}: op(v)\n", "naming": ""},
-        {"call": "as_cupy", "work": "with {c}: op(v)\n", "naming": ", stream={f}"},
-        {"call": "as_pycuda", "work": "p(v, stream={p})\n", "naming": ""},
-        {"call": "as_pycuda", "work": "p(v, stream={p})\n", "naming": ", stream={p}"},
-    ],
+    call=rows(
+        "call naming work",
+        ("as_cupy", "", "with {d}: op(v)\n"),
+        ("as_cupy", ", stream={f}", "with {c}: op(v)\n"),
+        ("as_pycuda", "", "p(v, stream={p})\n"),
+        ("as_pycuda", ", stream={p}", "p(v, stream={p})\n"),
+    ),
     d=(*C, "c2"),
 )
 
 # ---- threads, releases --------------------------------------------------------------------------
 
 TURNS = [*turn(), *(lines.removesuffix(BACK + "\n") for lines in turn()[::2])]
-LASTS = [LAST, BACK + "\n" + LAST]
+ENDS = LAST, f"{BACK}\n{LAST}"
 family(
     "on_threads",
     "{first}{turn}{last}",
@@ -392,7 +373,7 @@ family(
     memory=(*USUAL, "device pool"),
     first=(FIRST, elsewhere(FIRST)),
     turn=[*TURNS, *map(elsewhere, TURNS)],
-    last=[*LASTS, *map(elsewhere, LASTS)],
+    last=[*ENDS, *map(elsewhere, ENDS)],
 )
 family(  # the last references go somewhere, in some order, under some current stream
     "release",
@@ -405,19 +386,20 @@ family(  # the last references go somewhere, in some order, under some current s
         "with {c}: op(x)\nb = bridge.as_pycuda(x)\n" + FIRST,
     ),
     current=(*C, "{r}"),
-    names=[
-        {"names": ", ".join(names), "cleared": " = ".join(names)}
-        for names in (["a", "x", "b", "own"], ["x", "b"], ["a", "own"])
-    ],
+    names=rows(
+        "names cleared",
+        ("a, x, b, own", "a = x = b = own"),
+        *(("x, b", "x = b"), ("a, own", "a = own")),
+    ),
     drop=DROPS,
     r=("c2", "cb"),
 )
 family(  # so do the last work and references of another thread
     "release_elsewhere",
     elsewhere("bridge.as_cupy(x)\nwith {c}: op(x)\n") + "{drop}\n",
-    memory=USUAL,
     end=AGAIN,
-    names=[{"names": "x", "cleared": "own = a = x"}],
+    names=["x"],
+    cleared=["own = a = x"],
     drop=DROPS[:3],
 )
 
@@ -430,20 +412,23 @@ family(  # CuPy's turn is a graph, captured before, and launched between PyCUDA'
     lambda o: "{own}" in o.body and not o.own,
     memory=("allocator", "cupy"),
     capture=(CAPTURE, elsewhere(CAPTURE)),
-    c=[{"c": c, "own": own} for c, own in {"c1": "", "cb": "", "e1": "p1", "eb": "pb"}.items()],
+    c=rows("c own", ("c1", ""), ("cb", ""), ("e1", "p1"), ("eb", "pb")),
     body=(
         "op(x); k(x)",
         "v = bridge.as_cupy(a); op(v); bridge.as_pycuda(v)",
         "v = bridge.as_cupy(a, stream=-1); op(v)",
-        "k(a); op(x)",
+        "k(a); kp(a); op(x)",
         "op(x); bridge.as_pycuda(x); p(a, stream={own}); bridge.as_cupy(a); op(x)",
         "op(x); bridge.wait_stream(c2, {c}); c2.use(); v = bridge.as_cupy(a); op(v); "
         "{c}.use(); bridge.wait_stream({c}, c2); op(x)",
         "op(x); bridge.wait_stream(pn, {c}); bridge.as_pycuda(x); p(a, stream=pn); "
         "bridge.as_cupy(a); op(x)",
+        "op(x); kn(x, stream=pn); launch(x, stream=pn); b = bridge.as_pycuda(x, stream=pn); "
+        "p(b, stream=pn); bridge.as_cupy(b, stream=pn); op(x)",
+        "op(x); v = cupy.asarray(a); op(v)",
     ),
     at=("{c}", "c0", "c2"),
-    turn=turn("g.launch()", c="{at}"),
+    turn=turn("g.launch(); g.launch()", c="{at}"),
 )
 BEGIN, END = "{r}.begin_capture({mode})\n", "h = {r}.end_capture()\n"
 family(  # another stream is being captured, by this or by another thread
@@ -452,10 +437,7 @@ family(  # another stream is being captured, by this or by another thread
     lambda o: o.r == o.c,
     memory=("allocator", "cupy"),
     end=AGAIN,
-    who=(
-        {"begin": BEGIN, "end_capture": END},
-        {"begin": elsewhere(BEGIN), "end_capture": elsewhere(END)},
-    ),
+    who=rows("begin end_capture", (BEGIN, END), (elsewhere(BEGIN), elsewhere(END))),
     r=("c2", "cb", "e1", "eb"),
     busy=("", "with {r}: op(y)\n"),
     turn=turn(),
@@ -482,7 +464,7 @@ family(  # a stream that has work joins a capture, and others take turns meanwhi
     "bridge.wait_stream({r}, pn)\n" + END + "{again}p(a, stream=pn)\n",
     end=AGAIN,
     r=("c2", "e1"),
-    turn=turn(),
+    turn=[*turn(), *map(elsewhere, turn())],
     c=("c0", "c1"),
     again=("", turn("v += 1")[0]),
 )
@@ -495,7 +477,6 @@ family(
     "h[:] = m[:] = 1; u = gpuarray.zeros(N, 'q'); w = cupy.zeros(N, 'q')\n"
     + SYNC
     + "{first}{turn}{last}u = t = None\n",
-    lambda o: "s0" in o.first and "p0" not in (o.p, o.q),
     end=AGAIN,
     first=[
         {"first": line.replace("{s}", "{p}"), "last": line.replace("{s}", "{q}")}
@@ -568,11 +549,7 @@ family(  # in a world with a second device, on that device
 
 # ---- controls -----------------------------------------------------------------------------------
 
-family(
-    "host_waits",
-    FIRST + SYNC + "with {c}: op(x)\n" + SYNC + LAST + SYNC,
-    is_control=True,
-)
+family("host_waits", FIRST + SYNC + "with {c}: op(x)\n" + SYNC + LAST + SYNC, is_control=True)
 family(
     "without_calls",
     (FIRST + "with {c}: op(x)\n") * 5,

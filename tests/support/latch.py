@@ -1,10 +1,10 @@
-"""The latch, a kernel that holds a stream; and the kernels that tests queue behind it."""
+"""The latch, a kernel that holds a stream; and work that tests queue behind it."""
 
 import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gpus import ON_GPU
@@ -19,21 +19,11 @@ def compile_plain(source: str, name: str) -> Any:
     return drv.module_from_buffer(image).get_function(name)
 
 
-def putting(compile_kernel: Callable[[str, str], Any]) -> Callable[..., None]:
-    """Return what queues ``array[...] = value`` for an int32 array on a PyCUDA stream."""
-    import numpy as np
+def put(pointer: Any, n: int, value: int, stream: Any = None) -> None:
+    """Queue ``array[...] = value`` for an int32 array on a PyCUDA stream."""
+    import pycuda.driver as drv
 
-    function = compile_kernel(
-        'extern "C" __global__ void put(int *p, int n, int v)'
-        "{ for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = v; }",
-        "put",
-    )
-
-    def put(pointer: Any, n: int, value: int, stream: Any = None) -> None:
-        where = np.uintp(int(pointer))
-        function(where, np.int32(n), np.int32(value), block=(32, 1, 1), stream=stream)
-
-    return put
+    drv.memset_d32_async(int(pointer), value, n, stream)
 
 
 class Latch:
@@ -55,6 +45,7 @@ class Latch:
             if (state[0] == 0) state[1] = 1;
         }
         """
+        put(drv.mem_alloc(4), 1, 0)  # loaded before a latch holds it up
         self._of_pycuda = compile_kernel(source, "hold")
         self._of_cupy = cupy.RawKernel(source, "hold")  # PyCUDA launches on no stream of CuPy's
         self._state = drv.pagelocked_zeros(2, np.int32, mem_flags=drv.host_alloc_flags.DEVICEMAP)

@@ -31,7 +31,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from families import FAMILIES, MEMORY, PN, STREAMS, Family
+from families import FAMILIES, MEMORY, STREAMS, Family
 from gpus import ON_GPU
 
 if ON_GPU:
@@ -73,16 +73,17 @@ p, p2, again_p, device_pool = of_pycuda(0)
 second = of_pycuda(1) if runtime.getDeviceCount() > 1 else None
 ours = bridge.SourceModule(SOURCE)
 k, kn, k2 = (partial(ours.get_function(f), block=N) for f in ("k", "kn", "k2"))
+kp = partial(ours.get_function("k").prepare("P").prepared_call, (1, 1), (N, 1, 1))
 launch = partial(bridge.launch, p.func, block=N)
 wrapped = bridge.wrap_pycuda(p)
 op = cupy.ElementwiseKernel("", "int64 x", "x = 7 * x + 3", "op")
 op2 = cupy.ElementwiseKernel("int64 y", "int64 x", "x = 3 * x + y", "op2")
 again_c = cupy.ElementwiseKernel("", "int64 x", "x = 9", "again_c")
 allocator = bridge.pycuda_allocator()
-threads = ThreadPoolExecutor(1)
+threads, primary = ThreadPoolExecutor(1), bridge.primary_context()
 
 def elsewhere(action):  # on another thread
-    return threads.submit(bridge.primary_context()(action)).result()
+    return threads.submit(primary(action)).result()
 
 class Foreign:  # a third library's stream
     def __init__(self, flags): self.handle = runtime.streamCreateWithFlags(flags)
@@ -96,9 +97,7 @@ class Exported:  # a third library's array, with work on its stream
         return dict(self.array.__cuda_array_interface__, stream=self.stream.handle)
 '''
 # It keeps a stream busy, in no order with others; it is launched by a handle, unseen by the bridge.
-DELAY = """
-extern "C" __global__ void delay() { for (int us = %d; us > 0; us--) __nanosleep(1000); }
-"""
+DELAY = 'extern "C" __global__ void delay() { for (int us = %d; us > 0; us--) __nanosleep(1000); }'
 
 
 class World(NamedTuple):
@@ -107,7 +106,7 @@ class World(NamedTuple):
     replaced: dict[str, str]  # in programs
     alive: str = "None"  # besides
     devices: int = 1
-    variable: str = ""  # of the environment, which is set before CuPy is imported
+    variable: str = ""  # of the environment, set before CuPy is imported
 
 
 BLOCKING_P, BLOCKING_C = {"Stream(1)": "Stream()"}, {"blocking=True": "blocking=False"}
@@ -116,9 +115,7 @@ WORLDS = {
     "blocking": World(BLOCKING_P | BLOCKING_C),
     "pycuda": World(BLOCKING_C),  # only PyCUDA's may be non-blocking
     "cupy": World(BLOCKING_P),
-    "many": World(
-        {}, f"[{', '.join([STREAMS['pb'], STREAMS['p1'], STREAMS['cb'], STREAMS['c1']])}]"
-    ),
+    "many": World({}, f"[{', '.join(STREAMS[stream] for stream in ('pb', 'p1', 'cb', 'c1'))}]"),
     "devices": World({}, devices=2),  # on the second one
     "threads": World({}, variable="CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"),
 }
@@ -126,24 +123,17 @@ OF_DEVICES = "two_devices", "turns", "ends", "ends_of_cupy", "named", "narrow", 
 SECOND = "p, p2, again_p, device_pool = second\nfirst = bridge.primary_context(0)\n"
 ARRAYS = "x = bridge.as_cupy(a)", "y = cupy.ones(N, 'q')"
 # What each kernel does to the array: x becomes m * x + n.
-EFFECTS = {
-    "p": (3, 2),
-    "launch": (3, 2),
-    "wrapped": (3, 2),
-    "k": (5, 1),
-    "kn": (5, 1),
-    "op": (7, 3),
-}
+EFFECTS = {"p": (3, 2), "k": (5, 1), "op": (7, 3)}
+ASSIGNED = {"add": (1, 1), "assign": (0, 1)}
+EFFECTS |= dict.fromkeys(("launch", "wrapped"), (3, 2)) | dict.fromkeys(("kn", "kp"), (5, 1))
 STEP = re.compile(
     rf"\b(?P<work>{'|'.join(EFFECTS)})\([avxbdw]\b|(?P<begin>begin_capture)|(?P<end>end_capture)"
     r"|(?P<launch>g\.launch)|(?P<add>\ba \+= y)|(?P<assign>\ba\[:\] = y)"
 )
 # What our pages name, in calls of the bridge; and what CUDA refuses in calls of the program's own.
 DOCUMENTED = {
-    True: re.compile("ValueError: .*captur"),
-    False: re.compile(
-        "legacy stream depend on a capturing blocking stream|CAPTURE_?IMPLICIT", re.I
-    ),
+    True: "ValueError: .*captur",
+    False: "(?i)legacy stream depend on a capturing blocking stream|CAPTURE_?IMPLICIT",
 }
 LIBRARY = {"p": "P", "p2": "P", "again_p": "P", "kn": "named"}  # by kernel; others are CuPy's
 # Pools of CuPy and of PyCUDA do not follow their own library's streams: memory, whose first and
@@ -169,14 +159,11 @@ def again(stream: str, memory: str) -> str:
     return f"a = x = v = w = b = d = t = own = None\n{use}"
 
 
-def program(one: Family, choice: dict[str, Any], world: World) -> Program | None:
-    """Write a program; None if the choice makes none."""
-    fields: dict[str, Any] = {}
-    for axis, value in choice.items():
-        fields |= value if isinstance(value, dict) else {axis: value}
+def program(one: Family, fields: dict[str, Any], world: World) -> Program | None:
+    """Write a program; None if the fields' values make none."""
     if one.unless(SimpleNamespace(**fields)):
         return None
-    body, memory, end = one.template, choice["memory"], choice["end"]
+    body, memory, end = one.template, fields["memory"], fields["end"]
     while "{" in body:
         body = body.format_map(fields)
     body = f"drv.Context.synchronize()\n{body}{again(end, memory) if end != 'read' else ''}"
@@ -201,11 +188,11 @@ def programs(name: str, count: int, world: World) -> Iterator[Program]:
     seen: set[str] = set()
     # An array, since programs collect cycles, and the collector looks through lists.
     for index in array("L", random.Random(name).sample(range(total), total)):
-        choice = {}
+        fields: dict[str, Any] = {}
         for axis, values in one.axes.items():
             index, at = divmod(index, len(values))
-            choice[axis] = values[at]
-        made = program(one, choice, world)
+            fields |= values[at] if isinstance(values[at], dict) else {axis: values[at]}
+        made = program(one, fields, world)
         if made and made.text not in seen:
             seen.add(made.text)
             yield made
@@ -218,16 +205,17 @@ def expected(text: str) -> int:
     value, graph, is_open = 0, [], False
     for step in STEP.finditer(text):
         kind = step.lastgroup
-        if kind in ("begin", "end"):
-            is_open = kind == "begin"
-            graph = [] if is_open else graph
-            continue
-        effects = {"add": [(1, 1)], "assign": [(0, 1)], "launch": graph}
-        for effect in effects.get(kind) or ([EFFECTS[step["work"]]] if kind == "work" else []):
-            if is_open:
-                graph.append(effect)
-            else:
-                value = effect[0] * value + effect[1]
+        if kind == "begin":
+            graph, is_open = [], True
+        elif kind == "end":
+            is_open = False
+        elif is_open:
+            graph.append(EFFECTS[step["work"]])
+        else:
+            for m, n in (
+                graph if kind == "launch" else [ASSIGNED.get(kind) or EFFECTS[step["work"]]]
+            ):
+                value = m * value + n
     return value
 
 
@@ -291,7 +279,7 @@ class Judge:
             raised = f"{type(error).__name__}: {error}"
             frames = traceback.walk_tb(error.__traceback__)
             homes = {frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in frames}
-            is_documented = DOCUMENTED["bridge" in homes].search(raised)
+            is_documented = re.search(DOCUMENTED["bridge" in homes], raised)
         if "capture" in one.text:
             self.end_captures(one.text, names)
         self.names["cupy"].cuda.Stream.null.use()
@@ -303,7 +291,7 @@ class Judge:
         names.clear()
         if raised:
             return "refused" if is_documented else "error", raised
-        user = "P" if one.end in (*PN, "p1") else "C"
+        user = "P" if one.end[0] == "p" else "C"
         if one.end != "read" and OWN.fullmatch(f"{one.memory} {user} {user}"):
             return "", ""
         number = expected(one.text) if one.end == "read" else 9
@@ -333,42 +321,41 @@ class Judge:
                 self.names["runtime"].streamEndCapture(handle)
 
 
-def numbered(text: str) -> str:
-    return "\n".join(f"{n:6} {line}" for n, line in enumerate(text.splitlines(), 1))
+def show(kind: str, details: str, text: str) -> None:
+    """Print how a program failed, and its lines."""
+    print(f"    {kind}: {details}")
+    for n, line in enumerate(text.splitlines(), 1):
+        print(f"{n:6} {line}")
 
 
 def judge(names: list[str], given: argparse.Namespace) -> int:
     """Run families; print what came of each; return how many programs failed."""
     one, chance, world = Judge(given.delay), random.Random(given.held), given.world
     alive = eval(WORLDS[world].alive, one.names)
-    failed, is_found, begin = 0, False, time.monotonic()
+    failed, begin = 0, time.monotonic()
     for at, name in enumerate(names):
         until = begin + given.seconds * (at + 1) / len(names) if given.seconds else math.inf
-        results, refusals = collections.Counter(), collections.Counter()
-        shortest: dict[str, tuple[str, str]] = {}
+        count, refusals = 0, collections.Counter()
+        failures: dict[str, list[tuple[int, str, str]]] = collections.defaultdict(list)
         for program in programs(name, given.sample, WORLDS[world]):
             if given.held:
                 program = program._replace(text=held(program.text, chance))
             kind, details = one.run(program, WORLDS[world].devices - 1)
-            results[kind] += 1
+            count += 1
             if kind == "refused":
                 refusals[re.sub(r"0x\w+|\d+", "#", details)[:90]] += 1
             elif kind:
-                most = shortest.get(kind, (program.text + " ", ""))[0]
-                if len(program.text) < len(most):
-                    shortest[kind] = program.text, details
-            is_found = given.first and bool(shortest)
-            if is_found or time.monotonic() > until:
+                failures[kind].append((len(program.text), details, program.text))
+            if (failures and given.first) or time.monotonic() > until:
                 break
-        bad = {kind: n for kind, n in results.items() if kind not in ("", "refused")}
-        failed += sum(bad.values())
-        text = "".join(f", {n} {kind}" for kind, n in bad.items())
-        print(f"{world:8} {name:16} {sum(results.values()):6} programs{text}")
+        failed += sum(map(len, failures.values()))
+        text = "".join(f", {len(found)} {kind}" for kind, found in failures.items())
+        print(f"{world:8} {name:16} {count:6} programs{text}")
         for refusal, n in refusals.most_common():
             print(f"         refused {n}: {refusal}")
-        for kind, (text, details) in list(shortest.items())[: given.shown]:
-            print(f"    {kind}: {details}\n{numbered(text)}")
-        if is_found:
+        for kind, found in list(failures.items())[: given.shown]:
+            show(kind, *min(found)[1:])
+        if failures and given.first:
             break
     del alive
     print(f"{world}: {failed} programs failed, in {time.monotonic() - begin:.1f} s")
@@ -394,8 +381,8 @@ def stress(names: list[str], given: argparse.Namespace) -> int:
         failed = [result for part in threads.map(run, parts) for result in part if result[0]]
     for pair in found[: given.shown]:
         print(f"    conflict: {pair}")
-    for kind, details, text in failed[: given.shown]:
-        print(f"    {kind}: {details}\n{numbered(text)}")
+    for result in failed[: given.shown]:
+        show(*result)
     seconds = time.monotonic() - begin
     print(f"{len(work)} programs, {len(failed)} failed, {len(found)} conflicts, in {seconds:.1f} s")
     return len(failed) + len(found)
@@ -415,9 +402,8 @@ def main() -> int:
     parser.add_argument("--held", type=int, default=0, help="seed of delays; 0: none")
     parser.add_argument("--delay", type=int, default=200, help="microseconds of each")
     given = parser.parse_args()
-    variable = WORLDS[given.world].variable
-    if variable and os.environ.get(variable) != "1":
-        parser.error(f"set {variable}=1 for this world")
+    if variable := WORLDS[given.world].variable:
+        os.environ[variable] = "1"
     usual = [f for f in FAMILIES if not FAMILIES[f].is_control and f != "two_devices"]
     # From its first use on, a thread's default stream lets the bridge order more.
     usual.sort(key=lambda name: "pt" in FAMILIES[name].axes.get("c", ()))

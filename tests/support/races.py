@@ -1,11 +1,14 @@
-"""Streams of all kinds, and work that gives a stale value where two of them are not ordered."""
+"""Streams of all kinds, and turns that give a stale value where two of them are not ordered.
 
-import gc
+In a turn, one library works behind a latch; `convert` comes; then the other one works.  With
+`early`, the latter's stream comes to its end before the latch opens, or the test fails.
+"""
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from latch import put
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
 
@@ -19,124 +22,96 @@ CUPY_STREAMS = {
     "per-thread": lambda: cupy.cuda.Stream.ptds,
 }
 PYCUDA_STREAMS = {"None": lambda: None, "Stream()": drv.Stream, "Stream(1)": lambda: drv.Stream(1)}
-every_pair = pytest.mark.parametrize(
-    ("cupy_kind", "pycuda_kind"), [(c, p) for c in CUPY_STREAMS for p in PYCUDA_STREAMS]
-)
-# The pairs that CUDA does not order by itself.  On such a pair a reader comes to its end while the
-# writer is still held up, so it reads stale data.
+PAIRS = [(c, p) for c in CUPY_STREAMS for p in PYCUDA_STREAMS]
+every_pair = pytest.mark.parametrize(("cupy_kind", "pycuda_kind"), PAIRS)
+# The pairs that CUDA does not order by itself: a reader ends while the writer is still held up.
 UNORDERED = {
     (c, p)
-    for c in CUPY_STREAMS
-    for p in PYCUDA_STREAMS
+    for c, p in PAIRS
     if "on-blocking" in c or p == "Stream(1)" or (c != "null" and p != "None")
 }
 
 
-def copying(compile_kernel):
-    """Return what queues a copy of N integers on a PyCUDA stream."""
-    function = compile_kernel(
-        'extern "C" __global__ void copy(int *to, const int *from, int n)'
-        "{ for (int i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i]; }",
-        "copy",
-    )
-
-    def copy(to, source, stream):
-        to, source = np.uintp(int(to)), np.uintp(int(source))
-        function(to, source, np.int32(N), block=(32, 1, 1), stream=stream)
-
-    array = gpuarray.zeros(N, np.int32)
-    copy(array.gpudata, array.gpudata, None)  # loaded before a latch holds it up
-    return copy
+def full(value):
+    """Return a CuPy array that the host has filled."""
+    return cupy.asarray(np.full(N, value, np.int32))
 
 
-def as_plain_array(x, _):
-    """Return a GPUArray on a CuPy array's memory by PyCUDA's constructor, which orders nothing."""
-    return gpuarray.GPUArray(x.shape, x.dtype, gpudata=x.data.ptr, base=x)
+def values(array):
+    return {*array.get().tolist()}
 
 
-def read_through_cupy(convert, cupy_stream, pycuda_stream, latch, put, before_release=None):
-    """Let PyCUDA write behind a latch, convert, read with CuPy; return what was read."""
-    a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    copy = cupy.zeros(N, np.int32)
-    with latch.hold(pycuda_stream), cupy_stream:
-        put(a.gpudata, N, 7, pycuda_stream)
-        x = convert(a, pycuda_stream)
-        copy.data.copy_from_device_async(x.data, x.nbytes, cupy_stream)
-        if before_release:
-            before_release()
-    return set(copy.get().tolist())
+def finish(stream):
+    (stream or cupy.cuda.Stream.null).synchronize()
 
 
-def read_through_pycuda(
-    convert, cupy_stream, pycuda_stream, latch, copy_kernel, before_release=None
-):
-    """Let CuPy write behind a latch, convert, read with PyCUDA; return what was read."""
-    x = cupy.zeros(N, np.int32)
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    copy = gpuarray.to_gpu(np.zeros(N, np.int32))
-    with latch.hold(cupy_stream), cupy_stream:
-        x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
-        a = convert(x, pycuda_stream)
-        copy_kernel(copy.gpudata, a.gpudata, pycuda_stream)
-        if before_release:
-            before_release()
-    return set(copy.get().tolist())
+def cupy_reads(convert, c, p, latch, early=False):
+    """Let PyCUDA write 7, and CuPy read; return what was read."""
+    a, copy = gpuarray.to_gpu(np.zeros(N, np.int32)), full(0)
+    with latch.hold(p), c:
+        put(a.gpudata, N, 7, p)
+        copy.data.copy_from_device_async(convert(a).data, copy.nbytes, c)
+        if early:
+            finish(c)
+    return values(copy)
 
 
-def reuse_cupys_block(
-    convert, cupy_stream, pycuda_stream, latch, put, before_release=None, drop=list.clear
-):
-    """Write 7 behind a latch into a view of CuPy's block, drop it, let CuPy reuse the block."""
-    pool = cupy.cuda.MemoryPool()
-    ones = cupy.asarray(np.ones(N, np.int32))
-    with cupy.cuda.using_allocator(pool.malloc), cupy_stream:
+def pycuda_reads(convert, c, p, latch, early=False):
+    """Let CuPy write 7, and PyCUDA read; return what was read."""
+    x, sevens, copy = full(0), full(7), full(0)
+    with latch.hold(c), c:
+        x.data.copy_from_device_async(sevens.data, x.nbytes, c)
+        drv.memcpy_dtod_async(copy.data.ptr, convert(x).gpudata, copy.nbytes, p)
+        if early:
+            finish(p)
+    return values(copy)
+
+
+def cupy_reuses(convert, c, p, latch, early=False, drop=list.clear):
+    """Let PyCUDA write 7 into CuPy's block, drop it, let CuPy write 1 into the block again."""
+    pool, ones = cupy.cuda.MemoryPool(), full(1)
+    with cupy.cuda.using_allocator(pool.malloc), c:
         x = cupy.empty(N, np.int32)
         pointer = x.data.ptr
-        with latch.hold(pycuda_stream):
-            a = convert(x, pycuda_stream)
-            put(a.gpudata, N, 7, pycuda_stream)
-            views = [a, x]
-            del a, x
+        with latch.hold(p):
+            views = [convert(x), x]
+            put(pointer, N, 7, p)
+            del x
             drop(views)
             y = cupy.empty(N, np.int32)
             assert y.data.ptr == pointer, "the pool did not hand out the same block"
-            y.data.copy_from_device_async(ones.data, y.nbytes, cupy_stream)
-            if before_release:
-                before_release()
-        return set(y.get().tolist())
+            y.data.copy_from_device_async(ones.data, y.nbytes, c)
+            if early:
+                finish(c)
+        return values(y)
 
 
-def reuse_pycudas_block(
-    convert, cupy_stream, latch, put, pycuda_stream=None, before_release=None, drop=list.clear
-):
-    """Write 7 with CuPy into a view of PyCUDA's block, drop it, let PyCUDA reuse the block."""
-    allocate = DeviceMemoryPool().allocate
-    sevens = cupy.asarray(np.full(N, 7, np.int32))
-    a = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
+def pycuda_reuses(convert, c, p, latch, early=False, drop=list.clear):
+    """Let CuPy write 7 into PyCUDA's block, drop it, let PyCUDA write 1 into the block again."""
+    allocate, sevens = DeviceMemoryPool().allocate, full(7)
+    a = gpuarray.GPUArray(N, np.int32, allocator=allocate)
     pointer = int(a.gpudata)
-    with latch.hold(cupy_stream):
-        with cupy_stream:
-            x = convert(a)
-            x.data.copy_from_device_async(sevens.data, x.nbytes, cupy_stream)
-        views = [x, a]
-        del a, x
+    with latch.hold(c):
+        with c:
+            views = [convert(a), a]
+            views[0].data.copy_from_device_async(sevens.data, a.nbytes, c)
+        del a
         drop(views)
-        b = gpuarray.GPUArray((N,), np.int32, allocator=allocate)
+        b = gpuarray.GPUArray(N, np.int32, allocator=allocate)
         assert int(b.gpudata) == pointer, "the pool did not hand out the same block"
-        put(b.gpudata, N, 1, pycuda_stream)
-        if before_release:
-            before_release()
-    return set(b.get().tolist())
+        put(pointer, N, 1, p)
+        if early:
+            finish(p)
+    return values(b)
 
 
-def is_read(held, latch, put, ends=False):
+def is_read(streams, latch, ends=False):
     """Tell whether CuPy waits for a stream, the only item of a list, that it is not told of."""
     a = gpuarray.to_gpu(np.zeros(N, np.int32))
-    copy, here = cupy.zeros(N, np.int32), cupy.cuda.Stream(non_blocking=True)
-    with latch.hold(held[0]), here:
-        put(a.gpudata, N, 7, held[0])
+    copy, here = full(0), cupy.cuda.Stream(non_blocking=True)
+    with latch.hold(streams[0]), here:
+        put(a.gpudata, N, 7, streams[0])
         if ends:
-            held.clear()
-            gc.collect()
+            streams.clear()
         copy.data.copy_from_device_async(bridge.as_cupy(a).data, copy.nbytes, here)
-    return set(copy.get().tolist()) == {7}
+    return values(copy) == {7}
