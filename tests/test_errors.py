@@ -524,6 +524,7 @@ ELSEWHERE = {
     "autoinit.py": "contexts errors",
     "compiler/alignment.py": "alignment",
     "compiler": "program",
+    "interop/arrays.py": "arrays",
     "interop/contexts.pyx": "contexts devices package processes",
     "interop/conversions.pyx": "protocols",
     "interop/scopes.pyx": "contexts package processes",

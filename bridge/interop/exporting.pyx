@@ -25,7 +25,6 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import address_of
-from .operators import OPERATORS
 from .primary import primary_context
 from ..errors import caller_of, named
 
@@ -53,7 +52,7 @@ def array_interface(self):
     order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     return {
         "shape": attributes["shape"],
-        "strides": attributes["strides"],
+        "strides": attributes["strides"] if attributes["size"] else None,  # CuPy refuses steps of 0
         "data": (memory.pointer, False),
         "typestr": attributes["dtype"].str,
         "stream": None if is_capturing(current_stream(device_id)) else LEGACY,
@@ -138,7 +137,6 @@ def export_in_order():
     """Let all GPUArrays export their memory with the order of PyCUDA's streams."""
     why = "consumers wait for the work queued on PyCUDA's streams"
     patches.apply("exports", why, GPUArray, OURS)
-    patches.apply("exports", "CuPy computes a += x, a == x and the like", GPUArray, OPERATORS)
 
 
 def restore_gpuarray():

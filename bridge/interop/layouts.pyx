@@ -4,9 +4,13 @@
 from functools import lru_cache
 from math import prod
 
+import cupy
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
+from pycuda import gpuarray
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
+
+cdef type ndarray = cupy.ndarray, GPUArray = gpuarray.GPUArray
 
 
 @lru_cache(maxsize=4096)
@@ -17,6 +21,31 @@ def contiguity(shape, strides, itemsize):
     """
     flags = as_strided(np.empty((), f"V{itemsize}"), shape, strides).flags  # no memory is read
     return flags.c_contiguous, flags.f_contiguous
+
+
+def are_in_c_order(tuple args, dict keywords):
+    """Tell whether all arrays of a call are GPUArrays in C order, and of one shape.
+
+    PyCUDA's functions are called as they are then, hence in C.
+    """
+    cdef tuple shape = None, strides
+    cdef Py_ssize_t axis, step
+    for value in (*args, *keywords.values()) if keywords else args:
+        if isinstance(value, GPUArray):
+            if shape is None:
+                shape = value.shape
+            elif value.shape != shape:
+                return False
+            strides, step = value.strides, value.itemsize
+            if len(strides) != len(shape):
+                return False
+            for axis in range(len(shape) - 1, -1, -1):
+                if strides[axis] != step and shape[axis] != 1:
+                    return False
+                step *= max(1, <Py_ssize_t> shape[axis])
+        elif isinstance(value, ndarray):
+            return False
+    return True
 
 
 cdef int check_axes(tuple shape, tuple strides, subject) except -1:

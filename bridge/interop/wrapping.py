@@ -13,11 +13,13 @@ import pycuda.driver as drv
 from pycuda.elementwise import ElementwiseKernel, VectorArg
 from pycuda.gpuarray import GPUArray
 from pycuda.reduction import ReductionKernel
+from pycuda.scan import _ScanKernelBase
 from pycuda.tools import parse_c_arg
 from pytools.prefork import ExecError
 
 from ..errors import check_function, kind, named
 from . import patches
+from .arrays import adapt_arrays, orders_of
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import are_plainly_right, dtype_mismatch
@@ -113,7 +115,7 @@ def _parameters(func: Any) -> dict[int | str, _Parameter]:
         name, arguments, code = map(func.gen_kwargs.get, ("name", "arguments", "operation"))
     elif hasattr(func, "_bridge_arguments"):
         name, arguments, code = func._bridge_arguments
-    elif any(kind.__module__ == "pycuda.scan" for kind in type(func).__mro__):
+    elif isinstance(func, _ScanKernelBase):
         places = 0, 1, "input_ary", "output_ary"
         name = type(func).__name__
         return {where: _Parameter(f"{name}: argument {where}", func.dtype) for where in places}
@@ -144,14 +146,14 @@ def _check(
             f"{function}: {names[0][0]}: {len(args)} arguments for {len(declared)} parameters: "
             + ", ".join(name[2] for name in names)
         )
-    orders: dict[bool, str] = {}
+    layouts: dict[str, str] = {}
     runs_over: int | None = 0 if "range" in keywords or "slice" in keywords else None  # elements
     for where, value in (*enumerate(args), *keywords.items()):
-        if where not in parameters:
-            continue
+        is_array = isinstance(value, GPUArray | cupy.ndarray)
+        if where not in parameters or (not is_array and len(declared) < len(parameters)):
+            continue  # the output of a scan may be None or "new"
         text, wanted, has_all = parameters[where]
         caller = f"{function}: {text}"
-        is_array = isinstance(value, GPUArray | cupy.ndarray)
         if wanted is None:
             if is_array:
                 raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")
@@ -171,12 +173,14 @@ def _check(
                 f"{caller} has {value.size} elements, but the kernel runs over {runs_over}, those "
                 "of its first array, and would read behind the others; pass arrays of one size"
             )
-        if value.flags.c_contiguous != value.flags.f_contiguous:
-            orders[bool(value.flags.c_contiguous)] = caller
-    if len(orders) == 2:
+        if (orders := orders_of(value)) != "CF":
+            layouts[orders] = caller
+    if "" in layouts or len(layouts) == 2:
+        mixed = "is in Fortran order, and others are in C order"
+        what = "is not contiguous" if "" in layouts else mixed
         raise ValueError(
-            f"{orders[False]} is in Fortran order, and others are in C order; the kernel would "
-            "pair their elements as they lie in memory: pass a copy, e.g. cupy.ascontiguousarray(a)"
+            f"{layouts.get('') or layouts['F']} {what}; the kernel would pair their elements as "
+            "they lie in memory: pass a copy, e.g. cupy.ascontiguousarray(a)"
         )
 
 
@@ -206,7 +210,7 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
         parameters = self._bridge_parameters = _parameters(self)
         try:
             if parameters:
-                _check(parameters, args, keywords, kernels.__name__)
+                _check(parameters, args, keywords, type(self).__name__)
         except (TypeError, ValueError) as problem:
             if has_cupys or mismatch is None:
                 raise
@@ -228,10 +232,11 @@ def adapt_pycuda(mismatch: Mismatch = None) -> None:
     PyCUDA's own arrays would be misread; None raises.
     """
     export_in_order()
+    adapt_arrays()
     for target, calls in CALLS.items():
         patches.apply("copies", "errors say what to do with CuPy's objects", target, calls)
     if patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__:
-        for kernels in ElementwiseKernel, ReductionKernel:
+        for kernels in ElementwiseKernel, ReductionKernel, _ScanKernelBase:
             why = "kernel objects accept CuPy arrays, and check their arguments"
             patches.apply("kernels", why, kernels, {"__call__": _checked(kernels, mismatch)})
 

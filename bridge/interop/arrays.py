@@ -1,0 +1,293 @@
+"""PyCUDA's functions of arrays: any layout, and arrays of both libraries.
+
+PyCUDA's kernels pair elements as they lie in memory, so all arrays of a call need one shape and one
+layout.  If they are in C order, PyCUDA's function is called as it is.  If they are in Fortran
+order, the result gets Fortran strides.  Others are copied into the layout of the first contiguous
+array, and what the function wrote into a copy is copied back.  PyCUDA in C order is the reference
+for numbers and dtypes.  If an argument is a CuPy array, the result is one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy import ndarray
+from pycuda import cumath, gpuarray
+from pycuda.compyte.array import ArrayFlags, f_contiguous_strides
+from pycuda.gpuarray import GPUArray
+
+from . import patches
+from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
+from .layouts import are_in_c_order, contiguity
+
+Function = Callable[..., Any]
+
+_ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
+_IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
+_REVERSED = [f"__r{name}__" for name in (*_ARITHMETIC, "pow")]
+_OPERATORS = [f"__{name}__" for name in (*_ARITHMETIC, "pow", "eq", "ne", "lt", "le", "gt", "ge")]
+_METHODS = "__neg__ __abs__ mul_add astype reverse copy fill conj conjugate real imag"
+_FUNCTIONS = (
+    "if_positive where maximum minimum logical_and logical_or logical_not sum any all min max dot"
+)
+_BY_INDEX = "multi_put multi_take_put subset_sum subset_dot subset_min subset_max"
+_CUMATH = "fabs ceil floor exp log log10 sqrt sin cos tan asin acos atan sinh cosh tanh"
+_OF_FLOAT32 = "fmod", "frexp", "ldexp", "modf"  # they read any dtype as float32
+_PYCUDAS = dict(vars(GPUArray))
+_PYCUDAS_MEMCPY = gpuarray._memcpy_discontig
+_CUPYS_MATMUL = ndarray.__matmul__
+
+
+def orders_of(a: Any) -> str:
+    """Return the orders in which an array is contiguous: "C", "F", "CF" or ""."""
+    in_c_order, in_fortran_order = contiguity(a.shape, a.strides, a.dtype.itemsize)
+    return "C" * in_c_order + "F" * in_fortran_order
+
+
+def _assign(target: GPUArray, source: Any, index: Any = ...) -> None:
+    """Copy elements, in order with all streams of both libraries."""
+    view = as_cupy(target)
+    view[index] = as_cupy(source)
+    as_pycuda(view)
+
+
+def _copied(a: GPUArray, shape: tuple[int, ...], order: str) -> GPUArray:
+    """Return a copy in CuPy's memory, which is reused after the work on all PyCUDA's streams."""
+    x = cupy.empty(shape, a.dtype, order)
+    x[...] = as_cupy(a)
+    copy = as_pycuda(x)
+    copy.allocator, copy.__class__ = a.allocator, type(a)  # results get them
+    return copy
+
+
+def _has_cupys(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, ndarray) for value in values)
+
+
+# ---- functions that compute ----------------------------------------------------------------------
+
+
+def _in_one_layout(name: str, theirs: Any) -> Any:
+    """Return PyCUDA's function for arrays of any layout."""
+    if isinstance(theirs, property):
+        return property(_in_one_layout(name, theirs.fget))
+    names = list(inspect.signature(theirs).parameters)
+    written = names[0] if name in (*_IN_PLACE, "fill") else "out"
+    broadcasts_0d = name.strip("_").removeprefix("i") in _ARITHMETIC
+
+    @functools.wraps(theirs)
+    def call(*args: Any, **keywords: Any) -> Any:
+        if are_in_c_order(args, keywords) and name not in _OF_FLOAT32:
+            return theirs(*args, **keywords)
+        named = {**dict(zip(names, args, strict=False)), **keywords}
+        if _has_cupys(named.values()):
+            if name in _OPERATORS:
+                return NotImplemented  # CuPy computes it
+            if name not in _IN_PLACE:
+                return call_with_gpuarrays(call, args, keywords)
+            as_pycuda(getattr(operator, name)(as_cupy(args[0]), args[1]))
+            return args[0]
+        arrays = [value for value in named.values() if isinstance(value, GPUArray)]
+        if name in _OF_FLOAT32 and any(a.dtype != np.float32 for a in arrays):
+            raise TypeError(f"{name}: PyCUDA reads arrays as float32; pass a.astype(numpy.float32)")
+        shape = _one_shape(name, arrays, named.get(written))
+        order = next(filter(None, (orders_of(a) for a in arrays if a.shape == shape)), "C")[0]
+        copies = []
+
+        def in_order(parameter: str, a: Any) -> Any:
+            if not isinstance(a, GPUArray) or (broadcasts_0d and not a.shape):
+                return a
+            if a.shape == shape and order in orders_of(a):
+                return a
+            copies.append((_copied(a, shape, order), a, parameter == written))
+            return copies[-1][0]
+
+        result = theirs(
+            *map(in_order, names, args),
+            **{parameter: in_order(parameter, value) for parameter, value in keywords.items()},
+        )
+        for one in result if isinstance(result, tuple) else (result,):
+            if order == "F" and isinstance(one, GPUArray) and one.shape == shape:
+                one.strides = f_contiguous_strides(one.itemsize, shape)
+        for copy, a, is_written in copies:
+            if is_written:
+                _assign(a, copy)
+            result = a if result is copy else result
+        return result
+
+    return call
+
+
+def _one_shape(name: str, arrays: list[GPUArray], result: Any) -> tuple[int, ...]:
+    """Return the shape that all arrays of a call get."""
+    shapes = list(dict.fromkeys(a.shape for a in arrays))
+    try:
+        shape = np.broadcast_shapes(*shapes)
+        if len(shapes) < 2 or (name != "dot" and getattr(result, "shape", shape) == shape):
+            return shape
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{name}: the arrays have the shapes {', '.join(map(str, shapes))}; pass arrays of one "
+        "shape, or operands that NumPy broadcasts to the shape of the result"
+    )
+
+
+def _of_sequences(name: str, theirs: Function) -> Function:
+    """Return PyCUDA's function of arrays that differ, or are in lists."""
+
+    @functools.wraps(theirs)
+    def call(*args: Any, **keywords: Any) -> Any:
+        values = (*args, *keywords.values())
+        items = [i for v in values for i in (v if isinstance(v, list | tuple) else [v])]
+        if _has_cupys(items):
+            return call_with_gpuarrays(call, args, keywords)
+        arrays = [item for item in items if isinstance(item, GPUArray)]
+        if name in _BY_INDEX.split() and any("C" not in orders_of(a) for a in arrays):
+            raise ValueError(f"{name}: an array is not in C order; pass a.reshape(a.size), a copy")
+        return theirs(*args, **keywords)
+
+    return call
+
+
+def _like(_: str, theirs: Function) -> Function:
+    @functools.wraps(theirs)
+    def call(other_ary: Any, dtype: Any = None, order: str = "K") -> Any:
+        if isinstance(other_ary, ndarray):
+            return call_with_gpuarrays(call, (other_ary, dtype, order), {})
+        # Of a slice, PyCUDA's result would have the strides, and less memory.
+        return theirs(other_ary, dtype, order if orders_of(other_ary) or order != "K" else "C")
+
+    return call
+
+
+# ---- copies and views ----------------------------------------------------------------------------
+
+
+def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> None:
+    """Copy between arrays; PyCUDA's function is right if both are contiguous in one order."""
+    to_device, from_device = (isinstance(one, GPUArray | ndarray) for one in (dst, src))
+    orders, source_orders = orders_of(dst), orders_of(src)
+    is_alike = orders == source_orders != "" and not _has_cupys((dst, src))
+    if dst.shape == src.shape and not dst.size:
+        return
+    if is_alike or not (to_device or from_device):
+        _PYCUDAS_MEMCPY(dst, src, async_, stream)
+    elif to_device and from_device:
+        _assign(as_pycuda(dst), src)  # as_pycuda raises if a CuPy array repeats elements
+    elif async_ and not (source_orders if to_device else orders):
+        if any(step <= 0 for step in (*dst.strides, *src.strides)):
+            raise ValueError("GPUArray: pass a contiguous host array to an asynchronous copy")
+        _PYCUDAS_MEMCPY(dst, src, async_, stream)  # right, or it raises
+    elif to_device:
+        src = src if source_orders else np.ascontiguousarray(src)
+        staged = as_pycuda(cupy.empty(src.shape, src.dtype, orders_of(src)[0]))
+        _PYCUDAS_MEMCPY(staged, src, async_, stream)
+        _assign(dst, staged)
+    else:
+        host = dst if orders else np.empty(dst.shape, dst.dtype)
+        _PYCUDAS_MEMCPY(host, _copied(src, src.shape, orders_of(host)[0]), async_, stream)
+        if host is not dst:
+            dst[...] = host
+
+
+def _take(a: Any, indices: Any, out: Any = None, stream: Any = None) -> GPUArray:
+    """Take elements by their index in C order; PyCUDA's function needs what CUDA 12 removed."""
+    out = GPUArray(indices.shape, a.dtype, a.allocator) if out is None else out
+    _assign(out, as_cupy(a).ravel()[as_cupy(indices)])
+    return out
+
+
+def _missing(self: Any, name: str) -> Any:
+    raise AttributeError(f"'GPUArray' object has no attribute {name!r}; use bridge.as_cupy(a)")
+
+
+class _Methods:
+    """Methods of GPUArrays in the place of PyCUDA's, and methods that PyCUDA does not have."""
+
+    def __getitem__(self: Any, index: Any) -> GPUArray:
+        """Index as PyCUDA does, which returns elements for some slices that have none."""
+        items = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(item, bool | np.bool_) for item in items):
+            raise IndexError("GPUArray: True and False are no indices; index bridge.as_cupy(a)")
+        bounds = [(item.start, item.stop) for item in items if isinstance(item, slice)]
+        if not self.size or any(None not in bound for bound in bounds):
+            shape = np.empty(self.shape, "V0")[index].shape
+            if 0 in shape:
+                memory = (self, int(self.gpudata)) if self.size else ()
+                return GPUArray(shape, self.dtype, self.allocator, *memory)
+        return _PYCUDAS["__getitem__"](self, index)
+
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        if isinstance(value, ndarray):
+            return _assign(self, value, index)
+        return _PYCUDAS["__setitem__"](self, index, value)  # type: ignore[no-any-return]
+
+    def reshape(self: Any, *shape: Any, **keywords: Any) -> GPUArray:
+        """Return a view, or a view of a copy if the array has another order."""
+        order = keywords.get("order", "C")
+        a = self if order in orders_of(self) else _copied(self, self.shape, order)
+        return _PYCUDAS["reshape"](a, *shape, **keywords)
+
+    def view(self: Any, dtype: Any = None) -> GPUArray:
+        if np.dtype(dtype or self.dtype) != self.dtype and (
+            min(map(abs, self.strides), default=0) != self.itemsize or min(self.strides) < 0
+        ):
+            raise ValueError("GPUArray.view: items are not side by side; pass a.copy().view(dtype)")
+        return _PYCUDAS["view"](self, dtype)
+
+    def squeeze(self: Any) -> GPUArray:
+        if not self.size:  # PyCUDA drops axes without elements, too
+            return GPUArray(tuple(n for n in self.shape if n != 1), self.dtype, self.allocator)
+        return _PYCUDAS["squeeze"](self)
+
+    def transpose(self: Any, axes: Any = None) -> GPUArray:
+        if axes is not None and len({axis % self.ndim for axis in axes}) != self.ndim:
+            raise ValueError(f"GPUArray.transpose: axes are {axes}; name each axis once")
+        return _PYCUDAS["transpose"](self, axes)
+
+    def __matmul__(self: Any, other: Any) -> Any:
+        """Multiply matrices with CuPy, which takes no GPUArray here."""
+        if not isinstance(self, GPUArray) and not isinstance(other, GPUArray):
+            return _CUPYS_MATMUL(self, other)
+        if not isinstance(other, GPUArray | ndarray):
+            return NotImplemented
+        product = as_cupy(self) @ as_cupy(other)
+        return product if _has_cupys((self, other)) else as_pycuda(product)
+
+    def __float__(self: Any) -> float:
+        return float(self.get().item())
+
+    def __array__(self: Any, *args: Any, **keywords: Any) -> Any:
+        raise TypeError("NumPy takes no GPUArray; pass a.get(), or use CuPy with bridge.as_cupy(a)")
+
+    __getattr__ = _missing
+
+
+_NEW: dict[Any, dict[str, Any]] = {
+    GPUArray: {name: one for name, one in vars(_Methods).items() if inspect.isfunction(one)},
+    ArrayFlags: {"__getattr__": _missing},
+    gpuarray: {"_memcpy_discontig": _memcpy, "take": _of_sequences("take", _take)},
+    cumath: {},
+    ndarray: {"__matmul__": _Methods.__matmul__},
+}
+for _target, _names, _wrapped in (
+    (GPUArray, [*_OPERATORS, *_REVERSED, *_IN_PLACE, *_METHODS.split()], _in_one_layout),
+    (gpuarray, _FUNCTIONS.split(), _in_one_layout),
+    (gpuarray, [*_BY_INDEX.split(), "concatenate", "stack"], _of_sequences),
+    (gpuarray, ["empty_like", "zeros_like", "ones_like"], _like),
+    (cumath, [*_CUMATH.split(), *_OF_FLOAT32], _in_one_layout),
+):
+    _NEW[_target] |= {_name: _wrapped(_name, vars(_target)[_name]) for _name in _names}
+
+
+def adapt_arrays() -> None:
+    """Let PyCUDA's functions of arrays take any layout, and arrays of both libraries."""
+    for target, new in _NEW.items():
+        patches.apply("arrays", "any layout, and arrays of both libraries", target, new)
