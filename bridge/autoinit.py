@@ -11,6 +11,9 @@ From the import on, a ``GPUArray`` exports its memory in order: its array interf
 and it has ``__dlpack__``.  So ``cupy.asarray(a)``, ``a + x`` and ``torch.from_dlpack(a)`` wait for
 the work queued on PyCUDA's streams.  `restore_gpuarray` ends this.
 
+PyCUDA's functions and operators of arrays take any layout, and CuPy arrays.  Look them up after the
+import: ``from pycuda.cumath import exp`` before it gets PyCUDA's own.
+
 The import raises `ContextError` on other threads.  It also raises after ``pycuda.autoinit``, which
 has made a second context.
 

@@ -6,7 +6,7 @@ import pytest
 
 ALL = """
 import importlib, json, pkgutil, sys, types
-import cupy, pycuda, pycuda.compiler, pycuda.gpuarray, pycuda.reduction, pycuda.scan
+import cupy, pycuda, pycuda.compiler, pycuda.cumath, pycuda.gpuarray, pycuda.reduction, pycuda.scan
 import multiprocessing.spawn
 
 def attributes():
@@ -19,7 +19,7 @@ def attributes():
         for name, value in vars(module).items():
             found[f"{module.__name__}.{name}"] = value
             if getattr(value, "__module__", None) not in (module.__name__, "pycuda._driver") or (
-                not hasattr(value, "__qualname__")
+                "<locals>" in getattr(value, "__qualname__", "<locals>")
             ):
                 continue
             home = f"{value.__module__}.{value.__qualname__}".replace("._driver.", ".driver.")
@@ -32,6 +32,7 @@ def attributes():
                     found[f"{where}.__kwdefaults__"] = repr(function.__kwdefaults__)
     for name in ("pycuda.autoinit", "pycuda.autoprimaryctx"):
         found[f"sys.modules.{name}"] = sys.modules.get(name)
+    found["cupy.ndarray.__matmul__"] = cupy.ndarray.__matmul__
     return found
 
 before = attributes()

@@ -39,6 +39,7 @@ _FUNCTIONS = (
 _BY_INDEX = "multi_put multi_take_put subset_sum subset_dot subset_min subset_max"
 _CUMATH = "fabs ceil floor exp log log10 sqrt sin cos tan asin acos atan sinh cosh tanh"
 _OF_FLOAT32 = "fmod", "frexp", "ldexp", "modf"  # they read any dtype as float32
+_BOOL, _ON_DEVICE = (bool, np.bool_), (GPUArray, ndarray)
 _PYCUDAS = dict(vars(GPUArray))
 _PYCUDAS_MEMCPY = gpuarray._memcpy_discontig
 _CUPYS_MATMUL = ndarray.__matmul__
@@ -128,8 +129,8 @@ def _one_shape(name: str, arrays: list[GPUArray], result: Any) -> tuple[int, ...
     """Return the shape that all arrays of a call get."""
     shapes = list(dict.fromkeys(a.shape for a in arrays))
     try:
-        shape = np.broadcast_shapes(*shapes)
-        if len(shapes) < 2 or (name != "dot" and getattr(result, "shape", shape) == shape):
+        shape = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        if len(shapes) == 1 or (name != "dot" and getattr(result, "shape", shape) == shape):
             return shape
     except ValueError:
         pass
@@ -172,12 +173,12 @@ def _like(_: str, theirs: Function) -> Function:
 
 def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> None:
     """Copy between arrays; PyCUDA's function is right if both are contiguous in one order."""
-    to_device, from_device = (isinstance(one, GPUArray | ndarray) for one in (dst, src))
+    to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     orders, source_orders = orders_of(dst), orders_of(src)
-    is_alike = orders == source_orders != "" and not _has_cupys((dst, src))
+    has_cupys = isinstance(dst, ndarray) or isinstance(src, ndarray)
     if dst.shape == src.shape and not dst.size:
         return
-    if is_alike or not (to_device or from_device):
+    if (orders == source_orders != "" and not has_cupys) or not (to_device or from_device):
         _PYCUDAS_MEMCPY(dst, src, async_, stream)
     elif to_device and from_device:
         _assign(as_pycuda(dst), src)  # as_pycuda raises if a CuPy array repeats elements
@@ -214,10 +215,10 @@ class _Methods:
     def __getitem__(self: Any, index: Any) -> GPUArray:
         """Index as PyCUDA does, which returns elements for some slices that have none."""
         items = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(item, bool | np.bool_) for item in items):
+        if any([isinstance(item, _BOOL) for item in items]):
             raise IndexError("GPUArray: True and False are no indices; index bridge.as_cupy(a)")
         bounds = [(item.start, item.stop) for item in items if isinstance(item, slice)]
-        if not self.size or any(None not in bound for bound in bounds):
+        if not self.size or any([None not in bound for bound in bounds]):
             shape = np.empty(self.shape, "V0")[index].shape
             if 0 in shape:
                 memory = (self, int(self.gpudata)) if self.size else ()
@@ -256,7 +257,7 @@ class _Methods:
         """Multiply matrices with CuPy, which takes no GPUArray here."""
         if not isinstance(self, GPUArray) and not isinstance(other, GPUArray):
             return _CUPYS_MATMUL(self, other)
-        if not isinstance(other, GPUArray | ndarray):
+        if not isinstance(other, _ON_DEVICE):
             return NotImplemented
         product = as_cupy(self) @ as_cupy(other)
         return product if _has_cupys((self, other)) else as_pycuda(product)

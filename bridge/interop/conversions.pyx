@@ -156,6 +156,8 @@ def as_pycuda(
     CuPy's current stream, and only before that on `stream`.  The memory is reused after the work on
     the view.  The host does not wait (rule: `bridge.interop.ordering`).
     *Cost:* half the time of ``GPUArray(gpudata=..., base=...)``, for any size.
+    *Layout:* PyCUDA's kernels read the memory as it lies.  After ``import bridge.autoinit``, its
+    functions and operators compute with any layout.  Without it, pass arrays of one layout.
     """
     array = array_or_description(
         array, shape, dtype, strides, order, offset, owner, FROM_AS_PYCUDA, False

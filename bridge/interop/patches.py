@@ -1,7 +1,7 @@
 """What bridge replaces in other packages: one table, from which it is applied, listed and undone.
 
 Nothing else assigns to an attribute of PyCUDA's or CuPy's.  `bridge.show_config()` prints the
-table.  Of CuPy, the methods of streams are replaced.
+table.  Of CuPy, the methods of streams and ``@`` are replaced.
 """
 
 from __future__ import annotations

@@ -69,6 +69,8 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     before later work there (rule: `bridge.interop.ordering`).  If a PyCUDA stream is passed as
     ``stream=``, only this one and the default stream are ordered with CuPy's current stream.
     *Cost:* one conversion per array.
+    *Layout:* after ``import bridge.autoinit``, PyCUDA's functions compute with any.  Without it,
+    they read the memory as it lies: pass arrays of one layout.
     """
     if isinstance(func, drv.Function):
         raise TypeError(
