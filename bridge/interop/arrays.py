@@ -33,10 +33,9 @@ _IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
 _REVERSED = [f"__r{name}__" for name in (*_ARITHMETIC, "pow")]
 _OPERATORS = [f"__{name}__" for name in (*_ARITHMETIC, "pow", "eq", "ne", "lt", "le", "gt", "ge")]
 _METHODS = "__neg__ __abs__ mul_add astype reverse copy fill conj conjugate real imag"
-_FUNCTIONS = (
-    "if_positive where maximum minimum logical_and logical_or logical_not sum any all min max dot"
-)
-_BY_INDEX = "multi_put multi_take_put subset_sum subset_dot subset_min subset_max"
+_ELEMENTWISE = "if_positive where maximum minimum logical_and logical_or logical_not"
+_REDUCTIONS = "sum any all min max dot"
+_BY_INDEX = "multi_put multi_take multi_take_put subset_sum subset_dot subset_min subset_max"
 _CUMATH = "fabs ceil floor exp log log10 sqrt sin cos tan asin acos atan sinh cosh tanh"
 _OF_FLOAT32 = "fmod", "frexp", "ldexp", "modf"  # they read any dtype as float32
 _BOOL, _ON_DEVICE = (bool, np.bool_), (GPUArray, ndarray)
@@ -88,11 +87,12 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
             return theirs(*args, **keywords)
         named = {**dict(zip(names, args, strict=False)), **keywords}
         if _has_cupys(named.values()):
-            if name in _OPERATORS:
-                return NotImplemented  # CuPy computes it
-            if name not in _IN_PLACE:
+            if name not in (*_OPERATORS, *_IN_PLACE):
                 return call_with_gpuarrays(call, args, keywords)
-            as_pycuda(getattr(operator, name)(as_cupy(args[0]), args[1]))
+            result = getattr(operator, name)(as_cupy(args[0]), args[1])  # CuPy computes it
+            if name in _OPERATORS:
+                return result
+            as_pycuda(result)
             return args[0]
         arrays = [value for value in named.values() if isinstance(value, GPUArray)]
         if name in _OF_FLOAT32 and any(a.dtype != np.float32 for a in arrays):
@@ -172,20 +172,24 @@ def _like(_: str, theirs: Function) -> Function:
 
 
 def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> None:
-    """Copy between arrays; PyCUDA's function is right if both are contiguous in one order."""
+    """Copy between arrays; PyCUDA's function is wrong for two orders, and for steps backwards."""
     to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     orders, source_orders = orders_of(dst), orders_of(src)
-    has_cupys = isinstance(dst, ndarray) or isinstance(src, ndarray)
     if dst.shape == src.shape and not dst.size:
-        return
-    if (orders == source_orders != "" and not has_cupys) or not (to_device or from_device):
-        _PYCUDAS_MEMCPY(dst, src, async_, stream)
-    elif to_device and from_device:
+        return None
+    is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
+    if is_pycudas and (orders == source_orders != "" or not (to_device or from_device)):
+        return _PYCUDAS_MEMCPY(dst, src, async_, stream)  # type: ignore[no-any-return]
+    if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
+        try:
+            return _PYCUDAS_MEMCPY(dst, src, async_, stream)  # type: ignore[no-any-return]
+        except (ValueError, RuntimeError):  # CUDA's copies have three axes
+            if dst.shape != src.shape:
+                raise
+    if to_device and from_device:
         _assign(as_pycuda(dst), src)  # as_pycuda raises if a CuPy array repeats elements
     elif async_ and not (source_orders if to_device else orders):
-        if any(step <= 0 for step in (*dst.strides, *src.strides)):
-            raise ValueError("GPUArray: pass a contiguous host array to an asynchronous copy")
-        _PYCUDAS_MEMCPY(dst, src, async_, stream)  # right, or it raises
+        raise ValueError("GPUArray: pass a contiguous host array to an asynchronous copy")
     elif to_device:
         src = src if source_orders else np.ascontiguousarray(src)
         staged = as_pycuda(cupy.empty(src.shape, src.dtype, orders_of(src)[0]))
@@ -196,6 +200,7 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Non
         _PYCUDAS_MEMCPY(host, _copied(src, src.shape, orders_of(host)[0]), async_, stream)
         if host is not dst:
             dst[...] = host
+    return None
 
 
 def _take(a: Any, indices: Any, out: Any = None, stream: Any = None) -> GPUArray:
@@ -203,10 +208,6 @@ def _take(a: Any, indices: Any, out: Any = None, stream: Any = None) -> GPUArray
     out = GPUArray(indices.shape, a.dtype, a.allocator) if out is None else out
     _assign(out, as_cupy(a).ravel()[as_cupy(indices)])
     return out
-
-
-def _missing(self: Any, name: str) -> Any:
-    raise AttributeError(f"'GPUArray' object has no attribute {name!r}; use bridge.as_cupy(a)")
 
 
 class _Methods:
@@ -268,19 +269,20 @@ class _Methods:
     def __array__(self: Any, *args: Any, **keywords: Any) -> Any:
         raise TypeError("NumPy takes no GPUArray; pass a.get(), or use CuPy with bridge.as_cupy(a)")
 
-    __getattr__ = _missing
+    def __getattr__(self: Any, name: str) -> Any:
+        raise AttributeError(f"'GPUArray' object has no attribute {name!r}; use bridge.as_cupy(a)")
 
 
 _NEW: dict[Any, dict[str, Any]] = {
     GPUArray: {name: one for name, one in vars(_Methods).items() if inspect.isfunction(one)},
-    ArrayFlags: {"__getattr__": _missing},
+    ArrayFlags: {"__getattr__": _Methods.__getattr__},
     gpuarray: {"_memcpy_discontig": _memcpy, "take": _of_sequences("take", _take)},
     cumath: {},
     ndarray: {"__matmul__": _Methods.__matmul__},
 }
 for _target, _names, _wrapped in (
     (GPUArray, [*_OPERATORS, *_REVERSED, *_IN_PLACE, *_METHODS.split()], _in_one_layout),
-    (gpuarray, _FUNCTIONS.split(), _in_one_layout),
+    (gpuarray, [*_ELEMENTWISE.split(), *_REDUCTIONS.split()], _in_one_layout),
     (gpuarray, [*_BY_INDEX.split(), "concatenate", "stack"], _of_sequences),
     (gpuarray, ["empty_like", "zeros_like", "ones_like"], _like),
     (cumath, [*_CUMATH.split(), *_OF_FLOAT32], _in_one_layout),

@@ -58,14 +58,14 @@ def test_pycudas_compiler_takes_its_arguments(a):
 
 
 def test_pycudas_modules_are_bridges_if_asked(a):
-    """Without, `take` asks PyCUDA for texture references, which are gone since CUDA 12."""
-    indices = gpuarray.to_gpu(np.array([3, 1, 4], np.uint32))
+    """Without, `multi_take` asks PyCUDA for texture references, which are gone since CUDA 12."""
+    indices, out = gpuarray.to_gpu(np.array([3, 1, 4], np.uint32)), gpuarray.empty(3, a.dtype)
     with pytest.raises(drv.Error):
-        gpuarray.take(a, indices)
+        gpuarray.multi_take([a], indices, [out])
     assert compiler.SourceModule is not bridge.SourceModule
     bridge.use_nvrtc(modules=True)
     assert compiler.SourceModule is bridge.SourceModule
-    assert gpuarray.take(a, indices).get().tolist() == [3, 1, 4]
+    assert gpuarray.multi_take([a], indices, [out])[0].get().tolist() == [3, 1, 4]
     assert (2 * a + a / 4).get().tolist() == (2.25 * np.arange(6)).tolist()
     for dtype in (bool, "b", "u2", "i4", "u8", "f", "d", "F", "D"):
         assert gpuarray.zeros(3, dtype).get().tolist() == [0, 0, 0]
