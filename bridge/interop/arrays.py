@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import cupy
@@ -25,8 +25,6 @@ from pycuda.gpuarray import GPUArray
 from . import patches
 from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
 from .layouts import are_in_c_order, contiguity
-
-Function = Callable[..., Any]
 
 _ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
 _IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
@@ -90,10 +88,9 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
             if name not in (*_OPERATORS, *_IN_PLACE):
                 return call_with_gpuarrays(call, args, keywords)
             result = getattr(operator, name)(as_cupy(args[0]), args[1])  # CuPy computes it
-            if name in _OPERATORS:
-                return result
-            as_pycuda(result)
-            return args[0]
+            if name in _IN_PLACE:
+                as_pycuda(result)
+            return args[0] if name in _IN_PLACE else result
         arrays = [value for value in named.values() if isinstance(value, GPUArray)]
         if name in _OF_FLOAT32 and any(a.dtype != np.float32 for a in arrays):
             raise TypeError(f"{name}: PyCUDA reads arrays as float32; pass a.astype(numpy.float32)")
@@ -140,7 +137,7 @@ def _one_shape(name: str, arrays: list[GPUArray], result: Any) -> tuple[int, ...
     )
 
 
-def _of_sequences(name: str, theirs: Function) -> Function:
+def _of_sequences(name: str, theirs: Any) -> Any:
     """Return PyCUDA's function of arrays that differ, or are in lists."""
 
     @functools.wraps(theirs)
@@ -157,7 +154,7 @@ def _of_sequences(name: str, theirs: Function) -> Function:
     return call
 
 
-def _like(_: str, theirs: Function) -> Function:
+def _like(_: str, theirs: Any) -> Any:
     @functools.wraps(theirs)
     def call(other_ary: Any, dtype: Any = None, order: str = "K") -> Any:
         if isinstance(other_ary, ndarray):
@@ -171,7 +168,7 @@ def _like(_: str, theirs: Function) -> Function:
 # ---- copies and views ----------------------------------------------------------------------------
 
 
-def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> None:
+def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any:
     """Copy between arrays; PyCUDA's function is wrong for two orders, and for steps backwards."""
     to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     orders, source_orders = orders_of(dst), orders_of(src)
@@ -179,10 +176,10 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Non
         return None
     is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
     if is_pycudas and (orders == source_orders != "" or not (to_device or from_device)):
-        return _PYCUDAS_MEMCPY(dst, src, async_, stream)  # type: ignore[no-any-return]
+        return _PYCUDAS_MEMCPY(dst, src, async_, stream)
     if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
         try:
-            return _PYCUDAS_MEMCPY(dst, src, async_, stream)  # type: ignore[no-any-return]
+            return _PYCUDAS_MEMCPY(dst, src, async_, stream)
         except (ValueError, RuntimeError):  # CUDA's copies have three axes
             if dst.shape != src.shape:
                 raise
@@ -200,7 +197,6 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Non
         _PYCUDAS_MEMCPY(host, _copied(src, src.shape, orders_of(host)[0]), async_, stream)
         if host is not dst:
             dst[...] = host
-    return None
 
 
 def _take(a: Any, indices: Any, out: Any = None, stream: Any = None) -> GPUArray:
@@ -218,8 +214,7 @@ class _Methods:
         items = index if isinstance(index, tuple) else (index,)
         if any([isinstance(item, _BOOL) for item in items]):
             raise IndexError("GPUArray: True and False are no indices; index bridge.as_cupy(a)")
-        bounds = [(item.start, item.stop) for item in items if isinstance(item, slice)]
-        if not self.size or any([None not in bound for bound in bounds]):
+        if not self.size or any([isinstance(item, slice) for item in items]):
             shape = np.empty(self.shape, "V0")[index].shape
             if 0 in shape:
                 memory = (self, int(self.gpudata)) if self.size else ()
