@@ -24,7 +24,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
-from .layouts import are_in_c_order, contiguity
+from .layouts import contiguity, share_layout
 
 _ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
 _IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
@@ -81,7 +81,7 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
 
     @functools.wraps(theirs)
     def call(*args: Any, **keywords: Any) -> Any:
-        if are_in_c_order(args, keywords) and name not in _OF_FLOAT32:
+        if share_layout(args, keywords, True) and name not in _OF_FLOAT32:
             return theirs(*args, **keywords)
         named = {**dict(zip(names, args, strict=False)), **keywords}
         if _has_cupys(named.values()):

@@ -3,7 +3,6 @@
 
 import cupy
 import numpy as np
-from pycuda.gpuarray import GPUArray
 
 # The plain dtypes that both libraries support; `check_dtype` also accepts structs and bfloat16.
 PLAIN_DTYPES = frozenset(np.dtype(char) for char in "?bhilqBHILQefdFD")
@@ -35,33 +34,6 @@ cdef is_common(dtype):
         return HOLDS_BFLOAT16
     # Plain bytes: other libraries export structured dtypes as bytes.
     return dtype in PLAIN_DTYPES or (dtype.type is np.void and dtype.itemsize > 0)
-
-
-def are_plainly_right(tuple args, list dtypes):
-    """Tell at once that a kernel object may be called: with numbers, and GPUArrays of these dtypes.
-
-    False if only a closer look can tell.  The arrays have one size, and if they have several axes,
-    the same strides.
-    """
-    cdef tuple strides, first = None
-    size = None
-    if dtypes is None or len(args) != len(dtypes):
-        return False
-    for value, dtype in zip(args, dtypes):
-        if type(value) is not GPUArray:
-            if dtype is not None or isinstance(value, (GPUArray, cupy.ndarray)):
-                return False
-            continue
-        strides = value.strides
-        if value.dtype is not dtype or (first and len(strides) > 1 and strides != first):
-            return False
-        if size is None:
-            size = value.size
-        elif value.size != size:
-            return False
-        if len(strides) > 1:
-            first = strides
-    return True
 
 
 def same_bits(one, other):

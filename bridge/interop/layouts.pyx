@@ -23,20 +23,22 @@ def contiguity(shape, strides, itemsize):
     return flags.c_contiguous, flags.f_contiguous
 
 
-def are_in_c_order(tuple args, dict keywords):
-    """Tell whether all arrays of a call are GPUArrays in C order, and of one shape.
+def share_layout(tuple args, dict keywords, bint in_c_order):
+    """Tell whether all arrays of a call are GPUArrays of one shape, and of the same strides.
 
-    PyCUDA's functions are called as they are then, hence in C.
+    With `in_c_order`, whether they are in C order.  It is compiled, since most calls need no more.
     """
-    cdef tuple shape = None, strides
+    cdef tuple shape = None, strides, first
     cdef Py_ssize_t axis, step
     for value in (*args, *keywords.values()) if keywords else args:
         if isinstance(value, GPUArray):
-            if shape is None:
-                shape = value.shape
-            elif value.shape != shape:
-                return False
             strides, step = value.strides, value.itemsize
+            if shape is None:
+                shape, first = value.shape, strides
+            elif value.shape != shape or not (in_c_order or strides == first):
+                return False
+            if not in_c_order:
+                continue
             if len(strides) != len(shape):
                 return False
             for axis in range(len(shape) - 1, -1, -1):

@@ -22,8 +22,9 @@ from . import patches
 from .arrays import adapt_arrays, orders_of
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
-from .dtypes import are_plainly_right, dtype_mismatch
+from .dtypes import dtype_mismatch
 from .exporting import export_in_order
+from .layouts import share_layout
 from .primary import primary_context
 
 
@@ -206,8 +207,10 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
 
     @functools.wraps(theirs)
     def call(self: Any, *args: Any, **keywords: Any) -> Any:
-        if not keywords and are_plainly_right(args, vars(self).get("_bridge_dtypes")):
-            return theirs(self, *args)
+        if not keywords and share_layout(args, keywords, False):
+            dtypes = [value.dtype if isinstance(value, GPUArray) else None for value in args]
+            if dtypes == vars(self).get("_bridge_dtypes"):  # of an earlier call
+                return theirs(self, *args)
         has_cupys = any(isinstance(value, cupy.ndarray) for value in (*args, *keywords.values()))
         parameters = self._bridge_parameters = _parameters(self)
         try:
