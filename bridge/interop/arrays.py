@@ -172,17 +172,17 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any
     """Copy between arrays; PyCUDA's function is wrong for two orders, and for steps backwards."""
     to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     orders, source_orders = orders_of(dst), orders_of(src)
-    if dst.shape == src.shape and not dst.size:
+    fits = dst.shape == src.shape and dst.dtype == src.dtype  # PyCUDA's raises otherwise
+    if fits and not dst.size:
         return None
     is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
-    if is_pycudas and (orders == source_orders != "" or not (to_device or from_device)):
+    if is_pycudas and (orders == source_orders != "" or not (fits and (to_device or from_device))):
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)
     if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
         try:
             return _PYCUDAS_MEMCPY(dst, src, async_, stream)
         except (ValueError, RuntimeError):  # CUDA's copies have three axes
-            if dst.shape != src.shape:
-                raise
+            pass
     if to_device and from_device:
         _assign(as_pycuda(dst), src)  # as_pycuda raises if a CuPy array repeats elements
     elif async_ and not (source_orders if to_device else orders):

@@ -118,6 +118,10 @@ def test_results_keep_the_class_and_the_allocator():
         (lambda a, x: cupy.sum(a), "no attribute 'sum'; use bridge.as_cupy(a)"),
         (lambda a, x: cupy.pad(a, 1), "use bridge.as_cupy(a)"),
         (lambda a, x: cupy.copyto(x, a), "no attribute 'data'; use bridge.as_cupy(a)"),
+        (
+            lambda a, x: a.__setitem__(..., gpuarray.zeros((3, 2), np.float64).T),
+            "src and dst must have same dtype",
+        ),
         (lambda a, x: a.set(cupy.ones((2, 2))), "ary and self must be the same size"),
     ],
 )
