@@ -245,7 +245,7 @@ class _Methods:
         return _PYCUDAS["squeeze"](self)
 
     def transpose(self: Any, axes: Any = None) -> GPUArray:
-        if axes is not None and len({axis % self.ndim for axis in axes}) != self.ndim:
+        if axes is not None and len({axis % max(1, self.ndim) for axis in axes}) != self.ndim:
             raise ValueError(f"GPUArray.transpose: axes are {axes}; name each axis once")
         return _PYCUDAS["transpose"](self, axes)
 
