@@ -1,4 +1,4 @@
-"""What PyCUDA's copies, events and streams say of arrays and CuPy's objects: they take none."""
+"""What PyCUDA's copies, launches and streams say of arrays and CuPy's objects: they take none."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def _explained(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _COPIES = [name for name in vars(drv) if name.startswith(("memcpy_", "memset_"))]
+_LAUNCH = "prepared_async_call"  # which launches PyCUDA's own kernels
 CALLS = {
     drv: {name: _explained(name, getattr(drv, name)) for name in _COPIES},
     drv.Event: {"record": _explained("Event.record", drv.Event.record)},
+    drv.Function: {_LAUNCH: _explained(_LAUNCH, getattr(drv.Function, _LAUNCH))},
     drv.Stream: {"wait_for_event": _explained("Stream.wait_for_event", drv.Stream.wait_for_event)},
 }

@@ -112,6 +112,10 @@ def test_results_keep_the_class_and_the_allocator():
             lambda a, x: a[:, ::-1].set_async(np.ones((2, 6), np.float32)[:, ::2]),
             "GPUArray: pass a contiguous host array to an asynchronous copy",
         ),
+        (
+            lambda a, x: cumath.exp(a, stream=cupy.cuda.Stream()),
+            "PyCUDA does not take a cupy.cuda.stream.Stream here; make the stream by",
+        ),
         (lambda a, x: a[True], "True and False are no indices; index bridge.as_cupy(a)"),
         (lambda a, x: np.asarray(a), "NumPy takes no GPUArray; pass a.get()"),
         (lambda a, x: np.testing.assert_allclose(a, HOST), "NumPy takes no GPUArray; pass a.get()"),
