@@ -9,6 +9,7 @@ for numbers and dtypes.  If an argument is a CuPy array, the result is one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -108,6 +109,7 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
 
         result = theirs(
             *map(in_order, names, args),
+            *args[len(names) :],
             **{parameter: in_order(parameter, value) for parameter, value in keywords.items()},
         )
         for one in result if isinstance(result, tuple) else (result,):
@@ -125,12 +127,10 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
 def _one_shape(name: str, arrays: list[GPUArray], result: Any) -> tuple[int, ...]:
     """Return the shape that all arrays of a call get."""
     shapes = list(dict.fromkeys(a.shape for a in arrays))
-    try:
+    with contextlib.suppress(ValueError):
         shape = shapes[0] if len(shapes) == 1 else np.broadcast_shapes(*shapes)
         if len(shapes) == 1 or (name != "dot" and getattr(result, "shape", shape) == shape):
             return shape
-    except ValueError:
-        pass
     raise ValueError(
         f"{name}: the arrays have the shapes {', '.join(map(str, shapes))}; pass arrays of one "
         "shape, or operands that NumPy broadcasts to the shape of the result"
@@ -179,10 +179,8 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any
     if is_pycudas and (orders == source_orders != "" or not (fits and (to_device or from_device))):
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)
     if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
-        try:
+        with contextlib.suppress(ValueError, RuntimeError):  # CUDA's copies have three axes
             return _PYCUDAS_MEMCPY(dst, src, async_, stream)
-        except (ValueError, RuntimeError):  # CUDA's copies have three axes
-            pass
     if to_device and from_device:
         _assign(as_pycuda(dst), src)  # as_pycuda raises if a CuPy array repeats elements
     elif async_ and not (source_orders if to_device else orders):
