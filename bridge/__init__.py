@@ -48,7 +48,8 @@ else:  # type checkers would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            advice = "; write `import bridge.autoinit`" if name == "autoinit" else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}")
         if _HOME[name] != "report":  # which reports what is missing
             import_module(".errors", __name__).import_libraries()
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)

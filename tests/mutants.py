@@ -125,8 +125,10 @@ interop/importing.pyx
     importing: dlpack_is_ordered_after_the_exporters_work
     import_dlpack: order( -> 0
 interop/stream_functions.pyx
-    devices: streams_of_two_devices_are_ordered
+    named_streams: wait_stream_waits_for_events
     wait_stream: runtime.streamWaitEvent( -> None
+    devices: streams_of_two_devices_are_ordered
+    wait_stream: runtime.streamWaitEvent( #2 -> None
 interop/views.pyx
     View: first_record is NULL -> True
     release: view.unnamed_calls != unnamed_calls -> False

@@ -47,6 +47,7 @@ __global__ void move(char axis, struct point p, real by) { }
 __global__ void add(float *x, const float *y) { }
 __global__ void gather(float **rows, cudaTextureObject_t image) { }
 """
+TWICE = "__global__ void f(int *x) {} __global__ void f(float *x) {}"
 POINT = np.dtype([("name", "u1"), ("x", "<f8"), ("y", "<f4")], align=True)
 
 
@@ -190,7 +191,11 @@ as_cupy(0, shape=2, dtype="f4")
 as_cupy(4096, shape=N, dtype="f4")
     ValueError: as_cupy: the memory has the pointer 0x1000, which is unknown to CUDA
 as_cupy(a, shape=N, dtype="f4")
-    TypeError: a pycuda.gpuarray.GPUArray; shape, dtype and the like are for bare memory
+    TypeError: a pycuda.gpuarray.GPUArray, which has its own shape and dtype: write .reshape(...)
+as_cupy(Exporter(x), N, "i4")
+    TypeError: which has its own shape and dtype: write .reshape(...) or .view(dtype) of the result
+as_cupy(Exporter(cupy.zeros(N, "u1")), N, "i4")
+    ValueError: need the bytes from 0 to 32; a cupy.cuda.memory.MemoryPointer has those from 0 to 8
 as_cupy(a, cupy.cuda.Stream.null)
     TypeError: or an address; stream=s gives a stream
 as_cupy(of_dtype(">f4"))
@@ -306,8 +311,16 @@ pycuda_allocator()(1 << 50)
     OutOfMemoryError: pycuda_allocator: 1,125,899,906,842,624 bytes cannot be allocated
 
 # Modules and functions.
-SourceModule(Path("kernels.cu"))
-    TypeError: in a str is accepted; give the file's text, e.g. path.read_text()
+SourceModule("kernels.cu")
+    TypeError: source is 'kernels.cu'; CUDA C in a str is accepted, or a file as a pathlib.Path
+SourceModule(TWICE, no_extern_c=True).get_function("f")
+    LogicError: its source has several kernels 'f', or has it in a namespace: rename one
+SourceModule("__global__ void g(); __global__ void f() { g<<<1, 1>>>(); }")
+    CompileError: a kernel that launches kernels needs pycuda.compiler.DynamicSourceModule
+bridge.nosuch
+    AttributeError: module 'bridge' has no attribute 'nosuch'
+f((8,), (128,), (x, n, v))
+    ValueError: block=(128, 1, 1), grid=(8, 1); CuPy's f(grid, block, args) is f(*args, block=block
 SourceModule("__global__ void f() { nonsense; }")
     CompileError: NVRTC could not compile the source
 SourceModule(SOURCE, backend="clang")
@@ -369,7 +382,7 @@ f(cupy.zeros(N), n, v, block=32)
 f(changed(gpudata=None), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) has no memory
 f(4096, n, v, block=32)
-    TypeError: but the kernel takes a pointer; an array is accepted (not its gpudata: the ord
+    TypeError: but the kernel takes a pointer; an array or its gpudata is accepted, None
 f(object(), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a object; a GPUArray, a cupy.ndarray
 f(x, 8.0, v, block=32)
@@ -378,8 +391,8 @@ f(x, n, "7", block=32)
     TypeError: is '7', but the kernel takes float32 by value; pass a number
 f(a, x, v, block=32)
     TypeError: pass a.get().item(), for which the host waits, or make it a pointer parameter
-f(x, np.int64(8), v, block=32)
-    TypeError: is the numpy.int64 8, but the kernel takes int32 by value; pass numpy.int32(...)
+f(x, np.int64(2**40), v, block=32)
+    OverflowError: fill: argument 1 (`int n`) is 1099511627776, which does not fit into int32
 f(x, 1 << 31, v, block=32)
     OverflowError: fill: argument 1 (`int n`) is 2147483648, which does not fit into int32
 f(x, n, 1e300, block=32)
@@ -387,7 +400,7 @@ f(x, n, 1e300, block=32)
 f(np.int64(-1), n, v, block=32)
     ValueError: , which is no address
 f(drv.In(x), n, v, block=32)
-    TypeError: copies a cupy.ndarray, which is on the device: pass it without In
+    TypeError: copies a cupy.ndarray; a contiguous NumPy array is accepted there
 f(drv.Out(np.broadcast_to(np.float32(1), N).view()), n, v, block=32)
     TypeError: a contiguous NumPy array is accepted there, in In also a NumPy number
 f(drv.Out(read_only()), n, v, block=32)
@@ -431,7 +444,7 @@ f(x, n, v, block=32, stream=-1)
 f(x, n, v, block=32, texrefs=[object()])
     TypeError: fill: texrefs has a object; a list of references of a bridge.SourceModule is accepted
 f(x, n, v, block=32, blocks=1)
-    TypeError: fill: blocks= is no keyword of a launch; block, grid, shared, stream, strided, coop
+    TypeError: got an unexpected keyword argument 'blocks'
 
 # Prepared calls.
 f.prepare(3)
@@ -443,9 +456,7 @@ f.prepare("Piz")
 f.prepare("Pif", texrefs=[object()])
     TypeError: fill: texrefs has a object; a list of references of a bridge.SourceModule is accepted
 f.prepare("Pif", (32, 1, 1))
-    TypeError: fill: prepare takes no block; give it to each prepared call: f.prepared_call(grid, b
-f.prepare("Pif", block=(32, 1, 1))
-    TypeError: fill: prepare takes no block; give it to each prepared call: f.prepared_call(grid, b
+    TypeError: fill: texrefs has 32; a list of references of a bridge.SourceModule is accepted
 f.launch_grid(1, 1)
     AttributeError: 'Function' object has no attribute 'launch_grid'; call f(*args, grid=..., block
 module.get_function("fill").prepared_call(1, 32, x, 8, 1.0)

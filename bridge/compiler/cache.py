@@ -22,8 +22,9 @@ from .nvrtc import ALWAYS, Compiled, Program
 from .signature import TEMPLATE
 
 _FORMAT = 2  # of what is kept; one more when a compilation asks for more names
-# A path in a source that may lead to a folder outside of the vendors'.
-_PATH = re.compile(r"[\"<]/|\.\./")
+# A path that may lead to a folder outside of the vendors': in an option, and in a directive.
+_PATH = r"(?:[\"<]/|\.\./)"
+_PATH_IN_SOURCE = re.compile(rf"(?:#|%:)(?:[^\n]*\\\r?\n)*[^\n]*{_PATH}")
 
 
 def place(program: Program, cache_dir: Any) -> Path | None:
@@ -34,7 +35,7 @@ def place(program: Program, cache_dir: Any) -> Path | None:
     if folder is None or any(w in option for option in options for w in ("include", "-I", "pch")):
         return None
     text = program.translation_unit()
-    if any(map(_PATH.search, (text, *options))):
+    if _PATH_IN_SOURCE.search(text) or any(re.search(_PATH, option) for option in options):
         return None
     digest = hashlib.sha256(repr((fingerprint(), program, text)).encode())
     return folder / f"{digest.hexdigest()}.cubin"

@@ -24,7 +24,8 @@ _HINTS = {
     r"identifier \"u?int\d+_t\" is undefined": "write #include <cstdint>",
     r"identifier \"cuda[A-Z]\w*\" is undefined|<<<": (
         "NVRTC compiles device code only: leave host code, such as main, cudaMalloc and <<<...>>>, "
-        "out of the source"
+        "out of the source; a kernel that launches kernels needs "
+        "pycuda.compiler.DynamicSourceModule"
     ),
     r"the size of an array must be greater than zero": (
         "nvcc accepts arrays of no elements, NVRTC does not: leave the member out, and "

@@ -49,6 +49,7 @@ class Program(NamedTuple):
     headers: tuple[str, ...] = ()  # of include/, before the source
     host_headers: tuple[str, ...] = ()  # the host's headers that are replaced
     left_out: tuple[str, ...] = ()  # NVRTC's errors in host code that is left out
+    templates: str = ""  # C++ for the expressions, behind the source
 
     def translation_unit(self) -> str:
         """Return the text to compile, in which the source's lines keep their numbers."""
@@ -128,7 +129,8 @@ def _end_threads() -> None:
 
 def compile_program(program: Program) -> Compiled | str:
     """Return the code, or NVRTC's log if it has errors."""
-    text = program.translation_unit() + (TEMPLATE if program.expressions else "")
+    text = program.translation_unit()
+    text += TEMPLATE + program.templates if program.expressions else ""
     with _created(text, for_program(program.folders, program.host_headers)) as handle:
         try:
             for name in program.expressions:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pycuda.driver as drv
 
 from ..errors import warn
-from . import cache, fixes, messages
+from . import cache, fixes, messages, signature
 from .nvrtc import Compiled, Program, compile_on_thread, start
 from .options import translate
 from .signature import Parameter, entries, expression, kernel_names, read_signature
@@ -21,14 +23,14 @@ class Request(NamedTuple):
     """What to compile: the arguments of ``pycuda.compiler.compile``, in their order."""
 
     source: str
-    nvcc: str
-    options: list[str]
-    keep: bool
-    no_extern_c: bool
-    arch: str | None
-    code: str | None
-    cache_dir: Any
-    include_dirs: list[str]
+    nvcc: str = "nvcc"
+    options: Any = None  # nvcc's, a list
+    keep: bool = False
+    no_extern_c: bool = False
+    arch: str | None = None
+    code: str | None = None
+    cache_dir: Any = None
+    include_dirs: Any = None
 
 
 recorders: list[Callable[[Request], None]] = []  # called with each request
@@ -50,13 +52,16 @@ def compile(
     default_arch: str,
     kernels: Sequence[str] | None = None,
     options: Sequence[str] = (),
+    templates: tuple[str, str] = ("", ""),
 ) -> Compiled:
     """Compile a request with NVRTC; return the code, and the mangled names of its kernels.
 
     These are `kernels`, and those that a macro or a header makes, for which NVRTC compiles a second
-    time; none if `kernels` is None.  `options` are passed to NVRTC as they are.
+    time; none if `kernels` is None.  `options` are passed to NVRTC as they are.  `templates` is C++
+    behind the source of a request that has been compiled, and what is asked for in it.
     """
-    for record in recorders:
+    text, asked = templates
+    for record in recorders if not asked else ():
         record(request)
     if request.nvcc != "nvcc":
         warn(
@@ -72,8 +77,9 @@ def compile(
         (*translated, *options, *["-G"] * drv.CUDA_DEBUGGING),
         (*folders, *request.include_dirs),
         not request.no_extern_c,
-        _expressions(kernels or ()),
+        (asked,) if asked else _expressions(kernels or ()),
         any("expt-relaxed-constexpr" in option for option in request.options),
+        templates=text,
     )
     path = cache.place(program, request.cache_dir)
     if path and (kept := cache.load(path)):
@@ -97,6 +103,21 @@ def compile(
     if remarks := messages.remarks(program, compiled.log):
         warn(f"NVRTC compiled the source, but says:\n{remarks}")
     return compiled
+
+
+def find_fields(request: Request, default_arch: str, *struct: Any) -> dict[str, tuple[int, int]]:
+    """Return the offset and size of the fields that a kernel's argument has.
+
+    `struct` has the kernel, the argument's number, and the fields' names.  The request has been
+    compiled before, and its warnings have been shown.
+    """
+    templates = signature.fields_template(*struct)
+    with warnings.catch_warnings(), suppress(drv.CompileError):
+        warnings.simplefilter("ignore")
+        request = request._replace(keep=False)
+        mangled = compile(request, default_arch, templates=templates).mangled
+        return signature.read_fields(mangled.get(templates[1], ""), struct[-1])
+    return {}
 
 
 def _expressions(kernels: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,8 @@ import numpy as np
 from .parameter_types import ADDRESS, DTYPES
 
 # Appended, to keep the line numbers.  The names are long: the source may define macros F or T.
-TEMPLATE = "\n" + Path(__file__).with_name("include").joinpath("bridge/signature.h").read_text()
+_FOLDER = Path(__file__).with_name("include") / "bridge"
+TEMPLATE = "\n" + (_FOLDER / "signature.h").read_text()
 # Comments and literals, whose words are ignored.
 NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _KERNEL = r"\b__global__\b[^;{}()]*?\b"
@@ -50,6 +51,9 @@ class Parameter(NamedTuple):
     offset: int = 0
     alignment: int = 1  # of the address that a pointer holds
     is_function: bool = False  # a pointer to a function
+    handle: str = ""  # "X" of a cudaXObject_t
+    # Of a struct: returns what is wrong with a structured dtype, or None.
+    check_fields: Callable[[np.dtype[Any]], str | None] | None = None
 
 
 def expression(name: str) -> str:
@@ -70,13 +74,37 @@ def read_signature(mangled: str, source: str, name: str) -> tuple[Parameter, ...
     targets = targets or n * [0] + n * [1] + n * [0]  # a name that was mangled elsewhere
     found = tuple(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
     label = re.search(rf"{_KERNEL}{re.escape(name)}\s*\(([^()]*)\)", _bare(source))
-    labels = [_LABEL.fullmatch(part) for part in _split(label[1])] if label else []
-    if len(labels) != len(found):
-        return found
-    return tuple(
-        one._replace(text=f"{one.text} {label[1]}".replace("* ", "*")) if label else one
-        for one, label in zip(found, labels, strict=True)
+    declared = _split(label[1]) if label else []
+    return found if len(declared) != len(found) else tuple(map(_declared, found, declared))
+
+
+def _declared(one: Parameter, text: str) -> Parameter:
+    """Return a parameter with what its declaration in the source adds to its type."""
+    label = _LABEL.fullmatch(text)
+    handle = re.search(r"\bcuda(\w+)Object_t\b", text)
+    shown = f"{one.text} {label[1]}".replace("* ", "*") if label else one.text
+    return one._replace(text=shown, handle=handle[1] if handle else "")
+
+
+def fields_template(name: str, index: int, fields: Sequence[str]) -> tuple[str, str]:
+    """Return C++ behind `TEMPLATE`, and the expression whose mangled name `read_fields` reads.
+
+    The fields are of the struct that a kernel's argument is, or that it leads to.
+    """
+    macros = "".join(f"bridge_field({i}, {field})\n" for i, field in enumerate(fields))
+    of = f"<bridge_argument<{index}, decltype({name})>::bridge_type>"
+    numbers = (
+        f"bridge_field_{i}{of}::bridge_{n}" for i in range(len(fields)) for n in ("at", "size")
     )
+    text = (_FOLDER / "fields.h").read_text() + macros
+    return text, f"&bridge_signature<void, bridge_numbers<{', '.join(numbers)}>>"
+
+
+def read_fields(mangled: str, fields: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return the offset and size in bytes of the fields that the struct has."""
+    numbers = [int(number) for number in re.findall(r"Lm(\d+)E", mangled)]
+    places = zip(fields, numbers[::2], numbers[1::2], strict=bool(numbers))
+    return {field: (offset, size) for field, offset, size in places if size}
 
 
 def kernel_names(source: str, templates: bool = False) -> list[str]:
@@ -131,7 +159,7 @@ def _split(text: str) -> list[str]:
 
 def _read_type(text: str, size: int, alignment: int, is_enum: int) -> Parameter:
     """Return a parameter; the numbers are those of a pointer's target."""
-    text = re.sub(r"::THRUST_\w+_NS\b", "", text)  # a namespace per version
+    text = re.sub(r"::THRUST_\w+_NS\b| restrict\b", "", text)  # a namespace per version
     plain = re.sub(r" ?\b(const|volatile)\b", "", text)
     outside = plain
     while outside != (outside := re.sub(r"<[^<>]*>|\(anonymous namespace\)", "", outside)):

@@ -52,8 +52,8 @@ def as_cupy(
         A device array of any shape and strides.  A `cupy.ndarray` is returned as it is.  A
         `numpy.ndarray` is accepted if its memory is managed or pinned.  Bare memory is accepted
         with `shape` and `dtype`: an allocation of ``pycuda.driver.mem_alloc``, managed or pinned
-        memory, a block of a pool, a ``PointerHolderBase``, a ``cupy.cuda.MemoryPointer`` or an
-        address.
+        memory, a block of a pool, a ``PointerHolderBase``, a ``cupy.cuda.MemoryPointer``, another
+        library's buffer of bytes or an address.
     shape, dtype, strides, order, offset : optional
         For bare memory only.  `offset` is the position of the first element in the memory, in
         bytes.  The others are those of `cupy.ndarray`.
@@ -183,7 +183,7 @@ cdef array_or_description(
     ):
         return array_on_host(array, caller) if isinstance(array, HOST_ARRAY) else array
     given = shape, dtype, strides, order, offset, owner
-    return array_on_memory(array, given, caller, may_repeat)
+    return array_on_memory(array, given, caller, may_repeat, device_array)
 
 
 cdef foreign_as_pycuda(array, stream):

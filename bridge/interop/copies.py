@@ -58,5 +58,8 @@ CALLS = {
     drv: {name: _explained(name, getattr(drv, name)) for name in _COPIES},
     drv.Event: {"record": _explained("Event.record", drv.Event.record)},
     drv.Function: {_LAUNCH: _explained(_LAUNCH, getattr(drv.Function, _LAUNCH))},
-    drv.Stream: {"wait_for_event": _explained("Stream.wait_for_event", drv.Stream.wait_for_event)},
+    drv.Stream: {
+        "wait_for_event": _explained("Stream.wait_for_event", drv.Stream.wait_for_event),
+        "__cuda_stream__": lambda stream: (0, stream.handle),  # cuda.core's protocol, version 0
+    },
 }

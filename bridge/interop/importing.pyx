@@ -194,6 +194,7 @@ cdef tuple read_entries(found):
             "has a mask; neither library has masked arrays: hand over the data without it"
         )
     check_ints(found, "shape", shape, 0)
+    shape = tuple(shape)  # CuPy takes lists, too
     dtype = dtypes_by_typestr.get(typestr) if isinstance(typestr, str) else None
     if dtype is None:
         dtype = read_dtype(found)
@@ -204,8 +205,9 @@ cdef tuple read_entries(found):
         check_ints(found, "strides", strides, -ADDRESS_END)
         if len(strides) != len(shape):
             raise interface_error(ValueError, found, "strides")
+        strides = tuple(strides)
 
-    if not isinstance(data, tuple) or len(data) != 2:
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise interface_error(TypeError, found, "data")
     pointer, is_read_only = data
     if is_read_only:
@@ -214,6 +216,7 @@ cdef tuple read_entries(found):
         pointer = 0  # before version 2, CAI allows any pointer
     else:
         check_ints(found, "data", (pointer,), 1)
+        pointer = int(pointer)  # of a NumPy integer
 
     if stream is not None:
         check_ints(found, "stream", (stream,), 1)
@@ -222,8 +225,8 @@ cdef tuple read_entries(found):
 
 
 cdef int check_ints(found, entry, values, low, high=ADDRESS_END) except -1:
-    """Raise unless an entry's values are a tuple of ints in a range; bools are not accepted."""
-    if not isinstance(values, tuple):
+    """Raise unless an entry's values are ints in a range, in a tuple or list; no bools."""
+    if not isinstance(values, (tuple, list)):
         raise interface_error(TypeError, found, entry)
     for value in values:
         if type(value) is not int and not isinstance(value, np.integer):

@@ -5,9 +5,11 @@ Also on the memory of NumPy arrays that the device can reach: managed, and pinne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
 from typing import Any
 
+import cupy
 import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
@@ -56,16 +58,21 @@ def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
 Description = tuple[Any, Any, Any, Any, Any, Any]
 
 
-def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat: bool) -> GPUArray:
-    """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it."""
+def array_on_memory(
+    memory: Any,
+    given: Description,
+    caller: Caller,
+    may_repeat: bool,
+    device_array: Callable[[Any, Any, Caller], Any],
+) -> GPUArray:
+    """Return a GPUArray that keeps bare memory alive; raise if the array does not fit into it.
+
+    `device_array` imports another library's buffer.
+    """
     name = caller.name
     shape, dtype, strides, order, offset, owner = given
     if not isinstance(memory, BARE_MEMORY) or isinstance(memory, bool):
-        raise TypeError(
-            f"{caller.argument} is {named(memory)}; shape, dtype and the like are for bare "
-            "memory: an allocation or PointerHolderBase of PyCUDA, a pointer of CuPy "
-            "(cupy.cuda.MemoryPointer, PinnedMemoryPointer) or an address; stream=s gives a stream"
-        )
+        memory = _exported_bytes(memory, caller, device_array)
     if shape is None or dtype is None:
         raise TypeError(
             f"{name}: the {'shape' if shape is None else 'dtype'} of bare memory is missing; give "
@@ -128,6 +135,24 @@ def array_on_memory(memory: Any, given: Description, caller: Caller, may_repeat:
             f"{name}: strides are {array.strides}; PyCUDA cannot repeat elements, as_cupy can"
         )
     return array
+
+
+def _exported_bytes(buffer: Any, caller: Caller, device_array: Any) -> MemoryPointer:
+    """Return the memory that another library exports as bytes: cuda.core's Buffer, RMM's."""
+    has_shape = isinstance(buffer, GPUArray | cupy.ndarray | np.ndarray)
+    names = "__dlpack__", "__cuda_array_interface__"
+    if not has_shape and any(hasattr(type(buffer), name) for name in names):
+        array = device_array(buffer, None, caller)
+        if array.ndim == array.itemsize == 1 and array.flags.c_contiguous:
+            return array.data  # keeps the buffer
+        has_shape = True
+    problem = "has its own shape and dtype: write .reshape(...) or .view(dtype) of the result"
+    raise TypeError(
+        f"{caller.argument} is {named(buffer)}{f', which {problem}' if has_shape else ''}; shape, "
+        "dtype and the like are for bare memory: an allocation or PointerHolderBase of PyCUDA, a "
+        "pointer of CuPy (cupy.cuda.MemoryPointer, PinnedMemoryPointer), another library's buffer "
+        "of bytes or an address; stream=s gives a stream"
+    )
 
 
 def _ints(value: Any, name: str, caller: str) -> tuple[int, ...]:

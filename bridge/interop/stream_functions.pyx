@@ -10,10 +10,12 @@ from contextlib import ContextDecorator
 from types import SimpleNamespace
 
 import cupy
+import pycuda.driver as drv
 from cupy.cuda import runtime
 
 from .ordering import not_ordered
 from .scopes import Scope
+from .streams import PYCUDA_STREAM
 from ..errors import check_function, warn
 
 
@@ -24,6 +26,7 @@ def wait_stream(waiter, awaited, /):
     ----------
     waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
         None means the current device's default stream.  Other streams may be on any device.
+        `awaited` may also be an event of either library.
 
     Raises
     ------
@@ -45,6 +48,13 @@ def wait_stream(waiter, awaited, /):
     """
     device_id = shared_device()
     first = handle_on_any_device(waiter, "wait_stream: waiter")
+    if isinstance(awaited, cupy.cuda.Event):
+        runtime.streamWaitEvent(first, awaited.ptr)
+        return
+    if isinstance(awaited, drv.Event):  # which only PyCUDA's streams know
+        stream = waiter if isinstance(waiter, PYCUDA_STREAM) else drv.Stream(1)
+        stream.wait_for_event(awaited)
+        awaited = stream
     second = handle_on_any_device(awaited, "wait_stream: awaited")
     devices = [device_of_stream(handle)[1] for handle in (first, second)]
     if {*devices} <= {-1, device_id}:

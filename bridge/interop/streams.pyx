@@ -97,7 +97,8 @@ cdef Stream handle_on_any_device(stream, subject, bint may_be_unordered=False) e
         return stream.handle
     if isinstance(stream, CUPY_STREAMS):
         handle = stream.ptr
-    elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, type):
+    # A proxy of PyCUDA's is an instance, too.
+    elif hasattr(stream, "__cuda_stream__") and not isinstance(stream, (type, PYCUDA_STREAM)):
         answer = stream.__cuda_stream__()
         try:
             version, handle = map(index, answer)

@@ -73,7 +73,7 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     *Layout:* after ``import bridge.autoinit``, PyCUDA's functions compute with any.  Without it,
     they read the memory as it lies: pass arrays of one layout.
     """
-    if isinstance(func, drv.Function):
+    if issubclass(type(func), drv.Function):  # not a SourceModule's, which says that it is one
         raise TypeError(
             "wrap_pycuda: func is a pycuda.driver.Function, whose arguments would not be checked; "
             "compile with bridge.SourceModule, whose functions take CuPy arrays and check them; "

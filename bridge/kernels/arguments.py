@@ -9,8 +9,9 @@ parameter           argument                        packed as
 number              NumPy scalar                    its bytes, if it has the dtype, or is an integer
 (`pack_number`)                                     of that width; for a bool, any integer
                     PyCUDA's memory, TextureObject  its address, for an integer of 64 bits
-                    bool, Python number, float64;   the number in the dtype; OverflowError if it
-                    any number in prepared calls    does not fit
+                    bool; number of Python, NumPy   the number in the dtype, if that is of its kind
+                                                    or of a wider one; OverflowError if it does not
+                                                    fit
 CUDA vector         complex                         complex64 or complex128, for float2, double2
 (`pack_vector`)     NumPy scalar or array, bytes    its bytes, if size and fields fit
 only the size is    NumPy scalar, bytes             its bytes, if the size fits; no float, if it
@@ -30,8 +31,9 @@ pointer             integer of 64 bits; int in      the address
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Number
 from typing import Any
 
@@ -44,7 +46,8 @@ from pycuda.gpuarray import GPUArray, vec
 
 from ..compiler.parameter_types import ADDRESS, DTYPES
 from ..compiler.signature import Parameter
-from ..errors import Caller, kind, named
+from ..errors import Caller, kind, named, warn
+from ..interop import dtypes
 from ..interop.conversions import device_array
 from ..interop.dtypes import OF_ADDRESSES, dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.importing import check_array, check_device
@@ -52,6 +55,8 @@ from ..interop.pool import Allocation
 from ..interop.raw_memory import bare_address, is_reachable
 
 Mismatch = Callable[[Exception], None] | None  # of a `LaunchPolicy`
+# Returns the offset and size of the fields that a kernel's argument has.
+FindFields = Callable[[str, int, Sequence[str]], dict[str, tuple[int, int]]]
 
 HOLDERS = (
     *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),
@@ -90,15 +95,15 @@ def pack_argument(
     """Return the bytes of any argument that the parameter accepts, and the array of a pointer.
 
     `caller` begins error messages: "kernel: argument 0".  With `mismatch` of a `LaunchPolicy`,
-    PyCUDA's arrays may have another dtype, and integers another size.
+    PyCUDA's arrays may have another dtype.
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value, dtype = scalar_of_array(value), parameter.dtype
-    has_other_size = isinstance(value, np.integer) and value.nbytes != parameter.size
-    if mismatch and has_other_size and dtype is not None and dtype.kind in "iu":
-        text = f"{caller} is {named(value)}, and the kernel takes {dtype}: it is converted"
-        mismatch(TypeError(text))
-        value = int(value)
+    if isinstance(value, TextureObject | SurfaceObject) and parameter.handle not in kind(value):
+        raise TypeError(
+            f"{caller} is {named(value)}, but the kernel takes a cuda{parameter.handle}Object_t; "
+            f"pass a cupy.cuda.texture.{parameter.handle}Object"
+        )
     if dtype is not None and not parameter.is_pointer:
         if type(value) is np.ndarray and value.size == 1:
             value = value.reshape(())[()]
@@ -108,24 +113,87 @@ def pack_argument(
     if not parameter.is_pointer:
         data = pack_struct(value, parameter, caller, is_prepared)
         if data is not None:
+            if isinstance(value, np.void) and (wrong := field_mismatch(value.dtype, parameter)):
+                raise wrong
             return data, None
+    if mismatch and type(value) is GPUArray:  # of a dtype that CuPy lacks: by address, as in PyCUDA
+        try:
+            dtypes.check_dtype(value.dtype, caller)
+        except TypeError as error:
+            mismatch(error)
+            value = value.gpudata
     pointer, array = pack_pointer(value, parameter, caller, device_id, is_prepared)
     if problem := array_mismatch(pointer, array, parameter, caller, strided):
         _report(problem, mismatch if isinstance(value, _OF_PYCUDA) else None)
     return struct.pack("Q", pointer), array
 
 
-def check_order(parameters: Any, in_c: int, in_fortran: int, mismatch: Mismatch) -> None:
-    """Raise ValueError for two arrays in different orders."""
-    _report(
-        ValueError(
-            f"{parameters.name}: argument {in_fortran} is in Fortran order, but argument {in_c} in "
-            "C order; a kernel that indexes both alike reads one transposed: pass a copy, e.g. "
-            "cupy.ascontiguousarray(a), or strided=True if the kernel is written for both orders: "
-            f"{parameters}"
-        ),
-        mismatch,
+def field_check(find: FindFields, name: str, index: int, parameter: Parameter) -> Any:
+    """Return the `check_fields` of a struct, or of a pointer to one; None for other parameters."""
+    dtype = parameter.dtype
+    of_value = parameter.is_pointer is False and dtype is None
+    if not of_value and (dtype is None or dtype.char != "V" or dtype.fields):
+        return None
+
+    @functools.lru_cache(16)
+    def misplaced(dtype: np.dtype[Any]) -> str | None:
+        caller = f"{name}: argument {index} (`{parameter.text}`)"
+        given = {of: place for of, *place in _places(dtype) if "pad" not in of.lower()}
+        found = find(name, index, [*given]) if given else {}
+        for of, (offset, size) in given.items():
+            if of in found and found[of] != (offset, size):
+                return (
+                    f"{caller} has the field {of!r} in the bytes {offset} to {offset + size}, and "
+                    f"the kernel in {found[of][0]} to {sum(found[of])}; list the fields in the "
+                    "struct's order, numpy.dtype([...], align=True)"
+                )
+        if others := [of for of in given if of not in found]:
+            warn(
+                f"{caller} has fields that are no plain members of the kernel's struct: "
+                f"{', '.join(others)}; their places are not checked: name them as the source does"
+            )
+        return None
+
+    return misplaced
+
+
+def _places(dtype: np.dtype[Any], start: int = 0, prefix: str = "") -> Iterator[Any]:
+    """Yield the name, offset and size of each field, also of structs in it: "inner.x"."""
+    fields: Any = dtype.fields
+    for name in filter(str.isidentifier, dtype.names or ()):
+        field, offset, *_ = fields[name]
+        if field.char != "V" or field.names or field.subdtype:  # plain bytes fill a gap
+            yield prefix + name, start + offset, field.itemsize
+        yield from _places(field, start + offset, f"{prefix}{name}.")
+
+
+def field_mismatch(dtype: np.dtype[Any], parameter: Parameter) -> TypeError | None:
+    """Return the error for a structured dtype whose fields are elsewhere in the kernel's struct."""
+    text = parameter.check_fields(dtype) if parameter.check_fields and dtype.fields else None
+    return TypeError(text) if text else None
+
+
+def check_order(
+    parameters: Any, in_c: int, in_fortran: int, warned: set[int], mismatch: Mismatch
+) -> None:
+    """Raise ValueError for two arrays in different orders; warn once of a lone one in Fortran's.
+
+    `in_c` is -1 if the kernel gets no array of several axes in C order.
+    """
+    beside = (
+        f", but argument {in_c} in C order; a kernel that indexes both alike reads one transposed"
     )
+    text = (
+        f"{parameters.name}: argument {in_fortran} is in Fortran order"
+        f"{beside if in_c >= 0 else '; a kernel that indexes it in C order reads it transposed'}: "
+        "pass a copy, e.g. cupy.ascontiguousarray(a), or strided=True if the kernel is written for "
+        f"{'both orders' if in_c >= 0 else 'it'}: {parameters}"
+    )
+    if in_c >= 0:
+        _report(ValueError(text), mismatch)
+    elif in_fortran not in warned:
+        warned.add(in_fortran)
+        warn(text)
 
 
 def _report(problem: Exception, mismatch: Mismatch) -> None:
@@ -158,23 +226,25 @@ def bytes_of_number(
     value: Any, wanted: np.dtype[Any], caller: str, is_prepared: bool
 ) -> bytes | None:
     """Return the bytes of a number that fits the parameter; None for any other value."""
-    if type(value) is np.float64 and wanted.kind in "fc":
-        value = float(value)  # e.g. numpy.sqrt(2.0)
-    is_scalar, is_float = isinstance(value, np.generic), isinstance(value, float | np.floating)
-    if is_scalar and (not is_prepared or value.dtype == wanted):
+    is_float = isinstance(value, float | np.floating)
+    if isinstance(value, np.generic):
         if wanted.kind == "b" and value.dtype.kind in "iu":
             return bytes([bool(value)])
         # A float16 for a `short` is a mistake; for an `unsigned short`, it is intended.
         as_bits = wanted.kind in ("u" if is_float else "biu") and value.nbytes == wanted.itemsize
-        fits = value.dtype == wanted or (as_bits and same_bits(value.dtype, wanted))
-        return value.tobytes() if fits else None
+        as_bits = as_bits and not is_prepared and same_bits(value.dtype, wanted)
+        if as_bits or value.dtype == wanted:
+            return value.tobytes()
+        if value.dtype.kind not in "iufc":
+            return None
+        value = value.item()  # converted as a Python number is
     if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):
         address = int(value.ptr if hasattr(value, "ptr") else bare_address(value))
         return struct.pack("Q", address) if wanted.char in "lqLQ" else None
-    # As in CuPy, a Python number is converted to the other dtype, if that is of the same kind.
-    if hasattr(value, "shape") and not is_scalar:
+    # As in CuPy, a number is converted to the other dtype, if that is of the same kind.
+    if hasattr(value, "shape"):
         return None  # its __index__ would make the host wait
-    numbers = {"c": complex | float | int | np.number, "V": float | int}.get(wanted.kind)
+    numbers = {"c": complex | float | int, "V": float | int}.get(wanted.kind)
     if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
         return wanted.type(value).tobytes()  # type: ignore[no-any-return]
     is_number = isinstance(value, int) or is_float or (is_prepared and hasattr(value, "__index__"))
@@ -193,7 +263,7 @@ def pack_vector(value: Any, parameter: Parameter, caller: str) -> bytes:
     """Return the bytes of a CUDA vector, e.g. float4, or of the "16s" of a prepared call."""
     wanted: Any = parameter.dtype
     as_complex = _COMPLEX.get(wanted)
-    if type(value) is complex and as_complex:
+    if as_complex and isinstance(value, complex | np.complexfloating):
         value = as_complex(value)
     data, fits = value, True
     if isinstance(value, np.generic | np.ndarray):
@@ -203,15 +273,11 @@ def pack_vector(value: Any, parameter: Parameter, caller: str) -> bytes:
     if isinstance(value, np.void):
         raise TypeError(f"{caller} is a {value.dtype}, but the kernel takes {wanted}")
     maker = f"make_{parameter.text.removeprefix('const ').partition(' ')[0]}"
-    if as_complex and isinstance(value, np.complexfloating):
-        advised = f"numpy.{np.dtype(as_complex)}"
-    elif hasattr(vec, maker):
-        advised = f"pycuda.gpuarray.vec.{maker}"
-    else:
+    if not hasattr(vec, maker):
         raise _no_bytes(value, wanted.itemsize, caller)
     raise TypeError(
         f"{caller} is {named(value)}, but the kernel takes a CUDA vector by value; pass "
-        f"{advised}(...)"
+        f"pycuda.gpuarray.vec.{maker}(...)"
     )
 
 
@@ -267,9 +333,8 @@ def pack_pointer(
         )
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
         raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a pointer; an array is accepted "
-            "(not its gpudata: the order of streams would be lost), None for a null pointer, or an "
-            "address as numpy.uintp(address)"
+            f"{caller} is {named(value)}, but the kernel takes a pointer; an array or its gpudata "
+            "is accepted, None for a null pointer, or numpy.uintp(address), which is not ordered"
         )
     if isinstance(value, tuple | list) and parameter.dtype == ADDRESS:
         raise TypeError(f"{caller} is a {kind(value)}; {OF_ADDRESSES}")
@@ -287,15 +352,10 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
             isinstance(array, np.generic) and not isinstance(value, drv.Out)  # is not writable
         ):
             array = np.asarray(array)
-        if copies and hasattr(array, "__cuda_array_interface__"):
-            raise TypeError(
-                f"{caller} copies {named(array)}, which is on the device: pass it without "
-                f"{type(value).__name__}"
-            )
         if copies and not (isinstance(array, np.ndarray) and array.flags.forc):
             raise TypeError(
                 f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, in "
-                "In also a NumPy number"
+                "In also a NumPy number; pass what is on the device without it"
             )
         if isinstance(value, drv.Out) and array is not None and not array.flags.writeable:
             raise ValueError(
@@ -350,8 +410,10 @@ def array_mismatch(
             "contiguous copy, or strided=True if the kernel takes the strides into account"
         )
     if array is not None and wanted is not None:
-        if problem := dtype_mismatch(array.dtype, wanted, caller):
-            return problem
+        dtype = array.dtype
+        problem: Any = dtype_mismatch(dtype, wanted, caller) or field_mismatch(dtype, parameter)
+        if problem:
+            return problem  # type: ignore[no-any-return]
         if array.nbytes % wanted.itemsize:
             return ValueError(
                 f"{caller} is an array of {array.nbytes} bytes, which end within an item: the "

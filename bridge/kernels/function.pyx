@@ -10,15 +10,14 @@ from libc.stdint cimport intptr_t
 from bridge.interop.contexts cimport cuda_device
 from bridge.interop.streams cimport is_capturing
 from bridge.kernels.graph_nodes cimport last_node
-from bridge.kernels.launching cimport (
-    LaunchConfig, PySequence_Fast_ITEMS, launch, read_config,
-)
+from bridge.kernels.launching cimport *
 from bridge.kernels.loaded cimport Kernel
 from bridge.kernels.packing cimport Parameters
 
 from types import SimpleNamespace
 
 import cupy
+import pycuda.driver as drv
 
 from ..errors import named
 from .extensions import LaunchPolicy, LaunchReference
@@ -50,9 +49,10 @@ cdef tuple ONE_BLOCK = (1, 1)
 cdef class Function(Kernel):
     """A kernel of a `SourceModule`, called like a ``pycuda.driver.Function``.
 
-    It has the attributes of the compiled kernel: ``num_regs``, ``shared_size_bytes``,
+    ``isinstance`` says that it is one, and it keeps attributes that a program sets, such as
+    ``f.block``.  It has the attributes of the compiled kernel: ``num_regs``, ``shared_size_bytes``,
     ``local_size_bytes``, ``const_size_bytes``, ``max_threads_per_block`` and the others of
-    ``pycuda.driver.function_attribute``.
+    ``pycuda.driver.function_attribute``.  ``ptr`` is its handle, for CuPy's functions of occupancy.
 
     Notes
     -----
@@ -72,6 +72,7 @@ cdef class Function(Kernel):
     cdef Parameters known  # of calls; None until the first use
     cdef Parameters prepared  # of prepared calls; None until the first use
     cdef object __weakref__
+    cdef dict __dict__  # for a program's own attributes: f.block = (32, 1, 1)
 
     def __cinit__(self):
         self.vectorcall = <Vectorcall> &call_function
@@ -83,7 +84,6 @@ cdef class Function(Kernel):
     def __call__(
         self, *args, block=None, grid=(1, 1), shared=0, stream=None, texrefs=(),
         bint time_kernel=False, bint strided=False, bint cooperative=False, cluster=None,
-        **unknown,
     ):
         """Launch the kernel as if on CuPy's current stream.
 
@@ -91,8 +91,7 @@ cdef class Function(Kernel):
         ----------
         *args
             As in `bridge.launch`.  If the compiler reports a parameter's type (``repr`` shows it),
-            other dtypes and widths raise.  Python numbers, and ``numpy.float64``, which is one, are
-            converted.
+            arrays of other dtypes raise, and numbers are converted to it.
         block, grid, shared, strided
             As in `bridge.launch`.  `shared` may be up to the device's limit.
         stream : pycuda.driver.Stream, cupy.cuda.Stream or any ``__cuda_stream__``, optional
@@ -119,12 +118,6 @@ cdef class Function(Kernel):
         ContextError
             If an array is on another device, or CUDA's context is not a primary context.
         """
-        if unknown:
-            raise TypeError(
-                f"{self.name}: {next(iter(unknown))}= is no keyword of a launch; block, grid, "
-                "shared, stream, strided, cooperative, cluster, texrefs and time_kernel are "
-                "accepted, and the kernel's arguments by position"
-            )
         cdef LaunchConfig config
         read_config(&config, self, grid, block, shared, stream, strided, cooperative, cluster)
         parameters = self.known or self._parameters()
@@ -190,7 +183,7 @@ cdef class Function(Kernel):
         values = PySequence_Fast_ITEMS(args)
         return launch(self, parameters, values, len(args), &config, timed, self.texrefs)
 
-    def prepare(self, arg_types, texrefs=(), block=None):
+    def prepare(self, arg_types, texrefs=()):
         """Allow the ``prepared_`` calls; return this function.
 
         Of `arg_types`, only the number is checked where the compiler reports the kernel's types.
@@ -202,20 +195,12 @@ cdef class Function(Kernel):
             dtypes.  Another object in a list, such as a class of arrays, means a pointer.
         texrefs : list, optional
             References of the module that must be bound when a prepared call launches.
-        block
-            Not accepted: give it to the prepared calls.
 
         Raises
         ------
         TypeError
             If the number of types differs from the kernel's.
         """
-        # Before CUDA 4, `prepare` took the block here.
-        if block is not None or type(texrefs) is tuple and isinstance((*texrefs, None)[0], int):
-            raise TypeError(
-                f"{self.name}: prepare takes no block; give it to each prepared call: "
-                "f.prepared_call(grid, block, *args)"
-            )
         self.texrefs = checked_references(texrefs or (), self.name)
         types = types_of_prepare(arg_types, self.name)
         self.prepared = parameters_of_prepare(self.name, types, self._parameters())
@@ -225,6 +210,11 @@ cdef class Function(Kernel):
     def param_set_texref(self, texref):
         """Require a reference to be bound in prepared calls, as ``texrefs`` of `prepare` does."""
         self.texrefs += checked_references([texref], self.name)
+
+    @property
+    def __class__(self):
+        """Let ``isinstance(f, pycuda.driver.Function)`` hold, which programs ask."""
+        return drv.Function
 
     def __reduce__(self):
         """Pickle the module, the name and what is prepared."""
@@ -240,7 +230,7 @@ cdef class Function(Kernel):
         if self.known is None:
             handle = <intptr_t> self.handle(cuda_device())
             types = self.module._signature(self.name)
-            self.known = parameters_of_kernel(self.name, types, handle)
+            self.known = parameters_of_kernel(self.name, types, handle, self.module._fields)
         return self.known
 
     cdef Parameters prepared_parameters(self):
@@ -285,7 +275,7 @@ cdef tuple checked_references(texrefs, name):
         if not isinstance(one, LaunchReference) or one is texrefs:
             raise TypeError(
                 f"{name}: texrefs has {named(one)}; a list of references of a bridge.SourceModule "
-                "is accepted: [module.get_texref('name')]"
+                "is accepted: [module.get_texref('name')]; a block goes to each prepared call"
             )
     return tuple(texrefs)
 

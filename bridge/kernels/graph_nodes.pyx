@@ -5,9 +5,7 @@ cimport cython
 from libc.stdint cimport intptr_t, uint64_t
 
 from bridge.interop.contexts cimport cuda_device
-from bridge.interop.driver cimport (
-    CUDA_KERNEL_NODE_PARAMS, Handle, cuGraphExecKernelNodeSetParams, cuStreamGetCaptureInfo,
-)
+from bridge.interop.driver cimport *
 from bridge.kernels.launching cimport LaunchConfig, PySequence_Fast_ITEMS, parameter_buffer
 from bridge.kernels.loaded cimport Kernel
 from bridge.kernels.packing cimport PackedArguments, Parameters
@@ -69,7 +67,8 @@ cdef class GraphNode:
                 f"{packed.device_id} is current; work under `with bridge.primary_context("
                 f"{self.config.device_id}):`"
             )
-        kept = self.parameters.pack(PySequence_Fast_ITEMS(args), len(args), &packed, None)
+        values, warned = PySequence_Fast_ITEMS(args), self.kernel.warned
+        kept = self.parameters.pack(values, len(args), &packed, None, warned)
         if packed.has_handlers:
             raise TypeError(
                 f"{name}: update: pycuda.driver.In, Out and InOut copy when a call "

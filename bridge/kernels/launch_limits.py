@@ -24,16 +24,17 @@ def extent(value: Any, name: str, caller: str) -> tuple[int, int, int]:
     if value is None and name == "block":
         raise ValueError(
             f"{caller}: block is missing; give it by name, after any arguments of the kernel: "
-            "block=(128, 1, 1), grid=(8, 1)"
-        )
+            "block=(128, 1, 1), grid=(8, 1); CuPy's f(grid, block, args) is f(*args, block=block, "
+            "grid=grid)"
+        ) from None
     sizes = tuple(value) if isinstance(value, Sequence) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(map(_is_integer, sizes)):
         raise TypeError(
             f"{caller}: {name} is {named(value)}; an int or 1 to 3 of them (a tuple or list) are "
             "accepted"
-        )
+        ) from None
     if any(n < 1 for n in sizes):
-        raise ValueError(f"{caller}: {name} is {named(value)}; each extent is 1 or more")
+        raise ValueError(f"{caller}: {name} is {named(value)}; each extent is 1 or more") from None
     x, y, z = (*map(int, sizes), 1, 1)[:3]
     return x, y, z
 
@@ -73,20 +74,10 @@ def cuda_refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
     return kind(f"{caller}: {reason}")
 
 
-def explain(
-    error: Exception,
-    caller: str,
-    function: Any,
-    grid: Any,
-    block: Any,
-    shared: int,
-    device_id: int,
-    cluster: tuple[int, ...] | None = None,
-    cooperative: bool = False,
-) -> Any:
+def explain(error: Any, caller: str, function: Any, grid: Any, block: Any, *others: Any) -> Any:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
-    `error` comes from either library, or is an OverflowError.
+    `error` comes from either library, or is an OverflowError.  The others are `_reason`'s.
     """
     text = str(error)
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
@@ -94,25 +85,16 @@ def explain(
         kind = drv.LaunchError
     if not failure():
         grid, block = extent(grid, "grid", caller), extent(block, "block", caller)
-        reason = _reason(text, function, grid, block, shared, device_id, cluster, cooperative)
+        reason = _reason(text, function, grid, block, *others)
         text = f"{reason} ({text})" if reason else text
     return cuda_refusal(caller, text, kind)
 
 
-def _reason(
-    text: str,
-    function: Any,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    shared: int,
-    device_id: int,
-    cluster: tuple[int, ...] | None,
-    cooperative: bool,
-) -> str | None:
+def _reason(text: str, function: Any, grid: Any, block: Any, *others: Any) -> str | None:
+    shared, device_id, cluster, cooperative = (*others, None, False)[:4]
     threads = math.prod(block)
     if cooperative and "too many blocks" in text:
-        with function._explained("occupancy") as handle:
-            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared)
+        each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared)
         most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
         return (
             f"grid {grid} has {math.prod(grid)} blocks; in a cooperative launch all run at the "
@@ -147,7 +129,7 @@ def _reason(
             f"grid is {grid}, block is {block}; this device allows up to {most_blocks} and "
             f"{most_threads}"
         )
-    of_pycuda = isinstance(function, drv.Function)  # a higher limit needs set_attribute
+    of_pycuda = issubclass(type(function), drv.Function)  # a higher limit needs set_attribute
     bytes_ = device["sharedMemPerBlock" if of_pycuda else "sharedMemPerBlockOptin"]
     if function.shared_size_bytes + shared > bytes_:
         return (

@@ -9,9 +9,7 @@ from cpython.ref cimport PyObject
 from bridge.interop.contexts cimport cuda_device
 from bridge.interop.driver cimport *
 from bridge.interop.ordering cimport order
-from bridge.interop.streams cimport (
-    ALL_PYCUDA_STREAMS, UNORDERED, current_stream, handle_of, is_capturing,
-)
+from bridge.interop.streams cimport *
 from bridge.interop.views cimport views_are_alive
 from bridge.kernels.loaded cimport keep_for_graph
 from bridge.kernels.packing cimport PackedArguments, Parameters
@@ -55,7 +53,7 @@ cdef int read_config(
             config.shared = shared_bytes(shared, name)
             kernel.raise_shared_limit(config.shared, config.device_id)
     except REFUSALS as error:
-        raise explain(error, name, kernel, grid, block, shared, config.device_id) from error
+        raise explain(error, name, kernel, grid, block, shared, config.device_id) from None
     return 0
 
 
@@ -96,7 +94,7 @@ cdef launch(
     cdef PackedArguments packed
     cdef LaunchStreams streams
     packed.device_id, packed.strided = config.device_id, config.strided
-    kept = parameters.pack(args, count, &packed, kernel.mismatch)
+    kept = parameters.pack(args, count, &packed, kernel.mismatch, kernel.warned)
     resources = kernel.resources.get(packed.device_id) if kernel.resources else None
     if resources is not None:
         of_pycuda, of_others = resources.memory()
@@ -244,4 +242,4 @@ cdef raise_refusal(int status, Kernel kernel, LaunchConfig *config, int device_i
     raise explain(
         error, kernel.name, kernel, grid, block, config.shared, device_id, cluster,
         config.is_cooperative
-    ) from error
+    ) from None

@@ -10,6 +10,7 @@ cdef class Kernel:
     cdef bint follows_pycuda  # its module's policy
     cdef object mismatch
     cdef dict resources  # its module's, by device
+    cdef set warned  # numbers of its arguments, see `Parameters.pack`
     cdef Py_ssize_t free_shared  # bytes of dynamic shared memory below the usual limit; -1: unknown
     cdef Handle handles[MOST_DEVICES]
 

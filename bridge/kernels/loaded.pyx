@@ -92,7 +92,7 @@ cdef class Kernel:
         self.module, self.name = module, name
         self.follows_pycuda, self.mismatch = module._policy
         self.resources = module._resources
-        self.free_shared = -1
+        self.free_shared, self.warned = -1, set()
 
     cdef Handle handle(self, int device_id) except NULL:
         """Return the CUfunction on the current device."""
@@ -110,6 +110,11 @@ cdef class Kernel:
                 if driver.funcGetAttribute(SHARED_LIMIT, handle) < shared:
                     driver.funcSetAttribute(handle, SHARED_LIMIT, shared)
         return 0
+
+    @property
+    def ptr(self):
+        """The CUfunction on the current device, an int, as of a ``cupy.cuda.function.Function``."""
+        return <intptr_t> self.handle(cuda_device())
 
     def get_attribute(self, attribute):
         """Return a ``pycuda.driver.function_attribute`` of the kernel on the current device."""

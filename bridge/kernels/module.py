@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import cupy
 import pycuda.compiler
+import pycuda.driver as drv
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
-from ..compiler.nvrtc import Compiled, architecture
-from ..compiler.program import Request, compile
+from ..compiler.nvrtc import FILE, Compiled, architecture
+from ..compiler.program import Request, compile, find_fields
 from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
 from ..errors import named, warn
 from ..interop import contexts
@@ -30,8 +32,9 @@ class SourceModule:
 
     Parameters
     ----------
-    source : str
-        CUDA C.  It is wrapped in ``extern "C" { }``, unless `no_extern_c` is True.
+    source : str or os.PathLike
+        CUDA C, or the path of a file with it, which errors name.  It is wrapped in
+        ``extern "C" { }``, unless `no_extern_c` is True.
     nvcc : str
         The compiler's path, for ``backend="nvcc"``; a warning says that NVRTC ignores it.
     options : list of str, optional
@@ -89,7 +92,7 @@ class SourceModule:
 
     def __init__(
         self,
-        source: str,
+        source: str | os.PathLike[str],
         nvcc: str = "nvcc",
         options: Sequence[str] | None = None,
         keep: bool = False,
@@ -109,11 +112,14 @@ class SourceModule:
         is_path = (
             isinstance(source, str) and "\n" not in source and source.endswith((".cu", ".cuh"))
         )
-        if is_path or isinstance(source, bytes | bytearray | int | float | os.PathLike | None):
+        if is_path or isinstance(source, bytes | bytearray | int | float | None):
             raise TypeError(
-                f"SourceModule: source is {named(source)}; CUDA C in a str is accepted; give the "
-                "file's text, e.g. path.read_text()"
+                f"SourceModule: source is {named(source)}; CUDA C in a str is accepted, or a file "
+                "as a pathlib.Path"
             )
+        self._file = os.fspath(source) if isinstance(source, os.PathLike) else ""
+        if self._file:
+            source = Path(self._file).read_text(encoding="utf-8")
         flags = pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options
         options = _strings(flags, "options", "-lineinfo")
         folders = () if include_dirs is None else include_dirs
@@ -150,7 +156,7 @@ class SourceModule:
         device_id = contexts.cuda_device()
         if device_id in self._loaded:
             return self._loaded[device_id]
-        arch = architecture(int(cupy.cuda.Device(device_id).compute_capability))
+        arch = _architecture(device_id)
         compiled = self._compile(arch, [*kernel_names(self._request.source), *self._names])
         if missing := [name for name in self._names if name not in compiled.mangled]:
             raise cuda_refusal(
@@ -171,7 +177,12 @@ class SourceModule:
 
     def _compile(self, default_arch: str, kernels: Sequence[str]) -> Compiled:
         if self._backend == "nvrtc":
-            return compile(self._request, default_arch, kernels)
+            try:
+                return compile(self._request, default_arch, kernels)
+            except drv.CompileError as error:
+                if self._file:
+                    error.stderr = error.stderr.replace(f"{FILE}(", f"{self._file}(")
+                raise
         request = self._request._replace(arch=self._request.arch or default_arch)
         try:
             return Compiled(pycuda.compiler.compile(*request), {})
@@ -189,13 +200,17 @@ class SourceModule:
         except driver.CUDADriverError as error:
             names, known = kernel_names(source), kernel_names(source, templates=True)
             listed = ", ".join(f"{n}{' (a template)' * (n not in names)}" for n in known)
+            found = f"its source has {listed or 'no function with __global__'}"
+            if name in names:
+                found = (
+                    f"its source has several kernels {name!r}, or has it in a namespace: rename one"
+                )
             raise cuda_refusal(
                 "SourceModule.get_function",
-                f"there is no kernel {name!r} in the module ({error}); its source has "
-                f"{listed or 'no function with __global__'}; list instances of templates and "
-                "kernels in namespaces when you compile: SourceModule(..., no_extern_c=True, "
-                'name_expressions=["scale<float>"])',
-            ) from error
+                f"there is no kernel {name!r} in the module ({error}); {found}; list instances of "
+                "templates and kernels in namespaces when you compile: SourceModule(..., "
+                'no_extern_c=True, name_expressions=["scale<float>"])',
+            ) from None
 
     def _signature(self, name: str) -> tuple[Parameter, ...] | None:
         """Return a kernel's parameters, as the compiler reports them, if it does."""
@@ -209,6 +224,15 @@ class SourceModule:
                 "of kernels outside of namespaces, and of name_expressions"
             )
         return found
+
+    def _fields(self, *asked: Any) -> dict[str, tuple[int, int]]:
+        """Return the offset and size of fields of a kernel's argument, as `find_fields` does."""
+        return find_fields(self._request, _architecture(contexts.cuda_device()), *asked)
+
+    @property
+    def module(self) -> SourceModule:
+        """The module itself, which has the methods of a ``pycuda.driver.Module``."""
+        return self
 
     def get_function(self, name: str) -> Function:
         """Return a kernel by its name, or by one of `name_expressions`.
@@ -263,6 +287,10 @@ class SourceModule:
         from ..legacy.textures import reference_of
 
         return reference_of(self, name, "surface", "SourceModule.get_surfref")
+
+
+def _architecture(device_id: int) -> str:
+    return architecture(int(cupy.cuda.Device(device_id).compute_capability))
 
 
 def _check(what: str, value: Any, kind: Any, accepted: str) -> None:

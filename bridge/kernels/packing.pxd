@@ -14,6 +14,7 @@ cdef struct Slot:  # one parameter
     Kind kind
     Py_ssize_t offset, size  # bytes
     PyObject *dtype  # of a pointer's target, or None
+    PyObject *checked  # the last dtype whose fields are a struct's
     bint may_be_pointer  # addresses of arrays are packed here
     PyObject *scalar  # NumPy's scalar type whose bytes are copied; NULL: none
     PyObject *python  # the Python type that is packed here; NULL: none
@@ -28,6 +29,7 @@ cdef struct PackedArguments:
     bint has_handlers  # an argument is a pycuda.driver.In, Out or InOut
     Py_ssize_t index  # of the argument that is packed, from 1
     Py_ssize_t in_c_order, in_fortran_order  # `index` of the first such argument; 0: none
+    Py_ssize_t fortran_arrays  # their number
     size_t size  # of the parameters, bytes
     char buffer[MOST_BYTES]
 
@@ -35,8 +37,11 @@ cdef struct PackedArguments:
 cdef class Parameters:
     cdef readonly str name
     cdef readonly tuple each
+    cdef dict checked  # keeps each slot's dtype of that name
     cdef bint is_prepared
     cdef Slot *slots
     cdef Py_ssize_t size
 
-    cdef list pack(self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch)
+    cdef list pack(
+        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch, set warned
+    )

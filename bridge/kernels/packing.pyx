@@ -14,9 +14,7 @@ from cpython.ref cimport Py_TYPE, PyObject
 
 from bridge.interop.contexts cimport is_in_primary_context, shared_device
 from bridge.interop.driver cimport Handle, cuFuncGetParamInfo
-from bridge.interop.fields cimport (
-    array_data, array_dtype, data_device, data_pointer, is_c_contiguous, is_f_contiguous, read,
-)
+from bridge.interop.fields cimport *
 from bridge.interop.views cimport MemoryRecord, View, recorded_memory
 
 import cupy
@@ -31,7 +29,7 @@ from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
 
-cdef type ndarray = cupy.ndarray
+cdef type ndarray = cupy.ndarray, NUMPYS_STRUCT = np.void
 
 cdef frozenset holders = frozenset(HOLDERS)
 cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHandler)
@@ -78,6 +76,7 @@ cdef class Parameters:
     def __cinit__(self, name, parameters, bint is_prepared=False):
         cdef Slot *slot
         self.name, self.each, self.is_prepared = name, tuple(parameters), is_prepared
+        self.checked = {}
         self.slots = <Slot *> calloc(len(parameters) + 1, sizeof(Slot))
         if self.slots is NULL:
             raise MemoryError
@@ -106,8 +105,14 @@ cdef class Parameters:
     def __dealloc__(self):
         free(self.slots)
 
-    cdef list pack(self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch):
-        """Pack the arguments; return what must be kept until the kernel is queued, or None."""
+    cdef list pack(
+        self, PyObject **args, Py_ssize_t count, PackedArguments *packed, mismatch, set warned
+    ):
+        """Pack the arguments; return what must be kept until the kernel is queued, or None.
+
+        `warned` has the numbers of a kernel's arguments that `check_order` has warned of; None if
+        the kernel is not known.
+        """
         cdef list kept = None
         cdef Py_ssize_t index
         cdef Slot *slot
@@ -118,7 +123,7 @@ cdef class Parameters:
         packed.size = self.size
         packed.has_pycuda_memory = packed.has_other_arrays = False
         packed.has_handlers = packed.has_host_memory = False
-        packed.in_c_order = packed.in_fortran_order = 0
+        packed.in_c_order = packed.in_fortran_order = packed.fortran_arrays = 0
         for index in range(count):
             slot = &self.slots[index]
             value = <object> args[index]
@@ -129,8 +134,9 @@ cdef class Parameters:
                 note_pycuda(packed)
                 packed.has_handlers = packed.has_handlers or isinstance(value, drv.ArgumentHandler)
             packed.has_other_arrays = packed.has_other_arrays or not isinstance(value, PLAIN)
+            parameter = self.each[index]
             data, array = pack_argument(
-                value, self.each[index], f"{self.name}: argument {index}", packed.device_id,
+                value, parameter, f"{self.name}: argument {index}", packed.device_id,
                 packed.strided, self.is_prepared, mismatch
             )
             if array is not None:
@@ -138,11 +144,18 @@ cdef class Parameters:
                 packed.has_host_memory = packed.has_host_memory or isinstance(value, np.ndarray)
                 note_order(array.flags.c_contiguous, array.flags.f_contiguous, packed)
             memcpy(packed.buffer + slot.offset, <char *> data, slot.size)
-        if packed.in_c_order and packed.in_fortran_order and not packed.strided:
-            check_order(
-                self, packed.in_c_order - 1, packed.in_fortran_order - 1,
-                None if packed.has_other_arrays else mismatch
-            )
+            if parameter.check_fields is not None:
+                dtype = getattr(value if array is None else array, "dtype", None)
+                if is_checked(dtype, parameter):
+                    self.checked[index] = dtype
+                    slot.checked = <PyObject *> dtype
+        if packed.fortran_arrays and not packed.strided:
+            if packed.in_c_order or packed.fortran_arrays == 1:
+                mismatch = None if packed.has_other_arrays else mismatch
+                check_order(
+                    self, packed.in_c_order - 1, packed.in_fortran_order - 1,
+                    set() if warned is None else warned, mismatch
+                )
         return kept
 
     def __str__(self):
@@ -153,6 +166,15 @@ cdef class Parameters:
             for one in self.each
         ]
         return f"{self.name}({', '.join(shown)})"
+
+
+cdef bint is_checked(dtype, parameter) except -1:
+    """Tell whether a structured dtype has been found to be that of a struct."""
+    size = parameter.dtype.itemsize if parameter.is_pointer else parameter.size
+    return (
+        isinstance(dtype, np.dtype) and dtype.fields is not None and dtype.itemsize == size
+        and parameter.check_fields(dtype) is None
+    )
 
 
 cdef int note_pycuda(PackedArguments *packed) except -1:
@@ -167,8 +189,9 @@ cdef bint note_order(bint is_c, bint is_fortran, PackedArguments *packed) noexce
     if is_c != is_fortran:  # otherwise it has one axis, and no order
         if is_c and not packed.in_c_order:
             packed.in_c_order = packed.index
-        elif is_fortran and not packed.in_fortran_order:
-            packed.in_fortran_order = packed.index
+        elif is_fortran:
+            packed.fortran_arrays += 1
+            packed.in_fortran_order = packed.in_fortran_order or packed.index
     return is_c or is_fortran
 
 
@@ -181,6 +204,12 @@ cdef bint pack_usual(Slot *slot, value, PackedArguments *packed) except -1:
     if kind is slot.scalar:
         memcpy(at, <char *> <PyObject *> value + sizeof(PyObject), slot.size)
         return True
+    if slot.kind == BYTES and kind is <PyObject *> NUMPYS_STRUCT:
+        dtype = value.dtype
+        if <PyObject *> dtype is slot.checked:
+            data = value.tobytes()
+            memcpy(at, <char *> data, slot.size)
+            return True
     if slot.kind == BYTES or (slot.kind == POINTER and kind is not slot.python):
         return slot.may_be_pointer and pack_usual_pointer(slot, value, at, packed)
     if slot.kind == FLOAT and kind is <PyObject *> int:
@@ -220,7 +249,7 @@ cdef bint pack_usual_pointer(Slot *slot, value, char *at, PackedArguments *packe
     cdef int device_id
     cdef dict attributes
     if kind is ndarray:
-        if not is_of_dtype(slot.dtype, read(array_dtype, value)):
+        if not is_of_dtype(slot, read(array_dtype, value)):
             return False
         if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), packed):
             return False
@@ -233,7 +262,7 @@ cdef bint pack_usual_pointer(Slot *slot, value, char *at, PackedArguments *packe
     elif kind is GPUArray:
         attributes = value.__dict__
         dtype = attributes["dtype"]
-        if not is_of_dtype(slot.dtype, dtype):
+        if not is_of_dtype(slot, dtype):
             return False
         if not is_contiguous(attributes["shape"], attributes["strides"], dtype, packed):
             return False
@@ -254,15 +283,10 @@ cdef bint pack_usual_pointer(Slot *slot, value, char *at, PackedArguments *packe
     return True
 
 
-cdef bint is_of_dtype(PyObject *wanted, found) except -1:
+cdef bint is_of_dtype(Slot *slot, found) noexcept:
     """Tell whether an array has the dtype of a parameter, which None leaves open."""
-    if <PyObject *> found is wanted or wanted is <PyObject *> None:
-        return True
-    # Structs, which the compiler reports as bytes.
-    return (
-        (<object> wanted).char == "V" and found.char == "V"
-        and (<object> wanted).fields is None and (<object> wanted).itemsize == found.itemsize
-    )
+    cdef PyObject *dtype = <PyObject *> found
+    return dtype is slot.dtype or slot.dtype is <PyObject *> None or dtype is slot.checked
 
 
 cdef bint read_address(memory, uint64_t *pointer, PackedArguments *packed) except -1:

@@ -13,7 +13,7 @@ from ..compiler.parameter_types import ADDRESS
 from ..compiler.signature import Parameter
 from ..errors import named
 from ..interop.dtypes import PLAIN_DTYPES, same_bits
-from .arguments import scalar_of_array
+from .arguments import FindFields, field_check, scalar_of_array
 from .packing import Parameters, parameter_slots
 
 # Codes of `struct` that mean another type in NumPy.
@@ -23,17 +23,17 @@ _MOST_KNOWN = 1024
 _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)}
 
 
-def parameters_of_kernel(name: str, types: Sequence[Parameter] | None, function: int) -> Parameters:
+def parameters_of_kernel(
+    name: str, types: Sequence[Parameter] | None, function: int, find_fields: FindFields
+) -> Parameters:
     """Return a kernel's parameters: sizes from the driver, types from the compiler, if known."""
     slots = parameter_slots(function, None if types is None else len(types))
-    types = types or [Parameter("", None, None)] * len(slots)
-    return Parameters(
-        name,
-        [
-            one._replace(size=size, offset=offset)
-            for one, (offset, size) in zip(types, slots, strict=True)
-        ],
-    )
+    found = []
+    for index, one in enumerate(types or [Parameter("", None, None)] * len(slots)):
+        offset, size = slots[index]
+        check = field_check(find_fields, name, index, one)
+        found.append(one._replace(size=size, offset=offset, check_fields=check))
+    return Parameters(name, found)
 
 
 def _alignment(dtype: np.dtype[Any]) -> int:

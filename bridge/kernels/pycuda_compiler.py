@@ -60,20 +60,11 @@ def use_nvrtc(enable: bool = True, /, *, modules: bool = False) -> None:
         patches.apply("nvrtc", _WHY, pycuda.compiler, {"SourceModule": SourceModule})
 
 
-def _compile(
-    source: Any,
-    nvcc: str = "nvcc",
-    options: Any = None,
-    keep: bool = False,
-    no_extern_c: bool = False,
-    arch: str | None = None,
-    code: str | None = None,
-    cache_dir: Any = None,
-    include_dirs: Any = None,
-    target: str = "cubin",
-) -> bytes:
+def _compile(source: Any, *given: Any, target: str = "cubin", **named: Any) -> bytes:
     """Compile like ``pycuda.compiler.compile``; a fatbin has code for the current device only."""
-    options = list(pycuda.compiler.DEFAULT_NVCC_FLAGS if options is None else options)
+    request = Request(str(source), *given, **named)
+    options = pycuda.compiler.DEFAULT_NVCC_FLAGS if request.options is None else request.options
+    options = list(options)
     major, minor = drv.Context.get_device().compute_capability()
     default = architecture(10 * major + minor)
     linked: list[str] = []
@@ -81,10 +72,9 @@ def _compile(
         # The code is linked later: the compiler needs -rdc=true, but no libraries.
         linked = [option for option in options if option == "-rdc=true"]
         options = [option for option in options if option not in linked and option[:2] != "-l"]
-        arch, code = (arch or code or default).replace("sm_", "compute_"), None
-    request = Request(
-        str(source), nvcc, options, keep, no_extern_c, arch, code, cache_dir, include_dirs or []
-    )
+        arch = (request.arch or request.code or default).replace("sm_", "compute_")
+        request = request._replace(arch=arch, code=None)
+    request = request._replace(options=options, include_dirs=request.include_dirs or [])
     return compile(request, default, options=linked).code
 
 

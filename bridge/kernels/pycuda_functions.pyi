@@ -2,13 +2,4 @@
 
 from typing import Any
 
-def launch(
-    function: Any,
-    /,
-    *args: Any,
-    block: Any,
-    grid: Any = (1, 1),
-    shared: int = 0,
-    stream: Any = None,
-    strided: bool = False,
-) -> None: ...
+def launch(function: Any, /, *args: Any, block: Any, grid: Any = (1, 1), **launch: Any) -> None: ...

@@ -4,10 +4,9 @@ from cpython.ref cimport PyObject
 
 from bridge.interop.contexts cimport cuda_device, shared_device
 from bridge.interop.streams cimport handle_of
-from bridge.kernels.launching cimport (
-    LaunchConfig, LaunchStreams, PySequence_Fast_ITEMS, choose_streams, copy_back,
-    extents_of, order_after_launch, order_before_launch, read_extent,
-)
+from bridge.kernels.launching cimport LaunchConfig, LaunchStreams, PySequence_Fast_ITEMS
+from bridge.kernels.launching cimport choose_streams, order_after_launch, order_before_launch
+from bridge.kernels.launching cimport copy_back, extents_of, read_extent
 from bridge.kernels.packing cimport PackedArguments, Parameters
 
 import cupy
@@ -86,7 +85,7 @@ def launch(
     packed.device_id, packed.strided = cuda_device(), strided
     cdef PyObject **values = PySequence_Fast_ITEMS(args)
     cdef Parameters parameters = parameters_of_values(args, "launch")
-    kept = parameters.pack(values, len(args), &packed, None)
+    kept = parameters.pack(values, len(args), &packed, None, None)
     config.is_named, config.is_foreign = stream is not None, False
     choose_streams(&streams, &config, &packed, False)
     handlers = order_before_launch(&packed, &streams, values, len(args), False, "launch")
@@ -99,7 +98,7 @@ def launch(
         sizes = extents_of(config.extents), extents_of(config.extents + 3)
         function._launch_kernel(*sizes, data, shared, target)
     except REFUSALS as error:
-        raise explain(error, "launch", function, grid, block, shared, packed.device_id) from error
+        raise explain(error, "launch", function, grid, block, shared, packed.device_id) from None
     order_after_launch(&streams)
     if packed.has_host_memory:
         keep_until_done(streams.launch, kept)

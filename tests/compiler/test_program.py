@@ -631,7 +631,10 @@ MAY_READ = {
     "precompiled": (SET, ["--use-pch=value.pch"]),
     "a macro's path": ("#include NAME", ["-DNAME=</value.h>"]),
     "import": ('#import "/value.h"', []),
+    "a line that goes on": ('#include \\\n "/value.h"', []),
+    "a macro of the source": ("#define NAME <../value.h>\n#include NAME", []),
 }
+READS_NOTHING = '// https://a/b, ../c\n__device__ int n; /* <b>bold</b> */ // "/"'
 INCLUDING = nvrtc.Program("#include <cuda_fp16.h>", "sm_90")
 
 
@@ -640,6 +643,16 @@ def test_what_may_read_a_file_is_not_cached(source, options):
     program = nvrtc.Program(source, "sm_90", tuple(options))
     assert cache.place(program, "cache") is None
     assert cache.place(INCLUDING, "cache") is not None
+    assert cache.place(nvrtc.Program(READS_NOTHING, "sm_90"), "cache") is not None
+
+
+def test_errors_name_the_file_of_a_source(tmp_path):
+    path = tmp_path / "blur.cu"
+    path.write_text("__global__ void f(float *x) { x[0] = 1; }\n")
+    assert bridge.SourceModule(path).get_function("f").name == "f"
+    path.write_text("__global__ void f(float *x)\n{ x[0] = y; }\n")
+    with pytest.raises(drv.CompileError, match=rf'{path}\(2\): error: identifier "y" is undefined'):
+        bridge.SourceModule(path)
 
 
 def test_another_installation_of_a_vendors_headers_is_seen(tmp_path, monkeypatch):

@@ -25,6 +25,8 @@ template <mode m> struct flag { char of; }; namespace { struct hidden { int of; 
 PARAMETERS = {
     "float *x": ("float *x", True, "float32"),
     "const float *__restrict__ x": ("const float *x", True, "float32"),
+    "float *__restrict__ *p": ("float **p", True, "uint64"),
+    "float *const __restrict__ *__restrict__ p": ("float *const*p", True, "uint64"),
     "volatile double *x": ("double volatile *x", True, "float64"),
     "float x[4][3]": ("float (*) [3] x", True, "float32"),
     "int n": ("int n", False, "int32"),

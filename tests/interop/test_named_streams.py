@@ -10,6 +10,7 @@ import pycuda.driver as drv
 import pytest
 from exporters import answering
 from gpus import ON_GPU
+from latch import put
 from pycuda import gpuarray
 
 import bridge
@@ -19,6 +20,27 @@ if not ON_GPU:
     import hostcuda
 
 N = 1000
+
+
+@pytest.mark.parametrize("event_of", ["cupy", "pycuda"])
+@pytest.mark.parametrize("reader", [drv.Stream, cupy.cuda.Stream], ids=["PyCUDA's", "CuPy's"])
+def test_wait_stream_waits_for_events(event_of, reader, latch):
+    held, reader = drv.Stream(1), reader(1)
+    a, y = gpuarray.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
+    event = drv.Event() if event_of == "pycuda" else cupy.cuda.Event()
+    with latch.hold(held):
+        put(a.gpudata, N, 7, held)
+        event.record(held if event_of == "pycuda" else bridge.as_cupy_stream(held))
+        bridge.wait_stream(reader, event)
+        handle = getattr(reader, "ptr", None) or reader.handle
+        cupy.cuda.runtime.memcpyAsync(int(y.gpudata), int(a.gpudata), a.nbytes, 3, handle)
+    reader.synchronize()
+    assert (y.get() == 7).all()
+
+
+def test_pycudas_streams_have_the_protocol_of_streams():
+    stream = drv.Stream()
+    assert stream.__cuda_stream__() == (0, stream.handle)
 
 
 def test_ordered_needs_a_block():

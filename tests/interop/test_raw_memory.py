@@ -8,7 +8,7 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from exporters import Plain
+from exporters import DLPackExporter, Exporter, Plain
 from pycuda.tools import DeviceMemoryPool
 
 import bridge
@@ -18,6 +18,18 @@ MAPPED = drv.host_alloc_flags.DEVICEMAP
 GLOBAL = drv.mem_attach_flags.GLOBAL
 
 
+class Buffer(Exporter):
+    """As RMM's."""
+
+    ptr = property(lambda self: self.array.data.ptr)
+
+
+class BufferOfDLPack(DLPackExporter):
+    """As cuda.core's."""
+
+    ptr = property(lambda self: self.array.data.ptr)
+
+
 KINDS = {
     "mem_alloc": lambda: drv.mem_alloc(HOST.nbytes),
     "a pool's block": lambda: DeviceMemoryPool().allocate(HOST.nbytes),
@@ -25,6 +37,8 @@ KINDS = {
     "a PointerHolderBase": lambda: Plain(cupy.cuda.alloc(HOST.nbytes)),
     "a MemoryPointer": lambda: cupy.cuda.alloc(HOST.nbytes),
     "pycuda_allocator": lambda: bridge.pycuda_allocator()(HOST.nbytes),
+    "another library's buffer": lambda: Buffer(cupy.zeros(HOST.nbytes, np.uint8), version=0),
+    "DLPack's bytes": lambda: BufferOfDLPack(cupy.zeros(HOST.nbytes, np.int8)),
 }
 
 

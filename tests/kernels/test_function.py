@@ -1,6 +1,7 @@
 """Kernels, called, prepared or by `launch`: their arguments, checks, and the order of a launch."""
 
 import functools
+import pickle
 import threading
 from types import SimpleNamespace
 
@@ -305,6 +306,20 @@ class Handler(drv.ArgumentHandler):
         drv.memcpy_dtoh(self.array, self.get_device_alloc())
 
 
+def test_programs_use_a_function_as_pycudas():
+    fill, x = bridge.SourceModule(SOURCE).module.get_function("fill"), cupy.zeros(N, np.int32)
+    fill.block = (32, 1, 1)
+    fill(x, N, 5, block=fill.block)
+    assert (x == 5).all()
+    assert isinstance(fill, drv.Function)
+    assert type(pickle.loads(pickle.dumps(fill))) is bridge.kernels.function.Function
+    count = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+    assert count(fill.ptr, 64, 0) >= count(fill.ptr, 1024, 0) > 0
+    for wrong in "nosuch", "shared_size":
+        with pytest.raises(AttributeError, match=f"'Function' object has no attribute '{wrong}'"):
+            getattr(fill, wrong)
+
+
 def test_a_kernel_without_parameters(function):
     function("none")(**ONE)
 
@@ -438,8 +453,8 @@ def test_bfloat16(package):
         match = f"of {np.dtype(wrong)}, but the kernel takes bfloat16: .*ml_dtypes.bfloat16"
         with pytest.raises(TypeError, match=match):
             brain(out, cupy.zeros(3, wrong), 1, block=1)
-        with pytest.raises(TypeError, match=r"takes bfloat16 by value; pass ml_dtypes.bfloat16"):
-            brain(out, x, wrong(1), block=1)
+    with pytest.raises(TypeError, match=r"takes bfloat16 by value; pass ml_dtypes.bfloat16"):
+        brain(out, x, np.True_, block=1)
     assert not out.any()
     if not HOLDS_BFLOAT16:
         return

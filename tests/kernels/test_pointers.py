@@ -1,11 +1,13 @@
 """What a kernel's pointers lead to: the compiler tells, and an array that does not fit raises."""
 
+import re
 import warnings
 
 import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
+from cupy.cuda import runtime, texture
 from exporters import Exporter
 from pycuda import gpuarray
 
@@ -111,6 +113,57 @@ def test_an_array_passes_or_is_refused(name, array, kind, kernel):
     assert not x.view("u1").get().any()
 
 
+INNER = np.dtype([("c", "i1"), ("d", "f8")], align=True)
+TURNED = np.dtype([("d", "f8"), ("c", "i1")], align=True)
+FIELDS = {"w": "f4", "m": "i4", "in": INNER, "a": ("i4", 3)}
+
+
+def struct(**fields):
+    return np.dtype(list(fields.items()), align=True)
+
+
+def test_fields_of_structs_are_compared_by_name():
+    source = """struct inner { char c; double d; };
+    struct P { float w; int m; inner in; int a[3]; };
+    __global__ void f(float *out, const P *p, P q) { out[0] = p->w + q.m; }"""
+    f, out = bridge.SourceModule(source).get_function("f"), cupy.zeros(1, "f4")
+    one = np.array((2, 3, (4, 5), (6, 7, 8)), struct(**FIELDS))
+    for m in range(3):
+        one["m"] = m
+        f(out, gpuarray.to_gpu(one.reshape(1)), one[()], block=1)
+        assert out[0] == 2 + m
+
+    def call(dtype):
+        f(out, cupy.zeros(1, dtype), one[()], block=1)
+
+    call(struct(**FIELDS, end_pad="i4"))
+    for dtype, told in (
+        (
+            struct(**{"m": "i4", **FIELDS}),
+            "'m' in the bytes 0 to 4, and the kernel in 4 to 8; list",
+        ),
+        (
+            struct(**{**FIELDS, "in": TURNED}),
+            "'in.d' in the bytes 8 to 16, and the kernel in 16 to",
+        ),
+        (
+            struct(**{**FIELDS, "a": ("i2", 5)}),
+            "'a' in the bytes 24 to 34, and the kernel in 24 to",
+        ),
+    ):
+        for _ in range(2):
+            with pytest.raises(TypeError, match=f"1 ..const P .p.. has the field {told}"):
+                call(dtype)
+        with pytest.raises(TypeError, match=f"2 ..P q.. has the field {told}"):
+            f(out, cupy.zeros(1, one.dtype), np.zeros((), dtype)[()], block=1)
+    other = struct(**{"x" if name == "w" else name: kind for name, kind in FIELDS.items()})
+    with pytest.warns(
+        UserWarning, match="fields that are no plain members of the kernel's struct: x; th"
+    ):
+        call(other)
+    call(other)
+
+
 def test_addresses_and_allocations_pass(kernel):
     x = cupy.zeros(4, "f4")
     addresses = cupy.array([0, x.data.ptr], np.uintp)
@@ -141,7 +194,7 @@ def test_arrays_of_two_orders_are_refused(kind, kernel):
     """The kernel would read one of them transposed."""
     add = kernel("add")
     c, other, turned, fortran, flat = images(kind)
-    for right in [(c, other), (turned, fortran), (c, flat), (flat, turned)]:
+    for right in [(c, other), (turned, fortran), (c, flat)]:
         add(*right, block=4)
     before = bridge.as_cupy(c).get()
     match = r"add: argument 1 is in Fortran order, but argument 0 in C order; .*: add\(float \*out"
@@ -152,6 +205,22 @@ def test_arrays_of_two_orders_are_refused(kind, kernel):
     assert np.array_equal(bridge.as_cupy(c).get(), before)
     add(c, turned, block=4, strided=True)
     assert not np.array_equal(bridge.as_cupy(c).get(), before)
+
+
+def test_a_lone_array_in_fortran_order_warns_once(kernel, compile_kernel):
+    add, told = kernel("add"), "add: argument %d is in Fortran order; .*strided=True"
+    _, _, turned, _, flat = images(bridge.as_pycuda)
+    add(flat, turned, block=4, strided=True)
+    for index, args in (1, (flat, turned)), (0, (turned, flat)):
+        with pytest.warns(UserWarning, match=told % index) as seen:
+            add(*args, block=4)
+        assert [one.filename for one in seen] == [__file__]
+        add(*args, block=4)
+        add.prepare("PP").prepared_call((1, 1), (4, 1, 1), *args)
+    f = compile_kernel('extern "C" __global__ void f(float *x) {}', "f")
+    for _ in range(2):  # each launch: bridge does not know the kernel
+        with pytest.warns(UserWarning, match="launch: argument 0 is in Fortran order"):
+            bridge.launch(f, turned, block=4)
 
 
 def test_orders_of_prepared_calls_handlers_and_long_axes(kernel):
@@ -173,7 +242,7 @@ def test_arguments_that_are_passed_as_to_other_libraries(kernel):
     for arguments in ((1,), (4,), (x, 1.0, 1)), ((x,), 1.0, 1), ([x], 1.0, 1):
         with pytest.raises(TypeError, match=r"argument 0 .* is a (tuple|list); pass the arg"):
             kernel("set")(*arguments, block=1)
-    with pytest.raises(TypeError, match="argument 0 .* is on the device: pass it without In"):
+    with pytest.raises(TypeError, match="argument 0 .* a contiguous NumPy array is accepted there"):
         kernel("set")(drv.In(x), 1.0, 1, block=1)
     for copied in np.zeros((4, 4), "f4")[:, 0], [1.0]:
         with pytest.raises(TypeError, match="argument 0 .* copies .*; a contiguous NumPy array"):
@@ -193,12 +262,49 @@ def test_vectors_and_numbers(kernel):
     match = r"\(`float3 v`\) is \(1, 2, 3\), .* pass pycuda.gpuarray.vec.make_float3\(...\)"
     with pytest.raises(TypeError, match=match):
         kernel("vectors")(out, (1, 2, 3), 1j, block=1)
-    with pytest.raises(TypeError, match=r"a CUDA vector by value; pass numpy.complex64\(...\)"):
-        kernel("vectors")(out, v, np.complex128(1j), block=1)
+    kernel("vectors")(out, v, np.complex128(4 + 5j), block=1)
+    assert out[0] == 15
     kernel("set")(out, np.sqrt(2.0), 1, block=1)  # a numpy.float64 is a Python float
     assert out[0] == np.float32(np.sqrt(2.0))
     with pytest.raises(TypeError, match="`int n`.* is 2.5.*; or the arguments are in another or"):
         kernel("set")(out, 3, 2.5, block=1)
+
+
+def test_numpys_numbers_are_converted_where_they_fit():
+    source = "__global__ void f(double *x, int n, double r, float s, unsigned char c) {%s}"
+    f = bridge.SourceModule(source % " x[0] = n + r + s + c; ").get_function("f")
+    x = cupy.zeros(1)
+    size = np.prod(x.shape)
+    for n, r, s, c in (size, np.float32(2), np.int8(4), np.int64(8)), (np.uint8(1), size, 5, 8):
+        f(x, n, r, s, c, block=1)
+        assert x[0] == float(n) + r + s + c
+    for args, told in (
+        ((np.int64(2**40), 0, 0, 0), "1 (`int n`) is 1099511627776, which does not fit into int32"),
+        ((0, 0, np.float64(1e300), 0), "3 (`float s`) is 1e+300, which does not fit into float32"),
+        ((0, 0, 0, np.int64(-1)), "4 (`unsigned char c`) is -1, which does not fit into uint8"),
+    ):
+        with pytest.raises(OverflowError, match=re.escape(f"f: argument {told}")):
+            f(x, *args, block=1)
+    for wrong in np.float32(3), np.timedelta64(3), np.complex64(3):
+        with pytest.raises(TypeError, match=r"1 \(`int n`\) is the numpy.*kernel takes int32"):
+            f(x, wrong, 0, 0, 0, block=1)
+
+
+def test_texture_and_surface_objects_are_told_apart():
+    source = "__global__ void f(cudaSurfaceObject_t s, const cudaTextureObject_t t, size_t n) { }"
+    f = bridge.SourceModule(source).get_function("f")
+    channel = texture.ChannelFormatDescriptor(32, 0, 0, 0, runtime.cudaChannelFormatKindFloat)
+    array = texture.CUDAarray(channel, 8, 8, 0, runtime.cudaArraySurfaceLoadStore)
+    resource = texture.ResourceDescriptor(runtime.cudaResourceTypeArray, cuArr=array)
+    image = texture.TextureObject(resource, texture.TextureDescriptor())
+    surface = texture.SurfaceObject(resource)
+    f(surface, image, image, block=1)
+    for index, args in (0, (image, image, 1)), (1, (surface, surface, 1)):
+        match = (
+            rf"{index} .* is a cupy.cuda.texture.\w+Object, but the kernel takes a cuda(\w+)_t; "
+        )
+        with pytest.raises(TypeError, match=match + r"pass a cupy.cuda.texture.\1$"):
+            f(*args, block=1)
 
 
 def test_the_advice_on_structs_is_not_what_was_done(kernel):
@@ -309,13 +415,29 @@ def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):
     assert ints.get().view(np.float32)[0] == 1
 
 
-def test_integers_of_another_size_are_converted(lenient):
-    a = gpuarray.zeros(4, np.float32)
-    for n in np.int64(3), np.uint8(3), np.int16(3):
-        with pytest.warns(UserWarning, match="the kernel takes int32: it is converted"):
-            lenient("set")(a, 1.0, n, block=1)
-    with pytest.raises(TypeError, match=r"pass numpy.int32\(...\)"):
-        lenient("set")(a, 1.0, np.float32(3), block=1)
+@pytest.mark.parametrize("dtype", ["S4", "U1", "M8[s]", ">f4", [("a", "S4")]], ids=str)
+def test_dtypes_that_cupy_lacks_go_by_their_address(lenient, dtype):
+    a = gpuarray.to_gpu(np.zeros(4, dtype))
+    with pytest.warns(UserWarning, match="is not one that both|is not in native byte order"):
+        lenient("set")(a, 1, 1, block=1)
+    assert a.get().view(np.float32)[0] == 1
+    with pytest.raises(TypeError, match="is not one that both|is not in native byte order"):
+        bridge.SourceModule(SOURCE, no_extern_c=True).get_function("set")(a, 1, 1, block=1)
+
+
+def test_a_wrong_name_grid_or_block_has_one_traceback(kernel):
+    x = cupy.zeros(4, np.float32)
+    for call in (
+        lambda: kernel("nosuch"),
+        *(
+            lambda sizes=sizes: kernel("set")(x, 1, 1, **{"block": 1, **sizes})
+            for sizes in ({"block": -1}, {"block": 4096}, {"grid": 2**40}, {"grid": -1})
+        ),
+    ):
+        with pytest.raises((drv.Error, ValueError)) as info:
+            call()
+        assert info.value.__cause__ is None
+        assert info.value.__suppress_context__ or info.value.__context__ is None
 
 
 def test_a_mismatch_of_other_arrays_raises(lenient):
