@@ -259,9 +259,6 @@ class _Methods:
     def __float__(self: Any) -> float:
         return float(self.get().item())
 
-    def __array__(self: Any, *args: Any, **keywords: Any) -> Any:
-        raise TypeError("NumPy takes no GPUArray; pass a.get(), or use CuPy with bridge.as_cupy(a)")
-
     def __getattr__(self: Any, name: str) -> Any:
         raise AttributeError(f"'GPUArray' object has no attribute {name!r}; use bridge.as_cupy(a)")
 
@@ -287,3 +284,12 @@ def adapt_arrays() -> None:
     """Let PyCUDA's functions of arrays take any layout, and arrays of both libraries."""
     for target, new in _NEW.items():
         patches.apply("arrays", "any layout, and arrays of both libraries", target, new)
+
+
+def _refuse(self: Any, *args: Any, **keywords: Any) -> Any:
+    raise TypeError("NumPy takes no GPUArray; pass a.get(), or use CuPy with bridge.as_cupy(a)")
+
+
+def keep_from_numpy() -> None:
+    """Let NumPy's functions raise for a GPUArray, of which they copy one element at a time."""
+    patches.apply("arrays", "NumPy's functions say what to pass", GPUArray, {"__array__": _refuse})

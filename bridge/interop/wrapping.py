@@ -19,7 +19,7 @@ from pytools.prefork import ExecError
 
 from ..errors import check_function, kind, named
 from . import patches
-from .arrays import adapt_arrays, orders_of
+from .arrays import adapt_arrays, keep_from_numpy, orders_of
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import dtype_mismatch
@@ -234,7 +234,7 @@ def adapt_pycuda(mismatch: Mismatch = None) -> None:
 
     Arrays are exported in order, kernel objects accept CuPy arrays and check what they are called
     with, and the errors of copies say what to do.  `mismatch` is called with the error if only
-    PyCUDA's own arrays would be misread; None raises.
+    PyCUDA's own arrays would be misread; None raises, and lets NumPy raise for a GPUArray.
     """
     export_in_order()
     adapt_arrays()
@@ -244,6 +244,8 @@ def adapt_pycuda(mismatch: Mismatch = None) -> None:
         for kernels in ElementwiseKernel, ReductionKernel, _ScanKernelBase:
             why = "kernel objects accept CuPy arrays, and check their arguments"
             patches.apply("kernels", why, kernels, {"__call__": _checked(kernels, mismatch)})
+        if mismatch is None:
+            keep_from_numpy()
 
 
 patches.apply(

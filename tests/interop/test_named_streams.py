@@ -23,16 +23,17 @@ N = 1000
 
 
 @pytest.mark.parametrize("event_of", ["cupy", "pycuda"])
-@pytest.mark.parametrize("reader", [drv.Stream, cupy.cuda.Stream], ids=["PyCUDA's", "CuPy's"])
-def test_wait_stream_waits_for_events(event_of, reader, latch):
-    held, reader = drv.Stream(1), reader(1)
+@pytest.mark.parametrize("reader_of", ["cupy", "pycuda"])
+def test_wait_stream_waits_for_events(event_of, reader_of, latch):
+    held, other = drv.Stream(1), cupy.cuda.Stream(non_blocking=True)
+    reader = drv.Stream(1) if reader_of == "pycuda" else other
     a, y = gpuarray.zeros(N, np.int32), gpuarray.zeros(N, np.int32)
     event = drv.Event() if event_of == "pycuda" else cupy.cuda.Event()
     with latch.hold(held):
         put(a.gpudata, N, 7, held)
         event.record(held if event_of == "pycuda" else bridge.as_cupy_stream(held))
         bridge.wait_stream(reader, event)
-        handle = getattr(reader, "ptr", None) or reader.handle
+        handle = bridge.as_cupy_stream(reader).ptr
         cupy.cuda.runtime.memcpyAsync(int(y.gpudata), int(a.gpudata), a.nbytes, 3, handle)
     reader.synchronize()
     assert (y.get() == 7).all()
