@@ -2,6 +2,7 @@
 
 import codeop
 import doctest
+import gc
 import importlib
 import json
 import os
@@ -46,6 +47,7 @@ def test_every_public_name_is_listed_and_says_who_owns_what_is_ordered_and_what_
 @pytest.mark.parametrize("name", sorted({*bridge._HOME.values()}))  # the public names' modules
 def test_examples_in_docstrings_run(name):
     module = importlib.import_module(f"bridge.{name}")
+    gc.collect()  # an example counts the bytes of a pool
     result = doctest.testmod(module)
     bridge.use_nvrtc(False)  # an example uses it
     assert result.failed == 0
