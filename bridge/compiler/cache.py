@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ def place(program: Program, cache_dir: Any) -> Path | None:
         return None
     digest = hashlib.sha256(repr((fingerprint(), program, text)).encode())
     return folder / f"{digest.hexdigest()}.cubin"
+
+
+def get(program: Program, cache_dir: Any, compiler: Callable[[Program], Compiled]) -> Compiled:
+    """Return the code of a program from the cache, or from the compiler for next time."""
+    path = place(program, cache_dir)
+    if path and (kept := load(path)):
+        return kept
+    compiled = compiler(program)
+    if path:
+        save(path, compiled)
+    return compiled
 
 
 def _folder(cache_dir: Any) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 import warnings
@@ -16,7 +17,7 @@ from ..errors import warn
 from . import cache, fixes, messages, signature
 from .nvrtc import Compiled, Program, compile_on_thread, start
 from .options import translate
-from .signature import Parameter, entries, expression, kernel_names, read_signature
+from .signature import Member, Parameter, entries, expression, kernel_names, read_signature
 
 
 class Request(NamedTuple):
@@ -52,38 +53,43 @@ def compile(
     default_arch: str,
     kernels: Sequence[str] | None = None,
     options: Sequence[str] = (),
-    templates: tuple[str, str] = ("", ""),
 ) -> Compiled:
     """Compile a request with NVRTC; return the code, and the mangled names of its kernels.
 
     These are `kernels`, and those that a macro or a header makes, for which NVRTC compiles a second
-    time; none if `kernels` is None.  `options` are passed to NVRTC as they are.  `templates` is C++
-    behind the source of a request that has been compiled, and what is asked for in it.
+    time; none if `kernels` is None.  `options` are passed to NVRTC as they are.
     """
-    text, asked = templates
-    for record in recorders if not asked else ():
+    for record in recorders:
         record(request)
     if request.nvcc != "nvcc":
         warn(
             f"nvcc={request.nvcc!r} is ignored, since NVRTC compiles: leave it out, or compile "
             "with bridge.SourceModule(..., backend='nvcc')"
         )
+    program = _program(request, default_arch, options)
+    return cache.get(
+        program._replace(expressions=_expressions(kernels or ())),
+        request.cache_dir,
+        functools.partial(_compiled_for_use, request, kernels is not None),
+    )
+
+
+def _program(request: Request, default_arch: str, options: Sequence[str] = ()) -> Program:
     targets = ("-arch", request.arch), ("-code", request.code)
     given = [f"{name}={value}" for name, value in targets if value is not None]
     arch, folders, translated = translate([*request.options, *given])
-    program = Program(
+    return Program(
         request.source.removeprefix("\ufeff"),  # a byte-order mark, as editors write it
         arch or default_arch,
         (*translated, *options, *["-G"] * drv.CUDA_DEBUGGING),
         (*folders, *request.include_dirs),
         not request.no_extern_c,
-        (asked,) if asked else _expressions(kernels or ()),
-        any("expt-relaxed-constexpr" in option for option in request.options),
-        templates=text,
+        is_relaxed=any("expt-relaxed-constexpr" in option for option in request.options),
     )
-    path = cache.place(program, request.cache_dir)
-    if path and (kept := cache.load(path)):
-        return kept
+
+
+def _compiled(program: Program) -> tuple[Program, Compiled]:
+    """Compile; return the code, and the program with the fixes that it needed."""
     start()
     program = fixes.before_first_attempt(program)
     while isinstance(compiled := compile_on_thread(program), str):
@@ -91,10 +97,13 @@ def compile(
         if fixed is None:
             raise messages.compile_error(program, compiled)
         program = fixed
-    if kernels is not None:
+    return program, compiled
+
+
+def _compiled_for_use(request: Request, has_kernels: bool, program: Program) -> Compiled:
+    program, compiled = _compiled(program)
+    if has_kernels:
         compiled = _with_all_kernels(program, compiled)
-    if path:
-        cache.save(path, compiled)
     if request.keep or drv.CUDA_DEBUGGING:
         folder = Path(tempfile.mkdtemp())
         (folder / "kernel.cu").write_text(program.translation_unit(), encoding="utf-8")
@@ -105,19 +114,22 @@ def compile(
     return compiled
 
 
-def find_fields(request: Request, default_arch: str, *struct: Any) -> dict[str, tuple[int, int]]:
-    """Return the offset and size of the fields that a kernel's argument has.
+def find_members(
+    request: Request, default_arch: str, struct: str, names: Sequence[str]
+) -> tuple[int, dict[str, Member]]:
+    """Return the size of a struct in bytes, and those of the members that it has.
 
-    `struct` has the kernel, the argument's number, and the fields' names.  The request has been
-    compiled before, and its warnings have been shown.
+    `struct` is a type in C++.  The request has been compiled before, and its warnings have been
+    shown.  If it does not compile with the questions, the size is 0.
     """
-    templates = signature.fields_template(*struct)
+    templates, questions = signature.member_questions(struct, names)
+    program = _program(request, default_arch)._replace(expressions=questions, templates=templates)
     with warnings.catch_warnings(), suppress(drv.CompileError):
         warnings.simplefilter("ignore")
-        request = request._replace(keep=False)
-        mangled = compile(request, default_arch, templates=templates).mangled
-        return signature.read_fields(mangled.get(templates[1], ""), struct[-1])
-    return {}
+        found = cache.get(program, request.cache_dir, lambda program: _compiled(program)[1])
+        types, numbers = map(found.mangled.get, questions)
+        return signature.read_members(types, numbers, names)
+    return 0, {}
 
 
 def _expressions(kernels: Sequence[str]) -> tuple[str, ...]:

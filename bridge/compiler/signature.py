@@ -56,6 +56,14 @@ class Parameter(NamedTuple):
     check_fields: Callable[[np.dtype[Any]], str | None] | None = None
 
 
+class Member(NamedTuple):
+    """A member of a struct."""
+
+    offset: int
+    size: int  # bytes
+    dtype: np.dtype[Any] | None  # of an array, that of its items; bytes ("V12") for a struct
+
+
 def expression(name: str) -> str:
     """Return the expression whose mangled name `read_signature` reads."""
     return f"&bridge_signature<decltype({name})>"
@@ -64,6 +72,15 @@ def expression(name: str) -> str:
 @functools.lru_cache(256)  # a function asks once for its table, and once on each device
 def read_signature(mangled: str, source: str, name: str) -> tuple[Parameter, ...] | None:
     """Return a kernel's parameters: their types, and their names in the source for messages."""
+    found = _read_types(mangled)
+    if found is None:
+        return None
+    label = re.search(rf"{_KERNEL}{re.escape(name)}\s*\(([^()]*)\)", _bare(source))
+    declared = _split(label[1]) if label else []
+    return found if len(declared) != len(found) else tuple(map(_declared, found, declared))
+
+
+def _read_types(mangled: str) -> tuple[Parameter, ...] | None:
     types, _, numbers = mangled.partition("14bridge_numbersI")
     text = _demangle(f"{types}E" if numbers else mangled)  # which reads 1,024 characters
     if not text:
@@ -72,10 +89,7 @@ def read_signature(mangled: str, source: str, name: str) -> tuple[Parameter, ...
     targets = [int(number) for number in re.findall(r"Lm(\d+)E", numbers)]
     n = len(parts)
     targets = targets or n * [0] + n * [1] + n * [0]  # a name that was mangled elsewhere
-    found = tuple(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
-    label = re.search(rf"{_KERNEL}{re.escape(name)}\s*\(([^()]*)\)", _bare(source))
-    declared = _split(label[1]) if label else []
-    return found if len(declared) != len(found) else tuple(map(_declared, found, declared))
+    return tuple(map(_read_type, parts, targets[:n], targets[n : 2 * n], targets[2 * n :]))
 
 
 def _declared(one: Parameter, text: str) -> Parameter:
@@ -86,25 +100,47 @@ def _declared(one: Parameter, text: str) -> Parameter:
     return one._replace(text=shown, handle=handle[1] if handle else "")
 
 
-def fields_template(name: str, index: int, fields: Sequence[str]) -> tuple[str, str]:
-    """Return C++ behind `TEMPLATE`, and the expression whose mangled name `read_fields` reads.
+def item_type(kernel: str, index: int) -> str:
+    """Return the type of a kernel's argument, or of what it leads to, in C++ behind `fields.h`."""
+    return f"bridge_argument<{index}, decltype({kernel})>::bridge_type"
 
-    The fields are of the struct that a kernel's argument is, or that it leads to.
-    """
-    macros = "".join(f"bridge_field({i}, {field})\n" for i, field in enumerate(fields))
-    of = f"<bridge_argument<{index}, decltype({name})>::bridge_type>"
-    numbers = (
-        f"bridge_field_{i}{of}::bridge_{n}" for i in range(len(fields)) for n in ("at", "size")
+
+def member_questions(struct: str, names: Sequence[str]) -> tuple[str, tuple[str, str]]:
+    """Return C++ behind `TEMPLATE`, and expressions whose mangled names `read_members` reads."""
+    macros = "".join(f"bridge_field({number}, {name})\n" for number, name in enumerate(names))
+    fields = [f"bridge_field_{number}<{struct}>::bridge_" for number in range(len(names))]
+    types = ", ".join(f"{field}type *" for field in fields)
+    numbers = "".join(f", {field}at, {field}size" for field in fields)
+    return (_FOLDER / "fields.h").read_text() + macros, (
+        f"&bridge_signature<void({types})>",
+        f"&bridge_signature<void, bridge_numbers<sizeof({struct}){numbers}>>",
     )
-    text = (_FOLDER / "fields.h").read_text() + macros
-    return text, f"&bridge_signature<void, bridge_numbers<{', '.join(numbers)}>>"
 
 
-def read_fields(mangled: str, fields: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return the offset and size in bytes of the fields that the struct has."""
-    numbers = [int(number) for number in re.findall(r"Lm(\d+)E", mangled)]
-    places = zip(fields, numbers[::2], numbers[1::2], strict=bool(numbers))
-    return {field: (offset, size) for field, offset, size in places if size}
+def read_members(
+    types: str | None, numbers: str | None, names: Sequence[str]
+) -> tuple[int, dict[str, Member]]:
+    """Return the size of a struct in bytes, and its members of these names."""
+    if not types or not numbers:
+        return 0, {}
+    size, *places = [int(number) for number in re.findall(r"Lm(\d+)E", numbers)]
+    dtypes = [one.dtype for one in _read_types(types) or ()]
+    members = zip(names, map(Member, places[::2], places[1::2], dtypes), strict=True)
+    return size, {name: member for name, member in members if member.size}
+
+
+def declared_members(source: str, struct: str) -> list[str] | None:
+    """Return the names of a struct's members, in its order; None if its text cannot be read.
+
+    Read are a struct without a base, functions, or braces within its own.
+    """
+    body = r"\{([^{}()#:]*)\}"
+    found = re.search(
+        rf"\bstruct\b[^;{{}}]*?\b{struct}\s*{body}|\bstruct\b[^;{{}}]*{body}\s*{struct}\s*[;,]",
+        _bare(source),
+    )
+    name = r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=[^,;]*)?[,;]"
+    return re.findall(name, found[1] or found[2] or "") if found else None
 
 
 def kernel_names(source: str, templates: bool = False) -> list[str]:

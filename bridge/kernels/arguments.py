@@ -45,7 +45,7 @@ from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
 from ..compiler.parameter_types import ADDRESS, DTYPES
-from ..compiler.signature import Parameter
+from ..compiler.signature import Member, Parameter, item_type
 from ..errors import Caller, kind, named, warn
 from ..interop import dtypes
 from ..interop.conversions import device_array
@@ -55,8 +55,8 @@ from ..interop.pool import Allocation
 from ..interop.raw_memory import bare_address, is_reachable
 
 Mismatch = Callable[[Exception], None] | None  # of a `LaunchPolicy`
-# Returns the offset and size of the fields that a kernel's argument has.
-FindFields = Callable[[str, int, Sequence[str]], dict[str, tuple[int, int]]]
+# Returns the size of a struct, a type in C++, and those of the members that it has.
+FindMembers = Callable[[str, Sequence[str]], tuple[int, dict[str, Member]]]
 
 HOLDERS = (
     *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),
@@ -128,7 +128,7 @@ def pack_argument(
     return struct.pack("Q", pointer), array
 
 
-def field_check(find: FindFields, name: str, index: int, parameter: Parameter) -> Any:
+def field_check(find: FindMembers, name: str, index: int, parameter: Parameter) -> Any:
     """Return the `check_fields` of a struct, or of a pointer to one; None for other parameters."""
     dtype = parameter.dtype
     of_value = parameter.is_pointer is False and dtype is None
@@ -139,14 +139,17 @@ def field_check(find: FindFields, name: str, index: int, parameter: Parameter) -
     def misplaced(dtype: np.dtype[Any]) -> str | None:
         caller = f"{name}: argument {index} (`{parameter.text}`)"
         given = {of: place for of, *place in _places(dtype) if "pad" not in of.lower()}
-        found = find(name, index, [*given]) if given else {}
-        for of, (offset, size) in given.items():
-            if of in found and found[of] != (offset, size):
+        _, found = find(item_type(name, index), [*given]) if given else (0, {})
+        for of, (offset, field) in given.items():
+            begin, size, wanted = found.get(of, (offset, field.itemsize, None))
+            if (offset, field.itemsize) != (begin, size):
                 return (
-                    f"{caller} has the field {of!r} in the bytes {offset} to {offset + size}, and "
-                    f"the kernel in {found[of][0]} to {sum(found[of])}; list the fields in the "
-                    "struct's order, numpy.dtype([...], align=True)"
+                    f"{caller} has the field {of!r} in the bytes {offset} to "
+                    f"{offset + field.itemsize}, and the kernel in {begin} to {begin + size}; list "
+                    "the fields in the struct's order, numpy.dtype([...], align=True)"
                 )
+            if wanted is not None and not same_bits(field.base, wanted):
+                return f"{caller} has {field.base} in the field {of!r}, and the kernel {wanted}"
         if others := [of for of in given if of not in found]:
             warn(
                 f"{caller} has fields that are no plain members of the kernel's struct: "
@@ -158,12 +161,12 @@ def field_check(find: FindFields, name: str, index: int, parameter: Parameter) -
 
 
 def _places(dtype: np.dtype[Any], start: int = 0, prefix: str = "") -> Iterator[Any]:
-    """Yield the name, offset and size of each field, also of structs in it: "inner.x"."""
+    """Yield the name, offset and dtype of each field, also of structs in it: "inner.x"."""
     fields: Any = dtype.fields
     for name in filter(str.isidentifier, dtype.names or ()):
         field, offset, *_ = fields[name]
         if field.char != "V" or field.names or field.subdtype:  # plain bytes fill a gap
-            yield prefix + name, start + offset, field.itemsize
+            yield prefix + name, start + offset, field
         yield from _places(field, start + offset, f"{prefix}{name}.")
 
 

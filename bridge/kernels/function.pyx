@@ -230,7 +230,7 @@ cdef class Function(Kernel):
         if self.known is None:
             handle = <intptr_t> self.handle(cuda_device())
             types = self.module._signature(self.name)
-            self.known = parameters_of_kernel(self.name, types, handle, self.module._fields)
+            self.known = parameters_of_kernel(self.name, types, handle, self.module._members)
         return self.known
 
     cdef Parameters prepared_parameters(self):

@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import cupy
+import numpy as np
 import pycuda.compiler
 import pycuda.driver as drv
 from cupy.cuda import driver
 from pytools.prefork import ExecError
 
 from ..compiler.nvrtc import FILE, Compiled, architecture
-from ..compiler.program import Request, compile, find_fields
-from ..compiler.signature import Parameter, expression, kernel_names, read_signature, variable_names
+from ..compiler.program import Request, compile, find_members
+from ..compiler.signature import (
+    Member,
+    Parameter,
+    declared_members,
+    expression,
+    kernel_names,
+    read_signature,
+    variable_names,
+)
 from ..errors import named, warn
 from ..interop import contexts
 from ..interop.driver import libcuda
@@ -225,9 +234,9 @@ class SourceModule:
             )
         return found
 
-    def _fields(self, *asked: Any) -> dict[str, tuple[int, int]]:
-        """Return the offset and size of fields of a kernel's argument, as `find_fields` does."""
-        return find_fields(self._request, _architecture(contexts.cuda_device()), *asked)
+    def _members(self, struct: str, names: Sequence[str]) -> tuple[int, dict[str, Member]]:
+        """Return the size and members of a struct, as `find_members` does."""
+        return find_members(self._request, _architecture(contexts.cuda_device()), struct, names)
 
     @property
     def module(self) -> SourceModule:
@@ -246,6 +255,42 @@ class SourceModule:
         function = Function(self, str(name))  # a numpy.str_ is a str, too
         function._parameters()  # now, so that a wrong name raises here
         return function
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Return the dtype of a struct of the source, for arrays and arguments of that struct.
+
+        Its fields have the names, types and places of the compiler.  Pointers are addresses, of
+        `numpy.uintp`.
+
+        Raises
+        ------
+        ValueError
+            If the source has no struct of that name, or one with a base, functions, bit-fields,
+            arrays or other structs.
+
+        Examples
+        --------
+        >>> module = bridge.SourceModule("struct P { char kind; double x; };")
+        >>> module.dtype("P").fields["x"]
+        (dtype('float64'), 8)
+        """
+        names = declared_members(self._request.source, name) or []
+        size, found = self._members(name, names) if names else (0, {})
+        plain = {
+            one: member
+            for one, member in found.items()
+            if member.dtype is not None and member.dtype.itemsize == member.size
+            if member.dtype.type is not np.void or member.dtype.fields
+        }
+        if not names or [*plain] != names:
+            others = ", ".join(one for one in names if one not in plain)
+            raise ValueError(
+                f"SourceModule.dtype: the source has no struct {name!r} of plain members"
+                f"{f' (others: {others})' if others else ''}; describe it yourself: numpy.dtype("
+                "{'names': ..., 'formats': ..., 'offsets': ..., 'itemsize': ...})"
+            )
+        offsets, _, dtypes = zip(*plain.values(), strict=True)
+        return np.dtype({"names": names, "formats": dtypes, "offsets": offsets, "itemsize": size})
 
     def get_global(self, name: str) -> Global:
         """Return a ``__constant__`` or ``__device__`` variable on the current device, as `Global`.

@@ -13,7 +13,7 @@ from ..compiler.parameter_types import ADDRESS
 from ..compiler.signature import Parameter
 from ..errors import named
 from ..interop.dtypes import PLAIN_DTYPES, same_bits
-from .arguments import FindFields, field_check, scalar_of_array
+from .arguments import FindMembers, field_check, scalar_of_array
 from .packing import Parameters, parameter_slots
 
 # Codes of `struct` that mean another type in NumPy.
@@ -24,14 +24,14 @@ _VECTORS = {dtype for dtype in vars(vec).values() if isinstance(dtype, np.dtype)
 
 
 def parameters_of_kernel(
-    name: str, types: Sequence[Parameter] | None, function: int, find_fields: FindFields
+    name: str, types: Sequence[Parameter] | None, function: int, find: FindMembers
 ) -> Parameters:
     """Return a kernel's parameters: sizes from the driver, types from the compiler, if known."""
     slots = parameter_slots(function, None if types is None else len(types))
     found = []
     for index, one in enumerate(types or [Parameter("", None, None)] * len(slots)):
         offset, size = slots[index]
-        check = field_check(find_fields, name, index, one)
+        check = field_check(find, name, index, one)
         found.append(one._replace(size=size, offset=offset, check_fields=check))
     return Parameters(name, found)
 

@@ -140,21 +140,28 @@ def test_fields_of_structs_are_compared_by_name():
     for dtype, told in (
         (
             struct(**{"m": "i4", **FIELDS}),
-            "'m' in the bytes 0 to 4, and the kernel in 4 to 8; list",
+            "has the field 'm' in the bytes 0 to 4, and the kernel in 4 to 8; list",
         ),
         (
             struct(**{**FIELDS, "in": TURNED}),
-            "'in.d' in the bytes 8 to 16, and the kernel in 16 to",
+            "has the field 'in.d' in the bytes 8 to 16, and the kernel in 16 to",
         ),
         (
             struct(**{**FIELDS, "a": ("i2", 5)}),
-            "'a' in the bytes 24 to 34, and the kernel in 24 to",
+            "has the field 'a' in the bytes 24 to 34, and the kernel in 24 to",
+        ),
+        *(
+            (struct(**{**FIELDS, of: kind}), f"has {told}")
+            for of, kind, told in (
+                ("w", "i4", "int32 in the field 'w', and the kernel float32"),
+                ("a", ("f4", 3), "float32 in the field 'a', and the kernel int32"),
+            )
         ),
     ):
         for _ in range(2):
-            with pytest.raises(TypeError, match=f"1 ..const P .p.. has the field {told}"):
+            with pytest.raises(TypeError, match=f"1 ..const P .p.. {told}"):
                 call(dtype)
-        with pytest.raises(TypeError, match=f"2 ..P q.. has the field {told}"):
+        with pytest.raises(TypeError, match=f"2 ..P q.. {told}"):
             f(out, cupy.zeros(1, one.dtype), np.zeros((), dtype)[()], block=1)
     other = struct(**{"x" if name == "w" else name: kind for name, kind in FIELDS.items()})
     with pytest.warns(
@@ -162,6 +169,48 @@ def test_fields_of_structs_are_compared_by_name():
     ):
         call(other)
     call(other)
+
+
+STRUCTS = """
+enum E { one };
+struct Q { int a; };
+struct __align__(16) P { char kind; // of it
+  double x, y[1]; const Q *q; };
+typedef struct tag { float w; float4 v; enum E e; unsigned long long *p; bool z; } S, *SP;
+struct bits { int a : 3; };  struct more : Q { int b; };  struct nested { Q q; };
+struct method { int a; void f() {} };  struct array { int a; float b[3]; };
+template <class T> struct T1 { T a; };
+__global__ void f(S *s, float *out) { out[0] = s->w + s->v.z; }
+"""
+
+
+def test_the_compiler_gives_a_struct_s_dtype():
+    module = bridge.SourceModule(
+        STRUCTS.replace("template", "} template").replace("T a; };", 'T a; }; extern "C" {')
+    )
+    assert module.dtype("P") == np.dtype(
+        {
+            "names": ["kind", "x", "y", "q"],
+            "formats": ["i1", "f8", "f8", "u8"],
+            "offsets": [0, 8, 16, 24],
+            "itemsize": 32,
+        }
+    )
+    assert module.dtype("S") == module.dtype("tag")
+    one = np.zeros(1, module.dtype("S"))
+    one["w"], one["v"]["z"] = 2, 7
+    out = cupy.zeros(1, "f4")
+    module.get_function("f")(gpuarray.to_gpu(one), out, block=1)
+    assert out[0] == 9
+    assert [one.dtype[name].str for name in ("w", "e", "p", "z")] == ["<f4", "<i4", "<u8", "|b1"]
+    for name, others in {
+        **dict.fromkeys(["bits", "more", "method", "E", "f", "no"], "; describe it yourself"),
+        **{"nested": " (others: q)", "array": " (others: b)", "T1": " (others: a)"},
+    }.items():
+        with pytest.raises(
+            ValueError, match=re.escape(f"no struct '{name}' of plain members{others}")
+        ):
+            module.dtype(name)
 
 
 def test_addresses_and_allocations_pass(kernel):
