@@ -25,7 +25,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
-from .layouts import contiguity, share_layout
+from .layouts import contiguity, in_c_order_or, selects
 
 _ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
 _IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
@@ -82,12 +82,10 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
 
     @functools.wraps(theirs)
     def call(*args: Any, **keywords: Any) -> Any:
-        if share_layout(args, keywords, True) and name not in _OF_FLOAT32:
-            return theirs(*args, **keywords)
         named = {**dict(zip(names, args, strict=False)), **keywords}
         if _has_cupys(named.values()):
             if name not in (*_OPERATORS, *_IN_PLACE):
-                return call_with_gpuarrays(call, args, keywords)
+                return call_with_gpuarrays(whole, args, keywords)
             result = getattr(operator, name)(as_cupy(args[0]), args[1])  # CuPy computes it
             if name in _IN_PLACE:
                 as_pycuda(result)
@@ -121,7 +119,8 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
             result = a if result is copy else result
         return result
 
-    return call
+    whole = call if name in _OF_FLOAT32 else in_c_order_or(theirs, call)
+    return whole
 
 
 def _one_shape(name: str, arrays: list[GPUArray], result: Any) -> tuple[int, ...]:
@@ -209,6 +208,8 @@ class _Methods:
 
     def __getitem__(self: Any, index: Any) -> GPUArray:
         """Index as PyCUDA does, which returns elements for some slices that have none."""
+        if self.size and selects(index, self.shape):
+            return _PYCUDAS["__getitem__"](self, index)
         items = index if isinstance(index, tuple) else (index,)
         if any([isinstance(item, _BOOL) for item in items]):
             raise IndexError("GPUArray: True and False are no indices; index bridge.as_cupy(a)")

@@ -1,51 +1,88 @@
 # cython: auto_pickle=False
 """Layouts of arrays: shapes and strides, and which ones CuPy and PyCUDA expect."""
 
-from functools import lru_cache
+from functools import wraps
 from math import prod
 
 import cupy
-import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from pycuda import gpuarray
 from pycuda.compyte.array import c_contiguous_strides, f_contiguous_strides
 
 cdef type ndarray = cupy.ndarray, GPUArray = gpuarray.GPUArray
 
 
-@lru_cache(maxsize=4096)
-def contiguity(shape, strides, itemsize):
-    """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous.
+cdef bint is_contiguous(tuple shape, tuple strides, Py_ssize_t step, bint in_c_order) except -1:
+    """Tell whether elements lie side by side, in C order or in Fortran order, as NumPy's flags do.
 
     A GPUArray's own ``flags`` are cached, and do not change with its strides.
     """
-    flags = as_strided(np.empty((), f"V{itemsize}"), shape, strides).flags  # no memory is read
-    return flags.c_contiguous, flags.f_contiguous
+    cdef Py_ssize_t axis, n, number, axes = len(shape)
+    if len(strides) != axes:
+        return False
+    for number in range(axes):
+        axis = axes - 1 - number if in_c_order else number
+        n = shape[axis]
+        if n != 1 and strides[axis] != step:
+            return 0 in shape
+        step *= n
+    return True
 
 
-def share_layout(tuple args, dict keywords, bint in_c_order):
+def contiguity(tuple shape, tuple strides, Py_ssize_t itemsize):
+    """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous."""
+    return (
+        is_contiguous(shape, strides, itemsize, True),
+        is_contiguous(shape, strides, itemsize, False),
+    )
+
+
+cpdef bint share_layout(tuple args, dict keywords, bint in_c_order) except -1:
     """Tell whether all arrays of a call are GPUArrays of one shape, and of the same strides.
 
     With `in_c_order`, whether they are in C order.  It is compiled, since most calls need no more.
     """
-    cdef tuple shape = None, strides, first
-    cdef Py_ssize_t axis, step
+    cdef tuple shape = None, strides, first = None
+    cdef dict attributes
+    cdef Py_ssize_t step, itemsize = 0
     for value in (*args, *keywords.values()) if keywords else args:
         if isinstance(value, GPUArray):
-            strides, step = value.strides, value.itemsize
+            attributes = value.__dict__
+            strides, step = attributes["strides"], attributes["itemsize"]
             if shape is None:
-                shape, first = value.shape, strides
-            elif value.shape != shape or not (in_c_order or strides == first):
+                shape = attributes["shape"]
+            elif attributes["shape"] != shape:
                 return False
-            if not in_c_order:
+            if first is not None and step == itemsize and strides == first:
                 continue
-            if len(strides) != len(shape):
+            if first is not None and not in_c_order:
                 return False
-            for axis in range(len(shape) - 1, -1, -1):
-                if strides[axis] != step and shape[axis] != 1:
-                    return False
-                step *= max(1, <Py_ssize_t> shape[axis])
+            first, itemsize = strides, step
+            if in_c_order and not is_contiguous(shape, strides, step, True):
+                return False
         elif isinstance(value, ndarray):
+            return False
+    return True
+
+
+def in_c_order_or(theirs, other):
+    """Return a function that calls `theirs` if `share_layout` is true, and `other` otherwise."""
+    def call(*args, **keywords):
+        function = theirs if share_layout(args, keywords, True) else other
+        return function(*args, **keywords) if keywords else function(*args)
+    return wraps(theirs)(call)
+
+
+def selects(index, shape):
+    """Tell whether an index is of integers, and of slices that have elements."""
+    cdef Py_ssize_t axis
+    items = index if isinstance(index, tuple) else (index,)
+    if len(items) > len(shape):
+        return False
+    for axis, item in enumerate(items):
+        if type(item) is slice:
+            if not len(range(*item.indices(shape[axis]))):
+                return False
+        elif type(item) is not int:
             return False
     return True
 

@@ -15,6 +15,7 @@ from cpython.ref cimport Py_TYPE, PyObject
 from bridge.interop.contexts cimport is_in_primary_context, shared_device
 from bridge.interop.driver cimport Handle, cuFuncGetParamInfo
 from bridge.interop.fields cimport *
+from bridge.interop.layouts cimport is_contiguous
 from bridge.interop.views cimport MemoryRecord, View, recorded_memory
 
 import cupy
@@ -23,7 +24,6 @@ import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
 from ..interop.dtypes import PLAIN_DTYPES
-from ..interop.layouts import contiguity
 from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
 
 cdef extern from "Python.h":
@@ -264,7 +264,7 @@ cdef bint pack_usual_pointer(Slot *slot, value, char *at, PackedArguments *packe
         dtype = attributes["dtype"]
         if not is_of_dtype(slot, dtype):
             return False
-        if not is_contiguous(attributes["shape"], attributes["strides"], dtype, packed):
+        if not note_layout(attributes["shape"], attributes["strides"], dtype, packed):
             return False
         value = attributes.get("gpudata")
         pointer = known_address(attributes, value, packed.device_id)
@@ -297,12 +297,13 @@ cdef bint read_address(memory, uint64_t *pointer, PackedArguments *packed) excep
     return is_in_primary_context(<intptr_t> pointer[0], packed.device_id)
 
 
-cdef bint is_contiguous(tuple shape, tuple strides, dtype, PackedArguments *packed) except -1:
+cdef bint note_layout(tuple shape, tuple strides, dtype, PackedArguments *packed) except -1:
     cdef Py_ssize_t step = dtype.itemsize
     if len(strides) == 1 and strides[0] == step:
         return True
-    is_c, is_fortran = contiguity(shape, strides, step)
-    return note_order(is_c, is_fortran, packed)
+    return note_order(
+        is_contiguous(shape, strides, step, True), is_contiguous(shape, strides, step, False), packed
+    )
 
 
 cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
