@@ -65,7 +65,8 @@ def _copied(a: GPUArray, shape: tuple[int, ...], order: str) -> GPUArray:
     return copy
 
 
-def _has_cupys(values: Iterable[Any]) -> bool:
+def has_cupys(values: Iterable[Any]) -> bool:
+    """Tell whether there is a CuPy array among the values."""
     return any(isinstance(value, ndarray) for value in values)
 
 
@@ -83,7 +84,7 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
     @functools.wraps(theirs)
     def call(*args: Any, **keywords: Any) -> Any:
         named = {**dict(zip(names, args, strict=False)), **keywords}
-        if _has_cupys(named.values()):
+        if has_cupys(named.values()):
             if name not in (*_OPERATORS, *_IN_PLACE):
                 return call_with_gpuarrays(whole, args, keywords)
             result = getattr(operator, name)(as_cupy(args[0]), args[1])  # CuPy computes it
@@ -143,7 +144,7 @@ def _of_sequences(name: str, theirs: Any) -> Any:
     def call(*args: Any, **keywords: Any) -> Any:
         values = (*args, *keywords.values())
         items = [i for v in values for i in (v if isinstance(v, list | tuple) else [v])]
-        if _has_cupys(items):
+        if has_cupys(items):
             return call_with_gpuarrays(call, args, keywords)
         arrays = [item for item in items if isinstance(item, GPUArray)]
         if name in _BY_INDEX.split() and any("C" not in orders_of(a) for a in arrays):
@@ -174,7 +175,7 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any
     fits = dst.shape == src.shape and dst.dtype == src.dtype  # PyCUDA's raises otherwise
     if fits and not dst.size:
         return None
-    is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
+    is_pycudas = not has_cupys((dst, src))
     if is_pycudas and (orders == source_orders != "" or not (fits and (to_device or from_device))):
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)
     if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
@@ -255,7 +256,7 @@ class _Methods:
         if not isinstance(other, _ON_DEVICE):
             return NotImplemented
         product = as_cupy(self) @ as_cupy(other)
-        return product if _has_cupys((self, other)) else as_pycuda(product)
+        return product if has_cupys((self, other)) else as_pycuda(product)
 
     def __float__(self: Any) -> float:
         return float(self.get().item())

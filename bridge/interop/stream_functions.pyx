@@ -26,7 +26,8 @@ def wait_stream(waiter, awaited, /):
     ----------
     waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
         None means the current device's default stream.  Other streams may be on any device.
-        `awaited` may also be an event of either library.
+        `awaited` may also be an event of either library.  For one of PyCUDA's, another library's
+        stream waits for the default stream, too.
 
     Raises
     ------

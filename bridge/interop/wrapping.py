@@ -19,7 +19,7 @@ from pytools.prefork import ExecError
 
 from ..errors import check_function, kind, named
 from . import patches
-from .arrays import adapt_arrays, keep_from_numpy, orders_of
+from .arrays import adapt_arrays, has_cupys, keep_from_numpy, orders_of
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import dtype_mismatch
@@ -211,18 +211,18 @@ def _checked(kernels: Any, mismatch: Mismatch) -> Callable[..., Any]:
             dtypes = [value.dtype if isinstance(value, GPUArray) else None for value in args]
             if dtypes == vars(self).get("_bridge_dtypes"):  # of an earlier call
                 return theirs(self, *args)
-        has_cupys = any(isinstance(value, cupy.ndarray) for value in (*args, *keywords.values()))
+        with_cupys = has_cupys((*args, *keywords.values()))
         parameters = self._bridge_parameters = _parameters(self)
         try:
             if parameters:
                 _check(parameters, args, keywords, type(self).__name__)
         except (TypeError, ValueError) as problem:
-            if has_cupys or mismatch is None:
+            if with_cupys or mismatch is None:
                 raise
             mismatch(problem)
         if all(type(where) is int for where in parameters):
             self._bridge_dtypes = [one.dtype for one in parameters.values()]
-        if has_cupys:
+        if with_cupys:
             return call_with_gpuarrays(functools.partial(theirs, self), args, keywords)
         return theirs(self, *args, **keywords)
 

@@ -74,10 +74,20 @@ def cuda_refusal(caller: str, reason: str, kind: Any = drv.LogicError) -> Any:
     return kind(f"{caller}: {reason}")
 
 
-def explain(error: Any, caller: str, function: Any, grid: Any, block: Any, *others: Any) -> Any:
+def explain(
+    error: Any,
+    caller: str,
+    function: Any,
+    grid: Any,
+    block: Any,
+    shared: int,
+    device_id: int,
+    cluster: Any = None,
+    is_cooperative: bool = False,
+) -> Any:
     """Return a ``pycuda.driver.Error`` that says why CUDA refused a launch, if that is clear.
 
-    `error` comes from either library, or is an OverflowError.  The others are `_reason`'s.
+    `error` comes from either library, or is an OverflowError.
     """
     text = str(error)
     kind = type(error) if isinstance(error, drv.Error) else drv.LogicError
@@ -85,15 +95,23 @@ def explain(error: Any, caller: str, function: Any, grid: Any, block: Any, *othe
         kind = drv.LaunchError
     if not failure():
         grid, block = extent(grid, "grid", caller), extent(block, "block", caller)
-        reason = _reason(text, function, grid, block, *others)
+        reason = _reason(text, function, grid, block, shared, device_id, cluster, is_cooperative)
         text = f"{reason} ({text})" if reason else text
     return cuda_refusal(caller, text, kind)
 
 
-def _reason(text: str, function: Any, grid: Any, block: Any, *others: Any) -> str | None:
-    shared, device_id, cluster, cooperative = (*others, None, False)[:4]
+def _reason(
+    text: str,
+    function: Any,
+    grid: Any,
+    block: Any,
+    shared: int,
+    device_id: int,
+    cluster: Any,
+    is_cooperative: bool,
+) -> str | None:
     threads = math.prod(block)
-    if cooperative and "too many blocks" in text:
+    if is_cooperative and "too many blocks" in text:
         each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared)
         most = each * runtime.getDeviceProperties(device_id)["multiProcessorCount"]
         return (

@@ -270,6 +270,7 @@ class SourceModule:
 
         Examples
         --------
+        >>> import bridge
         >>> module = bridge.SourceModule("struct P { char kind; double x; };")
         >>> module.dtype("P").fields["x"]
         (dtype('float64'), 8)

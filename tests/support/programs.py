@@ -277,8 +277,13 @@ class Judge:
             exec(compile(one.text, "program", "exec"), names)
         except Exception as error:
             raised = f"{type(error).__name__}: {error}"
-            frames = traceback.walk_tb(error.__traceback__)
-            homes = {frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in frames}
+            homes = {
+                frame.f_globals.get("__name__", "").split(".")[0]
+                for frame, _ in traceback.walk_tb(error.__traceback__)
+                if not frame.f_code.co_name.endswith(
+                    "._launch_kernel"
+                )  # a launch is the program's own
+            }
             is_documented = re.search(DOCUMENTED["bridge" in homes], raised)
         if "capture" in one.text:
             self.end_captures(one.text, names)
