@@ -382,7 +382,7 @@ f(cupy.zeros(N), n, v, block=32)
 f(changed(gpudata=None), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) has no memory
 f(4096, n, v, block=32)
-    TypeError: but the kernel takes a pointer; an array or its gpudata is accepted, None
+    TypeError: but the kernel takes a pointer; an array or a slice is accepted (a slice's gp
 f(object(), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a object; a GPUArray, a cupy.ndarray
 f(x, 8.0, v, block=32)

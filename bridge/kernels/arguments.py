@@ -336,8 +336,9 @@ def pack_pointer(
         )
     if isinstance(value, np.generic) or type(value) in (bool, int, float, complex):
         raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a pointer; an array or its gpudata "
-            "is accepted, None for a null pointer, or numpy.uintp(address), which is not ordered"
+            f"{caller} is {named(value)}, but the kernel takes a pointer; an array or a slice is "
+            "accepted (a slice's gpudata is an int), None for a null pointer, or "
+            "numpy.uintp(address), which is not ordered"
         )
     if isinstance(value, tuple | list) and parameter.dtype == ADDRESS:
         raise TypeError(f"{caller} is a {kind(value)}; {OF_ADDRESSES}")

@@ -365,7 +365,7 @@ def cases():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--sample", type=int)
-    parser.add_argument("--start", type=int, default=0, help="leave out the calls before this one")
+    parser.add_argument("--part", default="0/1", help="K/N: each N-th call, from the K-th on")
     parser.add_argument("--without", action="store_true", help="call PyCUDA's own functions")
     parser.add_argument("--verbose", action="store_true", help="print each call")
     options = parser.parse_args()
@@ -377,9 +377,8 @@ def main():
     if options.sample:
         chosen = sorted(random.Random(1).sample(chosen, options.sample), key=operator.itemgetter(0))
     counts = collections.Counter()
-    for number, (judge, case) in chosen:
-        if number < options.start:
-            continue
+    first, step = map(int, options.part.split("/"))
+    for number, (judge, case) in chosen[first::step]:
         verdict = judge(*case)
         try:
             drv.Context.synchronize()
