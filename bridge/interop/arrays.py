@@ -25,7 +25,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
-from .layouts import contiguity, in_c_order_or, selects
+from .layouts import in_c_order_or, orders_of, selects
 
 _ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
 _IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
@@ -41,12 +41,6 @@ _BOOL, _ON_DEVICE = (bool, np.bool_), (GPUArray, ndarray)
 _PYCUDAS = dict(vars(GPUArray))
 _PYCUDAS_MEMCPY = gpuarray._memcpy_discontig
 _CUPYS_MATMUL = ndarray.__matmul__
-
-
-def orders_of(a: Any) -> str:
-    """Return the orders in which an array is contiguous: "C", "F", "CF" or ""."""
-    in_c_order, in_fortran_order = contiguity(a.shape, a.strides, a.dtype.itemsize)
-    return "C" * in_c_order + "F" * in_fortran_order
 
 
 def _assign(target: GPUArray, source: Any, index: Any = ...) -> None:
@@ -170,13 +164,15 @@ def _like(_: str, theirs: Any) -> Any:
 
 def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any:
     """Copy between arrays; PyCUDA's function is wrong for two orders, and for steps backwards."""
-    to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     orders, source_orders = orders_of(dst), orders_of(src)
+    is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
+    if is_pycudas and orders == source_orders != "" and dst.size:
+        return _PYCUDAS_MEMCPY(dst, src, async_, stream)
+    to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     fits = dst.shape == src.shape and dst.dtype == src.dtype  # PyCUDA's raises otherwise
     if fits and not dst.size:
         return None
-    is_pycudas = not has_cupys((dst, src))
-    if is_pycudas and (orders == source_orders != "" or not (fits and (to_device or from_device))):
+    if is_pycudas and not (fits and (to_device or from_device)):
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)
     if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
         with contextlib.suppress(ValueError, RuntimeError):  # CUDA's copies have three axes

@@ -28,12 +28,14 @@ cdef bint is_contiguous(tuple shape, tuple strides, Py_ssize_t step, bint in_c_o
     return True
 
 
-def contiguity(tuple shape, tuple strides, Py_ssize_t itemsize):
-    """Tell whether a layout is C-contiguous, and whether it is Fortran-contiguous."""
-    return (
-        is_contiguous(shape, strides, itemsize, True),
-        is_contiguous(shape, strides, itemsize, False),
-    )
+def orders_of(array):
+    """Return the orders in which an array is contiguous: "C", "F", "CF" or ""."""
+    cdef Py_ssize_t itemsize = array.dtype.itemsize
+    cdef tuple shape = array.shape, strides = array.strides
+    in_fortran_order = is_contiguous(shape, strides, itemsize, False)
+    if is_contiguous(shape, strides, itemsize, True):
+        return "CF" if in_fortran_order else "C"
+    return "F" if in_fortran_order else ""
 
 
 cpdef bint share_layout(tuple args, dict keywords, bint in_c_order) except -1:
@@ -115,7 +117,8 @@ def repeats_elements(shape, strides):
 
 def pycudas_strides(shape, strides, itemsize):
     """Return a layout's strides as PyCUDA expects them for axes of length 1, which have no step."""
-    of_c, of_fortran = contiguity(shape, strides, itemsize)
-    if of_c or of_fortran:
-        return (c_contiguous_strides if of_c else f_contiguous_strides)(itemsize, shape)
+    if is_contiguous(shape, strides, itemsize, True):
+        return c_contiguous_strides(itemsize, shape)
+    if is_contiguous(shape, strides, itemsize, False):
+        return f_contiguous_strides(itemsize, shape)
     return strides

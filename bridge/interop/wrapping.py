@@ -19,12 +19,12 @@ from pytools.prefork import ExecError
 
 from ..errors import check_function, kind, named
 from . import patches
-from .arrays import adapt_arrays, has_cupys, keep_from_numpy, orders_of
+from .arrays import adapt_arrays, has_cupys, keep_from_numpy
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import dtype_mismatch
 from .exporting import export_in_order
-from .layouts import share_layout
+from .layouts import orders_of, share_layout
 from .primary import primary_context
 
 
