@@ -229,7 +229,7 @@ as_pycuda(None)
 as_pycuda(repeated)
     ValueError: as_pycuda: the array repeats elements (shape (8,), strides (0,))
 as_pycuda(Exporter(x, strides=(0,)))
-    ValueError: pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy
+    ValueError: pass a copy, cupy.ascontiguousarray(x)
 as_pycuda(changed(gpudata=None))
     ValueError: a GPUArray whose gpudata is its memory is accepted
 

@@ -134,13 +134,11 @@ def declared_members(source: str, struct: str) -> list[str] | None:
 
     Read are a struct without a base, functions, or braces within its own.
     """
-    body = r"\{([^{}()#:]*)\}"
-    found = re.search(
-        rf"\bstruct\b[^;{{}}]*?\b{struct}\s*{body}|\bstruct\b[^;{{}}]*{body}\s*{struct}\s*[;,]",
-        _bare(source),
-    )
-    name = r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=[^,;]*)?[,;]"
-    return re.findall(name, found[1] or found[2] or "") if found else None
+    name, body = rf"\b{re.escape(struct)}\s*", r"\{((?:[^{}()#:]|::)*)\}"
+    pattern = rf"\bstruct\b[^;{{}}]*?{name}{body}|\bstruct\b[^;{{}}]*{body}\s*{name}[;,]"
+    found = re.search(pattern, _bare(source)) if struct else None
+    declared = r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=[^,;]*)?[,;]"
+    return re.findall(declared, found[1] or found[2] or "") if found else None
 
 
 def kernel_names(source: str, templates: bool = False) -> list[str]:

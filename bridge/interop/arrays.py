@@ -25,11 +25,10 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
-from .layouts import in_c_order_or, orders_of, selects
+from .layouts import in_c_order_or, orders_of, overlap, selects
 
 _ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
-_IN_PLACE = [f"__i{name}__" for name in (*_ARITHMETIC, "pow")]
-_REVERSED = [f"__r{name}__" for name in (*_ARITHMETIC, "pow")]
+_IN_PLACE, _REVERSED = ([f"__{c}{name}__" for name in (*_ARITHMETIC, "pow")] for c in "ir")
 _OPERATORS = [f"__{name}__" for name in (*_ARITHMETIC, "pow", "eq", "ne", "lt", "le", "gt", "ge")]
 _METHODS = "__neg__ __abs__ mul_add astype reverse copy fill conj conjugate real imag"
 _ELEMENTWISE = "if_positive where maximum minimum logical_and logical_or logical_not"
@@ -45,8 +44,8 @@ _CUPYS_MATMUL = ndarray.__matmul__
 
 def _assign(target: GPUArray, source: Any, index: Any = ...) -> None:
     """Copy elements, in order with all streams of both libraries."""
-    view = as_cupy(target)
-    view[index] = as_cupy(source)
+    view, x = as_cupy(target), as_cupy(source)
+    view[index] = x.copy() if overlap(target, x) else x
     as_pycuda(view)
 
 
@@ -164,18 +163,21 @@ def _like(_: str, theirs: Any) -> Any:
 
 def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any:
     """Copy between arrays; PyCUDA's function is wrong for two orders, and for steps backwards."""
+    if not hasattr(src, "strides"):
+        return _PYCUDAS_MEMCPY(dst, src, async_, stream)  # raises
+    to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     orders, source_orders = orders_of(dst), orders_of(src)
     is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
-    if is_pycudas and orders == source_orders != "" and dst.size:
+    may_be_pycudas = is_pycudas and not (to_device and from_device and overlap(dst, src))
+    if may_be_pycudas and orders == source_orders != "" and dst.size:
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)
-    to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
     fits = dst.shape == src.shape and dst.dtype == src.dtype  # PyCUDA's raises otherwise
     if fits and not dst.size:
         return None
     if is_pycudas and not (fits and (to_device or from_device)):
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)
-    if is_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
-        with contextlib.suppress(ValueError, RuntimeError):  # CUDA's copies have three axes
+    if may_be_pycudas and not (orders and source_orders) and min(*dst.strides, *src.strides) > 0:
+        with contextlib.suppress(ValueError, RuntimeError, TypeError):  # CUDA copies three axes
             return _PYCUDAS_MEMCPY(dst, src, async_, stream)
     if to_device and from_device:
         _assign(as_pycuda(dst), src)  # as_pycuda raises if a CuPy array repeats elements
@@ -210,11 +212,10 @@ class _Methods:
         items = index if isinstance(index, tuple) else (index,)
         if any([isinstance(item, _BOOL) for item in items]):
             raise IndexError("GPUArray: True and False are no indices; index bridge.as_cupy(a)")
-        if not self.size or any([isinstance(item, slice) for item in items]):
-            shape = np.empty(self.shape, "V0")[index].shape
-            if 0 in shape:
-                memory = (self, int(self.gpudata)) if self.size else ()
-                return GPUArray(shape, self.dtype, self.allocator, *memory)
+        shape = np.empty(self.shape, "V0")[index].shape
+        if 0 in shape:
+            memory = (self, int(self.gpudata)) if self.size else ()
+            return GPUArray(shape, self.dtype, self.allocator, *memory)
         return _PYCUDAS["__getitem__"](self, index)
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
@@ -229,7 +230,7 @@ class _Methods:
         return _PYCUDAS["reshape"](a, *shape, **keywords)
 
     def view(self: Any, dtype: Any = None) -> GPUArray:
-        if np.dtype(dtype or self.dtype) != self.dtype and (
+        if np.dtype(dtype or self.dtype).itemsize != self.itemsize and (
             min(map(abs, self.strides), default=0) != self.itemsize or min(self.strides) < 0
         ):
             raise ValueError("GPUArray.view: items are not side by side; pass a.copy().view(dtype)")

@@ -364,7 +364,7 @@ cdef dict gpuarray_attributes(tuple layout):
     if repeats_elements(shape, strides):
         raise ValueError(
             f"as_pycuda: the array repeats elements (shape {shape}, strides {strides}), and PyCUDA "
-            "would read and write past them; pass cupy.ascontiguousarray(bridge.as_cupy(a)), a copy"
+            "would read and write past them; pass a copy, cupy.ascontiguousarray(x)"
         )
     strides = pycudas_strides(shape, strides, dtype.itemsize)
     attributes = vars(GPUArray(shape, dtype, gpudata=0, strides=strides))

@@ -39,7 +39,7 @@ def orders_of(array):
 
 
 cpdef bint share_layout(tuple args, dict keywords, bint in_c_order) except -1:
-    """Tell whether all arrays of a call are GPUArrays of one shape, and of the same strides.
+    """Tell whether all arrays of a call are contiguous GPUArrays of one shape and one layout.
 
     With `in_c_order`, whether they are in C order.  It is compiled, since most calls need no more.
     """
@@ -56,14 +56,33 @@ cpdef bint share_layout(tuple args, dict keywords, bint in_c_order) except -1:
                 return False
             if first is not None and step == itemsize and strides == first:
                 continue
+            if not is_contiguous(shape, strides, step, True) and (
+                in_c_order or first is not None or not is_contiguous(shape, strides, step, False)
+            ):
+                return False
             if first is not None and not in_c_order:
                 return False
             first, itemsize = strides, step
-            if in_c_order and not is_contiguous(shape, strides, step, True):
-                return False
         elif isinstance(value, ndarray):
             return False
     return True
+
+
+def extent(array):
+    """Return where the elements of an array begin and end, in bytes from the first one."""
+    ends = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
+    return sum([end for end in ends if end < 0]), (
+        sum([end for end in ends if end > 0]) + array.dtype.itemsize
+    )
+
+
+def overlap(one, other):
+    """Tell whether the memory of two device arrays overlaps; CuPy asks whether it begins alike."""
+    if not one.size or not other.size:
+        return False
+    start, others_start = [a.data.ptr if isinstance(a, ndarray) else int(a.gpudata) for a in (one, other)]
+    (first, end), (others_first, others_end) = extent(one), extent(other)
+    return start + first < others_start + others_end and others_start + others_first < start + end
 
 
 def in_c_order_or(theirs, other):

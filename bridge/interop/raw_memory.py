@@ -21,7 +21,7 @@ from ..errors import Caller, named, warn
 from .contexts import shared_device
 from .dtypes import check_dtype
 from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, Global, check_device, not_an_array
-from .layouts import repeats_elements
+from .layouts import extent, repeats_elements
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 
@@ -179,9 +179,7 @@ def _size(memory: Any, start: int) -> int:
 
 def _check_extent(array: Any, offset: int, size: int, memory: str, caller: str) -> None:
     """Raise if elements are outside of the memory, or misaligned."""
-    ends = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
-    first = offset + sum(end for end in ends if end < 0)
-    last = offset + sum(end for end in ends if end > 0) + array.itemsize
+    first, last = (offset + end for end in extent(array))
     if first < 0 or last > size:
         raise ValueError(
             f"{caller}: shape {array.shape}, strides {array.strides}, offset {offset} and dtype "

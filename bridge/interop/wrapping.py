@@ -156,7 +156,7 @@ def _check(
         if where not in parameters or (not is_array and len(declared) < len(parameters)):
             continue  # the output of a scan may be None or "new"
         text, wanted, has_all = parameters[where]
-        caller = f"{function}: {text}"
+        caller = text if text.startswith(f"{function}: ") else f"{function}: {text}"
         if wanted is None:
             if is_array:
                 raise TypeError(f"{caller} is a {kind(value)}; the kernel takes a number: a.item()")

@@ -99,14 +99,18 @@ def pack_argument(
     """
     caller = f"{caller} (`{parameter.text}`)" if parameter.text else caller
     value, dtype = scalar_of_array(value), parameter.dtype
-    if isinstance(value, TextureObject | SurfaceObject) and parameter.handle not in kind(value):
+    handle = parameter.handle
+    is_object = isinstance(value, TextureObject | SurfaceObject)
+    if handle and (handle not in kind(value) if is_object else isinstance(value, HOLDERS)):
         raise TypeError(
-            f"{caller} is {named(value)}, but the kernel takes a cuda{parameter.handle}Object_t; "
-            f"pass a cupy.cuda.texture.{parameter.handle}Object"
+            f"{caller} is {_named(value)}, but the kernel takes a cuda{handle}Object_t; pass a "
+            f"cupy.cuda.texture.{handle}Object"
         )
+    if is_object and parameter.is_pointer:
+        raise TypeError(f"{caller} is {named(value)}, but the kernel takes a pointer")
+    if type(value) is np.ndarray and value.size == 1 and parameter.is_pointer is False:
+        value = value.reshape(())[()]
     if dtype is not None and not parameter.is_pointer:
-        if type(value) is np.ndarray and value.size == 1:
-            value = value.reshape(())[()]
         if dtype.char == "V":
             return pack_vector(value, parameter, caller), None
         return pack_number(value, dtype, caller, is_prepared), None
@@ -148,7 +152,9 @@ def field_check(find: FindMembers, name: str, index: int, parameter: Parameter) 
                     f"{offset + field.itemsize}, and the kernel in {begin} to {begin + size}; list "
                     "the fields in the struct's order, numpy.dtype([...], align=True)"
                 )
-            if wanted is not None and not same_bits(field.base, wanted):
+            if wanted is None or (wanted.type is np.void and not wanted.fields):
+                continue  # a struct, whose members are known by size
+            if not same_bits(field.base, wanted):
                 return f"{caller} has {field.base} in the field {of!r}, and the kernel {wanted}"
         if others := [of for of in given if of not in found]:
             warn(
@@ -167,7 +173,7 @@ def _places(dtype: np.dtype[Any], start: int = 0, prefix: str = "") -> Iterator[
         field, offset, *_ = fields[name]
         if field.char != "V" or field.names or field.subdtype:  # plain bytes fill a gap
             yield prefix + name, start + offset, field
-        yield from _places(field, start + offset, f"{prefix}{name}.")
+        yield from _places(field.base, start + offset, f"{prefix}{name}{'[0]' * field.ndim}.")
 
 
 def field_mismatch(dtype: np.dtype[Any], parameter: Parameter) -> TypeError | None:
@@ -238,7 +244,7 @@ def bytes_of_number(
         as_bits = as_bits and not is_prepared and same_bits(value.dtype, wanted)
         if as_bits or value.dtype == wanted:
             return value.tobytes()
-        if value.dtype.kind not in "iufc":
+        if value.dtype.kind not in "biufc":
             return None
         value = value.item()  # converted as a Python number is
     if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):

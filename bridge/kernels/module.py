@@ -265,8 +265,8 @@ class SourceModule:
         Raises
         ------
         ValueError
-            If the source has no struct of that name, or one with a base, functions, bit-fields,
-            arrays or other structs.
+            If the source has no struct of that name, or if it has members that are no numbers,
+            vectors, enums or pointers to data.
 
         Examples
         --------
@@ -275,7 +275,7 @@ class SourceModule:
         >>> module.dtype("P").fields["x"]
         (dtype('float64'), 8)
         """
-        names = declared_members(self._request.source, name) or []
+        names = declared_members(self._request.source, name.removeprefix("struct ")) or []
         size, found = self._members(name, names) if names else (0, {})
         plain = {
             one: member
@@ -286,9 +286,10 @@ class SourceModule:
         if not names or [*plain] != names:
             others = ", ".join(one for one in names if one not in plain)
             raise ValueError(
-                f"SourceModule.dtype: the source has no struct {name!r} of plain members"
-                f"{f' (others: {others})' if others else ''}; describe it yourself: numpy.dtype("
-                "{'names': ..., 'formats': ..., 'offsets': ..., 'itemsize': ...})"
+                f"SourceModule.dtype: the source has no struct {name!r} of members that are "
+                f"numbers, vectors, enums or pointers{f' (others: {others})' if others else ''}; "
+                "describe it yourself: numpy.dtype({'names': ..., 'formats': ..., 'offsets': ..., "
+                "'itemsize': ...})"
             )
         offsets, _, dtypes = zip(*plain.values(), strict=True)
         return np.dtype({"names": names, "formats": dtypes, "offsets": offsets, "itemsize": size})

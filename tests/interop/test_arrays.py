@@ -68,6 +68,33 @@ def test_an_array_is_written_where_it_is():
     assert x[:, ::2].get().tolist() == [[5, 5], [5, 5]]
 
 
+@pytest.mark.parametrize("as_source", [lambda part: part, bridge.as_cupy])
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [
+        ((...,), (slice(None), slice(None, None, -1))),
+        ((slice(1, None),), (slice(None, -1),)),
+        ((slice(None), 0), (0,)),
+    ],
+)
+def test_an_array_may_be_assigned_to_itself(target, source, as_source):
+    host = np.arange(9, dtype=np.float32).reshape(3, 3)
+    a = gpuarray.to_gpu(host)
+    a[target] = as_source(a[source])
+    host[target] = host[source].copy()
+    assert np.array_equal(a.get(), host)
+
+
+def test_copies_have_steps_along_three_axes():
+    host = np.arange(64, dtype=np.float32).reshape(4, 4, 4)
+    a = gpuarray.to_gpu(host)
+    part = a[::2, ::2, ::2]
+    assert np.array_equal(part.get(), host[::2, ::2, ::2])
+    part.set(host[1::2, 1::2, 1::2].copy())
+    assert np.array_equal(a.get()[::2, ::2, ::2], host[1::2, 1::2, 1::2])
+    assert np.array_equal(a[:, :, 1].view("i4").get(), host[:, :, 1].view("i4"))
+
+
 def test_with_a_cupy_array_the_result_is_one():
     c, _, x = arrays()
     for result, expected in (
@@ -123,6 +150,7 @@ def test_results_keep_the_class_and_the_allocator():
             lambda a, x: cumath.exp(a, stream=cupy.cuda.Stream()),
             "PyCUDA does not take a cupy.cuda.stream.Stream here; make the stream by",
         ),
+        (lambda a, x: a.__setitem__(0, [1, 2, 3]), "src must be GPUArray or ndarray"),
         (lambda a, x: a[True], "True and False are no indices; index bridge.as_cupy(a)"),
         (lambda a, x: np.asarray(a), "NumPy takes no GPUArray; pass a.get()"),
         (lambda a, x: np.testing.assert_allclose(a, HOST), "NumPy takes no GPUArray; pass a.get()"),

@@ -138,7 +138,8 @@ def test_after_autoinit_kernel_objects_need_no_wrapping(name):
         assert np.array_equal(found.get(), result)
         z.fill(1)
         x.set(HOST)
-    match = f"{type(kernel).__name__}: {where} is an array of float64, but the kernel takes float32"
+    where = f"{type(kernel).__name__}: {where.removeprefix('InclusiveScanKernel: ')}"
+    match = f"{where} is an array of float64, but the kernel takes float32"
     for wrong in x.astype(np.float64), gpuarray.to_gpu(HOST.astype(np.float64)):
         with pytest.raises(TypeError, match=match):
             kernel(*arguments(z, wrong))

@@ -454,7 +454,7 @@ def test_bfloat16(package):
         with pytest.raises(TypeError, match=match):
             brain(out, cupy.zeros(3, wrong), 1, block=1)
     with pytest.raises(TypeError, match=r"takes bfloat16 by value; pass ml_dtypes.bfloat16"):
-        brain(out, x, np.True_, block=1)
+        brain(out, x, np.timedelta64(1), block=1)
     assert not out.any()
     if not HOLDS_BFLOAT16:
         return

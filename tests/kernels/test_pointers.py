@@ -115,7 +115,7 @@ def test_an_array_passes_or_is_refused(name, array, kind, kernel):
 
 INNER = np.dtype([("c", "i1"), ("d", "f8")], align=True)
 TURNED = np.dtype([("d", "f8"), ("c", "i1")], align=True)
-FIELDS = {"w": "f4", "m": "i4", "in": INNER, "a": ("i4", 3)}
+FIELDS = {"w": "f4", "m": "i4", "in": INNER, "a": ("i4", 3), "ins": (INNER, 2), "at": ("f4", 3)}
 
 
 def struct(**fields):
@@ -124,10 +124,12 @@ def struct(**fields):
 
 def test_fields_of_structs_are_compared_by_name():
     source = """struct inner { char c; double d; };
-    struct P { float w; int m; inner in; int a[3]; };
+    struct xyz { float x, y, z; };
+    struct P { float w; int m; inner in; int a[3]; inner ins[2]; xyz at; };
     __global__ void f(float *out, const P *p, P q) { out[0] = p->w + q.m; }"""
     f, out = bridge.SourceModule(source).get_function("f"), cupy.zeros(1, "f4")
-    one = np.array((2, 3, (4, 5), (6, 7, 8)), struct(**FIELDS))
+    one = np.zeros((), struct(**FIELDS))
+    one["w"] = 2
     for m in range(3):
         one["m"] = m
         f(out, gpuarray.to_gpu(one.reshape(1)), one[()], block=1)
@@ -150,6 +152,10 @@ def test_fields_of_structs_are_compared_by_name():
             struct(**{**FIELDS, "a": ("i2", 5)}),
             "has the field 'a' in the bytes 24 to 34, and the kernel in 24 to",
         ),
+        (
+            struct(**{**FIELDS, "ins": (TURNED, 2)}),
+            r"has the field 'ins.0..d' in the bytes 40 to 48, and the kernel in 48 to",
+        ),
         *(
             (struct(**{**FIELDS, of: kind}), f"has {told}")
             for of, kind, told in (
@@ -163,6 +169,8 @@ def test_fields_of_structs_are_compared_by_name():
                 call(dtype)
         with pytest.raises(TypeError, match=f"2 ..P q.. {told}"):
             f(out, cupy.zeros(1, one.dtype), np.zeros((), dtype)[()], block=1)
+        with pytest.raises(TypeError, match=f"2 ..P q.. {told}"):
+            f(out, cupy.zeros(1, one.dtype), np.zeros(1, dtype), block=1)
     other = struct(**{"x" if name == "w" else name: kind for name, kind in FIELDS.items()})
     with pytest.warns(
         UserWarning, match="fields that are no plain members of the kernel's struct: x; th"
@@ -207,9 +215,8 @@ def test_the_compiler_gives_a_struct_s_dtype():
         **dict.fromkeys(["bits", "more", "method", "E", "f", "no"], "; describe it yourself"),
         **{"nested": " (others: q)", "array": " (others: b)", "T1": " (others: a)"},
     }.items():
-        with pytest.raises(
-            ValueError, match=re.escape(f"no struct '{name}' of plain members{others}")
-        ):
+        told = f"'{name}' of members that are numbers, vectors, enums or pointers{others}"
+        with pytest.raises(ValueError, match=re.escape(told)):
             module.dtype(name)
 
 
@@ -354,6 +361,11 @@ def test_texture_and_surface_objects_are_told_apart():
         )
         with pytest.raises(TypeError, match=match + r"pass a cupy.cuda.texture.\1$"):
             f(*args, block=1)
+    with pytest.raises(TypeError, match=r"1 .* is device memory .* takes a cudaTextureObject_t"):
+        f(surface, drv.mem_alloc(8), 1, block=1)
+    g = bridge.SourceModule("__global__ void g(float *x) { }").get_function("g")
+    with pytest.raises(TypeError, match=r"0 .* is a .*TextureObject, but the kernel takes a poin"):
+        g(image, block=1)
 
 
 def test_the_advice_on_structs_is_not_what_was_done(kernel):
