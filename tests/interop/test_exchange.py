@@ -125,6 +125,8 @@ def test_the_exporters_stream_is_ordered(how, latch, put):
         put(x.data.ptr, N, 7, writer)
         view = bridge.as_cupy(exporter, stream=named)
         copy.data.copy_from_device_async(view.data, view.nbytes, reader)
+        if named == -1:
+            reader.synchronize()  # while the writer is held
     assert set(copy.get().tolist()) == {0 if how.startswith("unordered") else 7}
 
 

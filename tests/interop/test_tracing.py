@@ -1,5 +1,6 @@
 """bridge.trace_order says which line of the program let which stream wait."""
 
+import gc
 import threading
 
 import cupy
@@ -54,6 +55,7 @@ def test_blocks_may_be_nested_and_see_other_threads(streams):
     def wait():
         bridge.wait_stream(*streams)
 
+    gc.collect()  # what earlier tests left is released, in order
     with bridge.trace_order() as outer:
         wait()
         with bridge.trace_order() as inner:
