@@ -11,9 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-import numpy as np
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST = 100  # characters
 _ADVICE = {
     "No module named 'cupy'": (
@@ -67,10 +65,12 @@ def named(value: Any) -> str:
 
     Arrays are not shown, because the host would have to wait for them.
     """
+    import numpy as np  # `python -m bridge run` must not import it before the program
+
     if isinstance(value, type):
         return f"the class {value.__module__}.{value.__qualname__}"
     items = value if type(value) in (tuple, list) else (value,)
-    if not all(isinstance(item, _PLAIN) for item in items):
+    if not all(isinstance(item, (*_PLAIN, np.generic)) for item in items):
         return f"a {kind(value)}"
     text = f"the {kind(value)} {value}" if isinstance(value, np.generic) else repr(value)
     return text if len(text) <= _MOST else f"{text[:_MOST]}... (a {kind(value)})"

@@ -560,6 +560,7 @@ ELSEWHERE = {
     "legacy/check.py": "check",
     "legacy/migrate/python2.py": "check migrate",
     "legacy/migrate": "migrate",
+    "legacy/replacements.py": "run",
     "legacy/skcuda": "skcuda",
     "legacy/textures.py": "textures",
     "legacy/values.py": "check",

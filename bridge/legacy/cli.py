@@ -105,10 +105,6 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             "bridge run stand before it",
             file=sys.stderr,
         )
-    try:
-        import_libraries()
-    except ImportError as error:
-        sys.exit(f"FAILED: {error}")
     from .run import replace, run
 
     replace(options.pool, options.strict, folder)

@@ -17,7 +17,7 @@ from gpus import ON_GPU
 from pycuda import gpuarray
 
 import bridge
-from bridge.legacy import run
+from bridge.legacy import replacements
 
 N = 1000
 SIZES = {"block": 256, "grid": 4}
@@ -193,7 +193,7 @@ if not ON_GPU:  # where a call of the driver seldom lets another thread in betwe
 
 def test_under_run_a_capture_stays_on_its_stream():
     """There, launches without CuPy's arrays go to the default stream."""
-    add = run._SourceModule(SOURCE).get_function("add")
+    add = replacements._SourceModule(SOURCE).get_function("add")
     a, b = gpuarray.zeros(N, np.float32), gpuarray.zeros(N, np.float32)
     with cupy.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()

@@ -13,7 +13,7 @@ from pycuda import gpuarray
 
 import bridge
 from bridge.hooks import LaunchPolicy
-from bridge.legacy import run
+from bridge.legacy import replacements
 
 BYTES = 96
 P12 = np.dtype([(axis, "f4") for axis in "xyz"])
@@ -456,9 +456,9 @@ def test_names_that_are_not_there():
 @pytest.fixture
 def lenient(monkeypatch):
     """Functions of a module under `bridge run`."""
-    policy = LaunchPolicy(follows_pycuda=True, mismatch=run._warn_of_mismatch)
-    monkeypatch.setattr(run._SourceModule, "_policy", policy)
-    return run._SourceModule(SOURCE, no_extern_c=True).get_function
+    policy = LaunchPolicy(follows_pycuda=True, mismatch=replacements._warn_of_mismatch)
+    monkeypatch.setattr(replacements._SourceModule, "_policy", policy)
+    return replacements._SourceModule(SOURCE, no_extern_c=True).get_function
 
 
 def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):

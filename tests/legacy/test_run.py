@@ -84,6 +84,40 @@ def test_a_program_needs_no_change_and_its_kernels_take_cupy_arrays(run):
     )
 
 
+EARLY = """
+    import importlib.util, multiprocessing, os, sys
+    os.environ["CUPY_ACCELERATORS"] = "cub"
+    early = [name for name in ("numpy", "cupy", "pycuda") if name in sys.modules]
+    found = importlib.util.find_spec("pycuda").name
+    import cupy, pycuda.compiler
+    accelerators = cupy._core.get_reduction_accelerators()
+
+    def work(_):
+        return early, found, accelerators, hasattr(pycuda.compiler.SourceModule, "_signature")
+
+    if __name__ == "__main__":
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(*pool.map(work, [0]), work(0))
+"""
+
+
+@pytest.mark.starts
+def test_nothing_is_imported_before_the_program_sets_its_environment(run):
+    done = run(EARLY)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "([], 'pycuda', [1], True) ([], 'pycuda', [1], True)\n"
+
+
+@pytest.mark.starts
+def test_a_missing_library_is_named_when_the_program_needs_it(run):
+    without = "import sys\nsys.path[:] = [one for one in sys.path if 'site-packages' not in one]\n"
+    done = run(f"{without}print('here', flush=True)\ntry: import pycuda\nexcept ImportError: pass")
+    assert (done.returncode, done.stdout) == (1, "here\n")
+    assert done.stderr.startswith(
+        "FAILED: bridge: CuPy is not installed: `pip install cupy-cuda12x"
+    )
+
+
 MISMATCH = """
 put = SourceModule("__global__ void put(int *x) { x[threadIdx.x] = 7; }").get_function("put")
 a = gpuarray.zeros(4, np.float32)
@@ -230,6 +264,57 @@ PROGRAMS_OF_CONTEXTS = {
 def test_contexts_of_its_own_are_the_primary_one(program, times, run):
     done = run(USE + program)
     assert (done.stdout, done.stderr, done.returncode) == ("None\n" * times, "", 0)
+
+
+IN_DEL = """
+import sys
+import pycuda.driver as drv
+drv.init()
+class Owner:
+    def __init__(self):
+        self.context, self.memory = drv.Device(0).make_context(), drv.mem_alloc(3)
+        self.own = self
+    def __del__(self):
+        drv.Context.synchronize()
+        self.memory.free()
+        drv.Context.pop()
+        self.context.detach()
+        print("done")
+owners = [Owner() for _ in sys.argv[1:]]
+print("the end")
+"""
+
+
+def test_the_programs_last_objects_have_its_context(run):
+    ours, plain = run(IN_DEL, "one"), run(IN_DEL, "one", plainly=True)
+    assert (ours.stdout, ours.stderr, ours.returncode) == ("the end\ndone\n", "", 0)
+    assert (plain.stdout, plain.stderr, plain.returncode) == (ours.stdout, "", 0)
+    two = run(IN_DEL, "one", "two")
+    assert (two.stdout, two.stderr, two.returncode) == ("the end\ndone\ndone\n", "", 0)
+
+
+def test_cupy_may_have_enabled_access_to_another_device(python):
+    done = python(
+        """
+        import warnings
+        import bridge.legacy.run
+        bridge.legacy.run.replace()
+        import cupy, pycuda.driver as drv
+        drv.init()
+        contexts = [drv.Device(i).make_context() for i in (0, 1)]
+        with cupy.cuda.Device(0): x = cupy.arange(3)
+        warnings.simplefilter("ignore")  # CuPy's, of what it does
+        with cupy.cuda.Device(1): x * 2
+        contexts[1].enable_peer_access(contexts[0])
+        try:
+            contexts[1].enable_peer_access(contexts[1])
+        except drv.Error as error:
+            print(error)
+        """,
+        devices=2,
+    )
+    said = r"cuCtxEnablePeerAccess failed: invalid device.*\n"
+    assert re.fullmatch(said, done.stdout), done.stderr
 
 
 OF_THREADS = """
@@ -420,13 +505,14 @@ def test_processes_that_it_spawns_are_alike(run):
             from pycuda import gpuarray
             import bridge
             a = gpuarray.to_gpu(np.arange(n, dtype=np.float32))
-            return float(bridge.as_cupy(a + 1).sum()), pycuda.compiler.SourceModule.__module__
+            replaced = issubclass(pycuda.compiler.SourceModule, bridge.SourceModule)
+            return float(bridge.as_cupy(a + 1).sum()), replaced
 
         if __name__ == "__main__":
             with multiprocessing.get_context("spawn").Pool(2) as pool:
                 print(pool.map(work, [2, 3]))
     """)
-    assert done.stdout == "[(3.0, 'bridge.legacy.run'), (6.0, 'bridge.legacy.run')]\n", done.stderr
+    assert done.stdout == "[(3.0, True), (6.0, True)]\n", done.stderr
 
 
 def test_explain_lists_the_lines_that_touch_it(run):
@@ -491,6 +577,31 @@ def test_record_writes_programs_for_check(run, tmp_path):
     )
     assert "not known" not in checked.stdout.split("programs:")[0], checked.stdout
     assert {*re.findall(r"(\w+) \*x", checked.stdout)} >= {"short", "int", "char", "float"}
+
+
+DYNAMIC = """
+from pycuda.compiler import DynamicSourceModule
+source = "__global__ void scale(float *x) { x[threadIdx.x] *= N; } // g<<<1, 1>>>(x);"
+one = DynamicSourceModule(source, options=["-DN=2", "-rdc=true", "-lcudadevrt"], cuda_libdir="/")
+other = DynamicSourceModule(source, "nvcc", ["-DN=3"], False, False, *(None,) * 4, "/")
+x = cupy.ones(2, "f")
+for module in one, other:
+    module.get_function("scale")(x, block=(2, 1, 1))
+print(x, flush=True)
+launching = "__global__ void g(int *x) { ++*x; } __global__ void f(int *x) { g<<<1, 1>>>(x); }"
+y = gpuarray.zeros(1, np.int32)
+DynamicSourceModule(launching).get_function("f")(y, block=(1, 1, 1))
+print(y)
+"""
+
+
+def test_a_dynamic_module_is_linked_only_if_kernels_launch_kernels(run):
+    done = run(START + DYNAMIC)
+    if ON_GPU:
+        assert (done.stdout, done.stderr) == ("[6. 6.]\n[1]\n", "")
+    else:  # which has no linker
+        assert done.stdout == "[6. 6.]\n", done.stderr
+        assert "DynamicSourceModule: a kernel that launches kernels is linked with" in done.stderr
 
 
 def test_options_behind_the_program_are_the_programs(run):
