@@ -22,10 +22,13 @@ _HINTS = {
         "CUDA, or the source, has another function of that name: rename one"
     ),
     r"identifier \"u?int\d+_t\" is undefined": "write #include <cstdint>",
-    r"identifier \"cuda[A-Z]\w*\" is undefined|<<<": (
-        "NVRTC compiles device code only: leave host code, such as main, cudaMalloc and <<<...>>>, "
-        "out of the source; a kernel that launches kernels needs "
-        "pycuda.compiler.DynamicSourceModule"
+    r"<<<": (
+        "a kernel that launches kernels needs pycuda.compiler.DynamicSourceModule; leave out host "
+        "code that launches kernels"
+    ),
+    r"identifier \"cuda[A-Z]\w*\" is undefined": (
+        "NVRTC compiles device code only: leave host code, such as main and cudaMalloc, out of the "
+        "source"
     ),
     r"the size of an array must be greater than zero": (
         "nvcc accepts arrays of no elements, NVRTC does not: leave the member out, and "
