@@ -125,7 +125,7 @@ def pack_argument(
             dtypes.check_dtype(value.dtype, caller)
         except TypeError as error:
             mismatch(error)
-            value = value.gpudata
+            value, is_prepared = value.gpudata, True  # an int, of a slice
     pointer, array = pack_pointer(value, parameter, caller, device_id, is_prepared)
     if problem := array_mismatch(pointer, array, parameter, caller, strided):
         _report(problem, mismatch if isinstance(value, _OF_PYCUDA) else None)
