@@ -288,7 +288,7 @@ on_a_thread(lambda: as_pycuda(x))
 on_a_thread(lambda: wait_stream(stream, None))
     ContextError: PyCUDA has no context on this thread; on the main thread
 under_a_second_context(lambda: as_cupy(a))
-    ContextError: is not the primary context that CuPy uses, so work of the two libraries would
+    ContextError: the current context is not the primary context that CuPy uses, so work of the
 under_a_second_context(lambda: launch(plain, x, n, v, grid=1, block=32))
     ContextError: would not be ordered; pop the context made by hand, or work under
 under_a_second_context(lambda: SourceModule(SOURCE))

@@ -188,7 +188,7 @@ def accept_new_cuda_context():
     if not driver.ctxGetCurrent():
         cupy.cuda.Device(device_id).use()  # as CuPy's first allocation would
     if retain(device_id).handle != driver.ctxGetCurrent():
-        raise not_primary(driver.ctxGetCurrent())
+        raise not_primary()
     return device_id
 
 
@@ -203,7 +203,7 @@ def accept_new_context():
         return device_id
     of_pycuda = device_of_context(top.handle)
     if of_pycuda == device_id:
-        raise not_primary(top.handle)
+        raise not_primary()
     raise ContextError(
         f"PyCUDA's current context is on device {of_pycuda}, CuPy's current one is on device "
         f"{device_id}. Work with both on one device, e.g. under `with bridge.primary_context("
@@ -212,12 +212,12 @@ def accept_new_context():
     )
 
 
-def not_primary(context):
+def not_primary():
     by_hand = "pop the context made by hand, or work under `with bridge.primary_context():`"
     advice = by_hand if "bridge.autoinit" in sys.modules else ADVICE
     return ContextError(
-        f"the current context (0x{context:x}) is not the primary context that CuPy uses, so work "
-        f"of the two libraries would not be ordered; {advice}"
+        "the current context is not the primary context that CuPy uses, so work of the two "
+        f"libraries would not be ordered; {advice}"
     )
 
 
