@@ -26,9 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"bridge {__version__}")
     parser.add_argument("--config", action="store_true", help="print the configuration only")
     add_commands(parser.add_subparsers(dest="command", title="command"))
-    options = parser.parse_args(arguments)
+    parser.set_defaults(parser=parser)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command:
-        status: int = options.call(options)
+        status: int = options.call(options.parser, options)
         return status
     from .report import print_rows, self_test, show_config
 

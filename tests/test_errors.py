@@ -558,6 +558,7 @@ ELSEWHERE = {
     "kernels/packing.pyx": "packing",
     "kernels/parameters.py": "function",
     "legacy/check.py": "check",
+    "legacy/cli.py": "run",
     "legacy/migrate/python2.py": "check migrate",
     "legacy/migrate": "migrate",
     "legacy/replacements.py": "run",

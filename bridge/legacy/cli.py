@@ -6,11 +6,13 @@ import argparse
 import ctypes
 import re
 import sys
+import tokenize
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
+from pkgutil import get_importer
 from typing import Any
+from zipfile import is_zipfile
 
 from ..errors import import_libraries
 
@@ -31,7 +33,7 @@ the copy prints something else, or one of the two fails."""
 
 
 def add_commands(commands: Any) -> None:
-    """Add the commands to a parser; `call` of the parsed options runs one, and returns its status.
+    """Add the commands to a parser.  Of the parsed options, `call(parser, options)` runs one.
 
     `commands` is what ``ArgumentParser.add_subparsers`` returns.
     """
@@ -72,7 +74,7 @@ def add_commands(commands: Any) -> None:
     )
     _add_program(migrate, "a path", "for the program, with --compare")
     for parser, call in ((run, _run), (check, _check), (migrate, _migrate)):
-        parser.set_defaults(call=partial(call, parser))
+        parser.set_defaults(parser=parser, call=call)
 
 
 def _add_program(parser: argparse.ArgumentParser, program: str, arguments: str) -> None:
@@ -89,10 +91,26 @@ def _refuse_notebook(parser: argparse.ArgumentParser, program: str) -> None:
         )
 
 
+def _check_program(parser: argparse.ArgumentParser, path: Path) -> None:
+    if not path.exists():
+        parser.error(f"there is no file '{path}'; give a program, or -m and a module")
+    if path.is_dir() or is_zipfile(path):
+        importer = get_importer(str(path))
+        if importer is None or not importer.find_spec("__main__"):
+            parser.error(f"'{path}' has no __main__.py; give a program")
+    elif path.suffix != ".pyc":
+        try:
+            with tokenize.open(path) as file:
+                if "\0" in file.read():
+                    raise ValueError("it has null bytes")
+        except (OSError, ValueError, SyntaxError) as error:
+            parser.error(f"'{path}' cannot be read as Python: {error}")
+
+
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     _refuse_notebook(parser, options.program)
-    if not options.module and not Path(options.program).exists():
-        parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
+    if not options.module:
+        _check_program(parser, Path(options.program))
     if folder := options.record and options.record.absolute():
         try:
             folder.mkdir(parents=True, exist_ok=True)

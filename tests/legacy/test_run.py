@@ -618,6 +618,9 @@ def test_options_behind_the_program_are_the_programs(run):
         (["notebooks/05_streams.ipynb"], "is a notebook; write %load_ext bridge in its first cell"),
         (["notebooks/05_streams.ipynb"], "jupyter nbconvert --to script"),
         ([], "the following arguments are required: PROGRAM"),
+        (["--foo", "setup.py"], "bridge run: error: unrecognized arguments: --foo"),
+        (["docs"], "'docs' has no __main__.py; give a program"),
+        (["notebooks/pictures/08_video.png"], "08_video.png' cannot be read as Python: "),
     ],
 )
 def test_what_it_cannot_run(arguments, said, run_module):
@@ -625,6 +628,13 @@ def test_what_it_cannot_run(arguments, said, run_module):
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_of_bytes_or_in_no_known_encoding_cannot_be_read(run):
+    for program, why in ("a = 1\0", "it has null bytes"), ("# coding: none", "unknown encoding"):
+        done = run(program)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"error: 'program.py' cannot be read as Python: {why}" in done.stderr
 
 
 @pytest.mark.starts
