@@ -24,7 +24,7 @@ BEFORE_CUDA_4 = {
 AMBIGUOUS = {"launch"}  # other objects have a method of this name, too: bridge.launch
 
 # scikit-cuda's modules that `bridge.legacy.skcuda` has, and what to use instead of others.
-SERVED = ("cublas", "cusolver", "fft", "linalg", "misc")
+SERVED = ("cublas", "cufft", "cusolver", "fft", "linalg", "misc")
 _INSTEAD = {
     "cusparse": "cupyx.scipy.sparse",
     "integrate": "cupy.trapezoid",
@@ -50,6 +50,7 @@ _FAMILIES = {
     "geam": "trans trans m n alpha A lda beta B ldb C ldc",
     "dgmm": "side m n A lda x incx C ldc",
     "getrfBatched": "n A lda P info batch",
+    "getrsBatched": "trans n nrhs A lda P B ldb info batch",
     "getriBatched": "n A lda P C ldc info batch",
 }
 CUBLAS = {name: parameters for names, parameters in _FAMILIES.items() for name in names.split()}

@@ -48,7 +48,9 @@ def test_both_names_are_the_same_modules(misc, libraries):
 def test_what_is_not_served_is_named(misc):
     with pytest.raises(ImportError, match="not special; use cupyx.scipy.special"):
         import_module("skcuda.special")
-    with pytest.raises(ImportError, match="serves cublas, cusolver, fft, linalg, misc, not p"):
+    with pytest.raises(
+        ImportError, match="serves cublas, cufft, cusolver, fft, linalg, misc, not p"
+    ):
         from scikits.cuda import pcula  # noqa: F401
     with pytest.raises(AttributeError, match=r"skcuda.misc has no 'nothing': it has scikit-cuda's"):
         misc.nothing  # noqa: B018
@@ -75,6 +77,8 @@ def test_arithmetic(misc):
     np.testing.assert_allclose(misc.add_matvec(a, row).get(), MATRIX + MATRIX[0])
     np.testing.assert_allclose(misc.mult_matvec(a, column, axis=0).get(), MATRIX * MATRIX[:, 1:2])
     whole = gpuarray.to_gpu(np.array([[7, -7], [8, 9]], np.int32))
+    np.testing.assert_allclose(misc.binaryop_matvec("-", a, row).get(), MATRIX - MATRIX[0])
+    np.testing.assert_allclose(misc.binaryop_matvec("%", a, row).get(), MATRIX % MATRIX[0])
     assert misc.div_matvec(whole, gpuarray.to_gpu(np.array([2, 4], np.int32))).get().tolist() == [
         [3, -1],
         [4, 2],
@@ -276,6 +280,75 @@ def test_vectors_are_copied_and_swapped(libraries, letter):
     assert (x.get().tolist(), y.get().tolist()) == ([11, 9, 2, 3, 4, 5], [0, 2, 4, 1, 10, 0])
 
 
+def test_streams_and_errors_of_cublas(libraries):
+    from skcuda import cublas
+
+    handle, stream = cublas.cublasCreate(), drv.Stream()
+    assert cublas.cublasGetStream(handle) is None
+    cublas.cublasSetStream(handle, stream.handle)
+    assert cublas.cublasGetStream(handle) == stream.handle
+    with pytest.raises(cublas.cublasInvalidValue) as caught:
+        cublas.cublasSgemm(handle, "n", "n", -1, 1, 1, 1, 0, 1, 0, 1, 0, 0, 1)
+    assert isinstance(caught.value, cublas.cublasError)
+    assert caught.type is not cublas.cublasError
+
+
+@pytest.mark.parametrize("dtype", "fdFD")
+def test_batched_solutions(dtype, libraries):
+    from skcuda import cublas
+
+    a, b = np.array([[4, 1], [2, 3]], dtype), np.array([9, 8], dtype)
+    matrix, right = gpuarray.to_gpu(np.asfortranarray(a)), gpuarray.to_gpu(b)
+    at, of = (gpuarray.to_gpu(np.array([int(x.gpudata)], np.uintp)) for x in (matrix, right))
+    pivots, info, found = gpuarray.empty(2, "i"), gpuarray.empty(1, "i"), cublas.ctypes.c_int(7)
+    letter, handle = "SDCZ"["fdFD".index(dtype)], cublas.cublasCreate()
+    factor, solve = (getattr(cublas, f"cublas{letter}getr{x}Batched") for x in "fs")
+    factor(handle, 2, at.gpudata, 2, pivots.gpudata, info.gpudata, 1)
+    solve(
+        handle,
+        "n",
+        2,
+        1,
+        at.gpudata,
+        2,
+        pivots.gpudata,
+        of.gpudata,
+        2,
+        cublas.ctypes.byref(found),
+        1,
+    )
+    assert found.value == 0
+    np.testing.assert_allclose(right.get(), np.linalg.solve(a, b), rtol=1e-5)
+
+
+def test_plans_of_cufft(libraries):
+    from skcuda import cufft, fft
+
+    x = np.random.default_rng(0).random((2, 4, 4)).astype("F")
+    a, f, size = gpuarray.to_gpu(x), gpuarray.empty((2, 4, 4), "F"), np.array([4, 4], np.int32)
+    ones = cufft.cufftPlan1d(4, cufft.CUFFT_C2C, 8)
+    cufft.cufftExecC2C(ones, a.gpudata, f.gpudata, cufft.CUFFT_INVERSE)
+    np.testing.assert_allclose(f.get(), np.fft.ifft(x) * 4, rtol=1e-4, atol=1e-5)
+    stream, shape = (
+        drv.Stream(),
+        (size.ctypes.data, size.ctypes.data, 1, 16, size.ctypes.data, 1, 16),
+    )
+    for two in (
+        cufft.cufftPlanMany(2, *shape, cufft.CUFFT_C2C, 2),
+        fft.Plan((4, 4), "F", "F", batch=2).handle,
+    ):
+        f.fill(0)
+        cufft.cufftSetStream(two, stream.handle)
+        cufft.cufftExecC2C(two, int(a.gpudata), int(f.gpudata), cufft.CUFFT_FORWARD)
+        np.testing.assert_allclose(f.get(), np.fft.fft2(x), rtol=1e-4, atol=1e-5)
+        cufft.cufftDestroy(two)
+    reals = gpuarray.to_gpu(x.real.copy())
+    cufft.cufftExecR2C(cufft.cufftPlan2d(4, 4, cufft.CUFFT_R2C), reals.gpudata, f.gpudata)
+    np.testing.assert_allclose(f.get().ravel()[:12], np.fft.rfft2(x.real)[0].ravel(), rtol=1e-4)
+    with pytest.raises(cufft.cufftError):
+        cufft.cufftPlan3d(0, 1, 1, cufft.CUFFT_C2C)
+
+
 def test_plans_that_no_transform_has(libraries):
     from skcuda import fft
 
@@ -422,6 +495,21 @@ def test_an_installed_one_is_not_tried_before_it_is_asked_for(installed):
         print({"skcuda", "bridge.legacy.skcuda.misc"} & {*sys.modules})
     """
     assert installed(WORKS | OF_OTHERS["of a namespace"], script) == "set()\n"
+
+
+def test_contexts(python):
+    done = python("""
+        import bridge.legacy.skcuda
+        import numpy as np
+        from skcuda import misc
+        from pycuda import gpuarray
+        context = misc.init_context(misc.init_device(0))
+        print(misc.sum(gpuarray.to_gpu(np.arange(3.0))), context.get_current() is context)
+        misc.done_context(context)
+        print(context.get_current())
+        misc.init_context(misc.init_device())
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("3.0 True\nNone\n", "", 0)
 
 
 def test_check_and_migrate_install_nothing(package, python):

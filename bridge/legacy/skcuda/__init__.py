@@ -12,9 +12,12 @@ current stream, and later work on PyCUDA's streams runs after it (rule: `bridge.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import bridge
@@ -38,6 +41,24 @@ def raise_missing(module: str, name: str) -> NoReturn:
         f"{module} has no {name!r}: it has scikit-cuda's commonest functions; convert with "
         "bridge.as_cupy(a), and use cupy, cupy.linalg or cupyx.scipy"
     )
+
+
+def address(pointer: Any) -> int:
+    """Return the address in a pointer of PyCUDA or of `ctypes`, or that is a number."""
+    try:
+        return int(pointer)
+    except TypeError:
+        return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def on_stream(stream: Any) -> AbstractContextManager[Any]:
+    """Make PyCUDA's stream, or one by its handle, CuPy's current one; None leaves what is."""
+    if stream is None:
+        return nullcontext()
+    if isinstance(stream, int):
+        stream = SimpleNamespace(__cuda_stream__=lambda handle=stream: (0, handle))
+    current: AbstractContextManager[Any] = bridge.as_cupy_stream(stream)
+    return current
 
 
 def on_cupy(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes as ctypes  # programs use cublas.ctypes
 import re
-from contextlib import nullcontext
 from typing import Any
 
 import cupy
@@ -17,16 +16,23 @@ from cupy.cuda import cublas as _cublas
 import bridge
 
 from ..names import CUBLAS, PATTERNS, cupy_name
-from . import raise_missing
+from . import address, on_stream, raise_missing
 
 _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
 # Programs take the numbers of operations from it.
 _CUBLAS_OP = {key: n for n, name in enumerate("NTC") for key in (n, name, name.lower())}
 _CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
-# For `from skcuda.cublas import *`.
-__all__ = ["cublasCreate", "cublasDestroy", "cublasGetVersion", "cublasSetStream"]
 _streams: dict[int, int] = {}
 cublasCreate, cublasGetVersion = _cublas.create, _cublas.getVersion  # noqa: N816
+cublasError = _cublas.CUBLASError  # noqa: N816
+cublasExceptions = {  # noqa: N816
+    status: type("cublasError", (cublasError,), {}) for status in (1, 3, 7, 8, 11, 13, 14, 15, 16)
+}
+(
+    cublasNotInitialized, cublasAllocFailed, cublasInvalidValue, cublasArchMismatch,  # noqa: N816
+    cublasMappingError, cublasExecutionFailed, cublasInternalError, cublasNotSupported,  # noqa: N816
+    cublasLicenseError,  # noqa: N816
+) = cublasExceptions.values()  # fmt: skip
 
 
 def cublasDestroy(handle: int) -> None:  # noqa: N802 (cuBLAS's names)
@@ -40,7 +46,14 @@ def cublasSetStream(handle: int, id: int) -> None:  # noqa: N802
     _streams[handle] = int(id)
 
 
+def cublasGetStream(handle: int) -> int | None:  # noqa: N802
+    """Return the stream of a handle; None for CuPy's current stream."""
+    return _streams.get(handle) or None
+
+
 _names = (f"cublas{name[0].upper()}{name[1:]}" for name in dir(_cublas))
+# For `from skcuda.cublas import *`.
+__all__ = [name for name in globals() if name.startswith("cublas")]
 __all__ += [name for name in _names if cupy_name("cublas", name)]
 
 
@@ -90,13 +103,12 @@ def __getattr__(name: str) -> Any:
             elif isinstance(value := next(given), str) and parameter in _LETTERS:
                 values.append(_LETTERS[parameter].index(value.upper()))
             else:
-                values.append(int(value))
-        stream = _streams.get(handle)
-        with (
-            nullcontext() if stream is None else cupy.cuda.ExternalStream(stream),
-            bridge.ordered(),
-        ):
-            function(handle, *values)
+                values.append(address(value))
+        with on_stream(_streams.get(handle)), bridge.ordered():
+            try:
+                function(handle, *values)
+            except cublasError as error:
+                raise cublasExceptions.get(error.status, cublasError)(error.status) from None
         if names[-1] != "result":
             return None
         return int(kept[-1]) - 1 if is_index else kept[-1][()]

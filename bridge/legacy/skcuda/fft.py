@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
 from math import prod
 from typing import Any
 
 import numpy as np
-from cupy.cuda import cufft
 
-import bridge
-
-from . import on_cupy, raise_missing
+from . import cufft, on_cupy, on_stream, raise_missing
 
 _TYPES = {"fF": "R2C", "Ff": "C2R", "FF": "C2C", "dD": "D2Z", "Dd": "Z2D", "DD": "Z2Z"}
 
@@ -35,7 +31,7 @@ class Plan:
             raise ValueError(f"skcuda.fft.Plan: no FFT takes {in_dtype} to {out_dtype}")
         if batch <= 0 or not self.shape:
             raise ValueError(f"skcuda.fft.Plan: batch is {batch}, shape is {self.shape}")
-        self.fft_type, self._stream = getattr(cufft, f"CUFFT_{kind}"), stream
+        self.fft_type = getattr(cufft, f"CUFFT_{kind}")
         half, is_real = (*self.shape[:-1], self.shape[-1] // 2 + 1), kind[::2] not in ("CC", "ZZ")
         shapes = [half if is_real and letter in "CZ" else self.shape for letter in kind[::2]]
         # How many items each side has at least; not known for other strides than the usual ones.
@@ -44,11 +40,9 @@ class Plan:
             0 if e is not None else batch * prod(s) for e, s in zip(embedded, shapes, strict=True)
         ]
         inembed, onembed = (None if e is None else [int(n) for n in e] for e in embedded)
-        self._plan = cufft.PlanNd(
-            self.shape, inembed, istride, idist, onembed, ostride, odist, self.fft_type, batch,
-            "C", -1, None,
-        )  # fmt: skip
-        self.worksize = self._plan.work_area.mem.size
+        strides = inembed, istride, idist, onembed, ostride, odist
+        self.handle = cufft.make_plan(self.shape, *strides, fft_type=self.fft_type, batch=batch)
+        self.handle.stream, self.worksize = stream, self.handle.plan.work_area.mem.size
 
     def set_work_area(self, work_area: Any) -> None:
         """Accept a work area, which is not needed."""
@@ -63,7 +57,7 @@ def _transform(x: Any, y: Any, plan: Plan, direction: int, scale: float | None) 
                 f"skcuda.fft: {name} has {array.size} items of {array.dtype}; the plan takes "
                 f"{size} of {np.dtype(dtype)} there"
             )
-    plan._plan.fft(x, y, direction)
+    plan.handle.plan.fft(x, y, direction)
     if scale is not None:
         y /= y.dtype.type(scale)
 
@@ -73,7 +67,7 @@ def _run(x: Any, y: Any, plan: Plan, direction: int, scale: float | None, wrong:
         raise ValueError(f"skcuda.fft: this plan is for the other direction ({plan.in_dtype} in)")
     if int(x.gpudata) == int(y.gpudata) and plan.in_dtype != plan.out_dtype:
         raise ValueError("skcuda.fft: only complex data can be transformed in place")
-    with nullcontext() if plan._stream is None else bridge.as_cupy_stream(plan._stream):
+    with on_stream(plan.handle.stream):
         _transform(x, y, plan, direction, scale)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
+from ...hooks import push_primary
 from . import on_cupy, raise_missing
 
 _global_cublas_allocator = drv.mem_alloc
@@ -25,6 +26,23 @@ def init(allocator: Any = drv.mem_alloc) -> None:
 
 def shutdown() -> None:
     """Do nothing: CuPy's handles live as long as the process."""
+
+
+def init_device(n: int = 0) -> Any:
+    """Initialize CUDA, and return a device."""
+    drv.init()
+    return drv.Device(n)
+
+
+def init_context(dev: Any) -> Any:
+    """Return a device's primary context, current until `done_context` or the process's end."""
+    return push_primary(dev)
+
+
+def done_context(ctx: Any) -> None:
+    """Make a context not current; the primary one lives as long as the process."""
+    if drv.Context.get_current() == ctx:
+        drv.Context.pop()
 
 
 def get_compute_capability(dev: Any) -> float:
@@ -172,9 +190,22 @@ def _c_divide(x: Any, a: Any, out: Any = None) -> Any:
 add, subtract, multiply, divide = _with_each(
     (cupy.add, cupy.subtract, cupy.multiply, _c_divide), _combine
 )
-add_matvec, mult_matvec, div_matvec = _with_each(
-    (cupy.add, cupy.multiply, _c_divide), _combine_vector
-)
+_OPERATIONS = {
+    "+": cupy.add,
+    "*": cupy.multiply,
+    "/": _c_divide,
+    "-": cupy.subtract,
+    "%": cupy.fmod,
+}
+_matvec = dict(zip(_OPERATIONS, _with_each(_OPERATIONS.values(), _combine_vector), strict=True))
+add_matvec, mult_matvec, div_matvec = map(_matvec.__getitem__, "+*/")
+
+
+def binaryop_matvec(
+    binary_op: str, x_gpu: Any, a_gpu: Any, axis: Any = None, out: Any = None, stream: Any = None
+) -> Any:
+    """Combine each row or column of a matrix with a vector, by "+", "-", "*", "/" or "%"."""
+    return _matvec[binary_op](x_gpu, a_gpu, axis, out, stream)
 
 
 def __getattr__(name: str) -> Any:
