@@ -49,9 +49,8 @@ def apply(pool: bool, strict: bool, folder: Path | None) -> None:
     why = "contexts that the program makes are the primary one"
     patches.apply("run", why, drv.Device, {"make_context": _make_context})
     counted = {"push": _push_counted, "pop": staticmethod(_pop_counted), "detach": _detach_counted}
-    patches.apply("run", why, drv.Context, counted)
     shared = {"enable_peer_access": staticmethod(_enable_peer_access)}
-    patches.apply("run", "CuPy enables it, too", drv.Context, shared)
+    patches.apply("run", why, drv.Context, counted | shared)
     bridge.use_nvrtc()
     mismatch = None if strict else _warn_of_mismatch
     adapt_pycuda(mismatch)
@@ -155,11 +154,9 @@ def _pop_counted() -> None:
 
 def _detach_counted(context: Any) -> None:
     """Pop a context that the program has not popped; keep the primary context."""
-    if _kept:
-        return
     if _popped.count > 0:
         _popped.count -= 1
-    elif _get_current() is context:
+    elif _get_current() is context and not _kept:
         _pop()
 
 
@@ -202,7 +199,8 @@ class _DynamicSourceModule(_SourceModule):
 
     def __new__(cls, source: Any, *args: Any, **keywords: Any) -> Any:
         if not re.search(r"<<<|\bcuda[A-Z]\w*\s*\(", NOISE.sub("", str(source))):
-            return super().__new__(cls)
+            record_use("SourceModule")
+            return object.__new__(cls)
         try:
             return _of_pycuda(source, *args, **keywords)
         except (drv.LogicError, UnicodeDecodeError) as error:  # of the log in PyCUDA's message
@@ -216,8 +214,7 @@ class _DynamicSourceModule(_SourceModule):
         self, source: Any, nvcc: str = "nvcc", options: Any = None, *args: Any,
         cuda_libdir: Any = None, **keywords: Any,
     ) -> None:  # fmt: skip
-        needless = "-rdc=true", "-lcudadevrt"
-        kept = options and [one for one in options if one not in needless]
+        kept = options and [one for one in options if one not in ("-rdc=true", "-lcudadevrt")]
         super().__init__(source, nvcc, kept, *args[:6], **keywords)
 
 

@@ -40,12 +40,16 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
-        return {**prepare(name), "bridge": _ReplaceInSpawned(pool, strict, folder)}
+        return {**prepare(name), "bridge": _ReplaceInSpawned((pool, strict, folder))}
 
     why = "spawned processes do the same"
     patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
 
     def replace_now() -> None:
+        try:
+            import_libraries()
+        except ImportError as error:
+            sys.exit(f"FAILED: {error}")
         from .replacements import apply
 
         apply(pool, strict, folder)
@@ -61,14 +65,11 @@ def _keep_context() -> None:
         replacements.keep_context()
 
 
-class _ReplaceInSpawned:
-    """Calls `replace` in the process that unpickles it, before that imports the program."""
-
-    def __init__(self, *arguments: Any) -> None:
-        self.arguments = arguments
+class _ReplaceInSpawned(tuple[Any, ...]):
+    """Arguments of `replace`, which is called in the process that unpickles them."""
 
     def __reduce__(self) -> Any:
-        return replace, self.arguments
+        return replace, tuple(self)
 
 
 class _Finder(MetaPathFinder):
@@ -83,7 +84,7 @@ class _Finder(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is None or spec.loader is None:
-            _import_libraries()
+            self.function()  # says what is missing
             return spec
         sys.meta_path.insert(0, self)  # the program may only ask whether there is one
         loader: Any = spec.loader
@@ -92,19 +93,10 @@ class _Finder(MetaPathFinder):
             sys.meta_path.remove(self)
             del loader.exec_module
             loader.exec_module(module)
-            _import_libraries()
             self.function()
 
         loader.exec_module = execute
         return spec
-
-
-def _import_libraries() -> None:
-    """Import both libraries; end the program if one is missing."""
-    try:
-        import_libraries()
-    except ImportError as error:
-        sys.exit(f"FAILED: {error}")
 
 
 # ---- the program ---------------------------------------------------------------------------------

@@ -10,23 +10,16 @@ import functools
 from types import SimpleNamespace
 from typing import Any
 
-from cupy.cuda.cufft import (
-    CUFFT_C2C as CUFFT_C2C,
-    CUFFT_C2R as CUFFT_C2R,
-    CUFFT_D2Z as CUFFT_D2Z,
-    CUFFT_FORWARD as CUFFT_FORWARD,
-    CUFFT_INVERSE as CUFFT_INVERSE,
-    CUFFT_R2C as CUFFT_R2C,
-    CUFFT_Z2D as CUFFT_Z2D,
-    CUFFT_Z2Z as CUFFT_Z2Z,
-    CuFFTError as cufftError,  # noqa: F401
-    PlanNd,
-    getVersion as cufftGetVersion,  # noqa: F401
-)
+from cupy.cuda import cufft as _cufft
 
 import bridge
 
 from . import address, on_stream, raise_missing
+
+CUFFT_C2C, CUFFT_R2C, CUFFT_C2R = _cufft.CUFFT_C2C, _cufft.CUFFT_R2C, _cufft.CUFFT_C2R
+CUFFT_Z2Z, CUFFT_D2Z, CUFFT_Z2D = _cufft.CUFFT_Z2Z, _cufft.CUFFT_D2Z, _cufft.CUFFT_Z2D
+CUFFT_FORWARD, CUFFT_INVERSE = _cufft.CUFFT_FORWARD, _cufft.CUFFT_INVERSE
+cufftError, cufftGetVersion = _cufft.CuFFTError, _cufft.getVersion  # noqa: N816 (cuFFT's names)
 
 
 class PlanHandle(int):
@@ -36,9 +29,11 @@ class PlanHandle(int):
     stream: Any = None
 
 
-def make_plan(shape: Any, *strides: Any, fft_type: int, batch: int = 1) -> PlanHandle:
+def make_plan(
+    shape: Any, fft_type: int, batch: int = 1, strides: Any = (None, 1, 0) * 2
+) -> PlanHandle:
     """Return a plan; `strides` are those of cufftPlanMany, with tuples for pointers."""
-    plan = PlanNd(shape, *(strides or (None, 1, 0) * 2), fft_type, batch, "C", -1, None)
+    plan = _cufft.PlanNd(shape, *strides, fft_type, batch, "C", -1, None)
     handle = PlanHandle(plan.handle)
     handle.plan = plan
     return handle
@@ -46,17 +41,17 @@ def make_plan(shape: Any, *strides: Any, fft_type: int, batch: int = 1) -> PlanH
 
 def cufftPlan1d(nx: int, fft_type: int, batch: int) -> PlanHandle:  # noqa: N802
     """Return a plan of one dimension."""
-    return make_plan((nx,), fft_type=fft_type, batch=batch)
+    return make_plan((nx,), fft_type, batch)
 
 
 def cufftPlan2d(nx: int, ny: int, fft_type: int) -> PlanHandle:  # noqa: N802
     """Return a plan of two dimensions."""
-    return make_plan((nx, ny), fft_type=fft_type)
+    return make_plan((nx, ny), fft_type)
 
 
 def cufftPlan3d(nx: int, ny: int, nz: int, fft_type: int) -> PlanHandle:  # noqa: N802
     """Return a plan of three dimensions."""
-    return make_plan((nx, ny, nz), fft_type=fft_type)
+    return make_plan((nx, ny, nz), fft_type)
 
 
 def cufftPlanMany(  # noqa: N802
@@ -67,7 +62,7 @@ def cufftPlanMany(  # noqa: N802
     sizes = (ctypes.c_int * rank).from_address
     shape, inembed, onembed = (p and tuple(sizes(address(p))) for p in (n, inembed, onembed))
     strides = inembed, istride, idist, onembed, ostride, odist
-    return make_plan(shape, *strides, fft_type=fft_type, batch=batch)
+    return make_plan(shape, fft_type, batch, strides)
 
 
 def cufftDestroy(plan: PlanHandle) -> None:  # noqa: N802

@@ -41,7 +41,7 @@ class Plan:
         ]
         inembed, onembed = (None if e is None else [int(n) for n in e] for e in embedded)
         strides = inembed, istride, idist, onembed, ostride, odist
-        self.handle = cufft.make_plan(self.shape, *strides, fft_type=self.fft_type, batch=batch)
+        self.handle = cufft.make_plan(self.shape, self.fft_type, batch, strides)
         self.handle.stream, self.worksize = stream, self.handle.plan.work_area.mem.size
 
     def set_work_area(self, work_area: Any) -> None:
