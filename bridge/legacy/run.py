@@ -79,6 +79,8 @@ class _Finder(MetaPathFinder):
         self.function = function
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name == "bridge.hooks":
+            import_module("pycuda")  # first: what replaces its parts needs these hooks
         if name != "pycuda":
             return None
         sys.meta_path.remove(self)

@@ -109,6 +109,15 @@ def test_nothing_is_imported_before_the_program_sets_its_environment(run):
 
 
 @pytest.mark.starts
+@pytest.mark.parametrize("first", ["bridge.hooks", "bridge.autoinit", "skcuda.misc", "cupy"])
+def test_the_first_import_may_be_another(first, run):
+    done = run(
+        f"import {first}\nimport pycuda.compiler as c, bridge\nprint(c.SourceModule.__base__)"
+    )
+    assert (done.stdout, done.stderr) == ("<class 'bridge.kernels.module.SourceModule'>\n", "")
+
+
+@pytest.mark.starts
 def test_a_missing_library_is_named_when_the_program_needs_it(run):
     without = "import sys\nsys.path[:] = [one for one in sys.path if 'site-packages' not in one]\n"
     done = run(f"{without}print('here', flush=True)\ntry: import pycuda\nexcept ImportError: pass")
