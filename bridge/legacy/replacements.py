@@ -94,7 +94,7 @@ class _AutoinitFinder(MetaPathFinder, Loader):
 # ---- contexts ------------------------------------------------------------------------------------
 
 
-_made: list[Any] = []  # the context that the program made last on the main thread
+_pushed: list[Any] = []  # the context that the program pushed last on the main thread
 _kept: list[Any] = []  # it, when the program has ended
 
 
@@ -112,7 +112,7 @@ def keep_context() -> None:
     Without bridge, it is current until one of them pops it.  Python frees what `sys` holds last.
     """
     with suppress(drv.Error):  # in a forked process
-        for context in _made:
+        for context in _pushed:
             _push(context)
             vars(sys)["_bridge_last_pop"] = _LastPop()
             _kept.append(context)
@@ -135,8 +135,6 @@ def _make_context(device: Any, flags: int = 0) -> Any:
     push_primary(device)  # starts CUDA, and pops at the thread's end what the program leaves
     _pop()
     context = _primary_context(threading.get_ident(), device)
-    if threading.current_thread() is threading.main_thread():
-        _made[:] = [context]
     _push_counted(context)
     return context
 
@@ -144,6 +142,8 @@ def _make_context(device: Any, flags: int = 0) -> Any:
 def _push_counted(context: Any) -> None:
     _push(context)
     _popped.count = max(_popped.count - 1, 0)
+    if threading.current_thread() is threading.main_thread():
+        _pushed[:] = [context]
 
 
 def _pop_counted() -> None:

@@ -281,7 +281,12 @@ import pycuda.driver as drv
 drv.init()
 class Owner:
     def __init__(self):
-        self.context, self.memory = drv.Device(0).make_context(), drv.mem_alloc(3)
+        if "retained" in sys.argv:
+            self.context = drv.Device(0).retain_primary_context()
+            self.context.push()
+        else:
+            self.context = drv.Device(0).make_context()
+        self.memory = drv.mem_alloc(3)
         self.own = self
     def __del__(self):
         drv.Context.synchronize()
@@ -294,11 +299,12 @@ print("the end")
 """
 
 
-def test_the_programs_last_objects_have_its_context(run):
-    ours, plain = run(IN_DEL, "one"), run(IN_DEL, "one", plainly=True)
+@pytest.mark.parametrize("how", ["made", "retained"])
+def test_the_programs_last_objects_have_its_context(how, run):
+    ours, plain = run(IN_DEL, how), run(IN_DEL, how, plainly=True)
     assert (ours.stdout, ours.stderr, ours.returncode) == ("the end\ndone\n", "", 0)
     assert (plain.stdout, plain.stderr, plain.returncode) == (ours.stdout, "", 0)
-    two = run(IN_DEL, "one", "two")
+    two = run(IN_DEL, how, "two")
     assert (two.stdout, two.stderr, two.returncode) == ("the end\ndone\ndone\n", "", 0)
 
 
