@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
 import hashlib
@@ -38,10 +37,11 @@ _enable = drv.Context.enable_peer_access
 _ALREADY_ENABLED = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: CuPy's copies enable it, too
 
 
-def apply(pool: bool, strict: bool, folder: Path | None) -> None:
+def apply(pool: bool, strict: bool, folder: Path | None, recorded: set[str]) -> None:
     """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
-    Raises ContextError if ``pycuda.autoinit`` has already made a second context.
+    The names of the files in `folder` are added to `recorded`.  Raises ContextError if
+    ``pycuda.autoinit`` has already made a second context.
     """
     if getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit":
         import_module("bridge.autoinit")  # raises, with the reason
@@ -61,15 +61,7 @@ def apply(pool: bool, strict: bool, folder: Path | None) -> None:
     if pool:
         _use_pool()
     if folder:
-        recorded = set[str]()
         recorders.append(functools.partial(_record_source, folder, recorded))
-        atexit.register(
-            lambda: print(
-                f"bridge run: {len(recorded)} sources are in {folder}"
-                + ("" if recorded else "; run a program that calls what this one defines"),
-                file=sys.stderr,
-            )
-        )
 
 
 class _AutoinitFinder(MetaPathFinder, Loader):

@@ -37,6 +37,15 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
     """
     atexit.register(_keep_context)  # before bridge's own, which it is called after
     import_module("bridge.legacy.skcuda")  # from now on, `import skcuda` finds it
+    recorded = set[str]()
+    if folder:
+        atexit.register(
+            lambda: print(
+                f"bridge run: {len(recorded)} sources are in {folder}"
+                + ("" if recorded else "; run a program that calls what this one defines"),
+                file=sys.stderr,
+            )
+        )
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
@@ -52,7 +61,7 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
             sys.exit(f"FAILED: {error}")
         from .replacements import apply
 
-        apply(pool, strict, folder)
+        apply(pool, strict, folder, recorded)
 
     if "pycuda" in sys.modules:
         replace_now()

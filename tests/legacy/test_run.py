@@ -620,6 +620,12 @@ def test_a_dynamic_module_is_linked_only_if_kernels_launch_kernels(run):
         assert "DynamicSourceModule: a kernel that launches kernels is linked with" in done.stderr
 
 
+@pytest.mark.starts
+def test_record_says_that_a_program_compiles_nothing(run):
+    done = run("def work():\n    import pycuda.autoinit", options=["--record", "new"])
+    assert done.stderr.startswith("bridge run: 0 sources are in ")
+
+
 def test_options_behind_the_program_are_the_programs(run):
     done = run("import sys\nprint(sys.argv[1:])", "--strict", "-x")
     assert done.stdout == "['--strict', '-x']\n"
