@@ -187,17 +187,9 @@ def _c_divide(x: Any, a: Any, out: Any = None) -> Any:
     return cupy.divide(x, a, out=out)
 
 
-add, subtract, multiply, divide = _with_each(
-    (cupy.add, cupy.subtract, cupy.multiply, _c_divide), _combine
-)
-_OPERATIONS = {
-    "+": cupy.add,
-    "*": cupy.multiply,
-    "/": _c_divide,
-    "-": cupy.subtract,
-    "%": cupy.fmod,
-}
-_matvec = dict(zip(_OPERATIONS, _with_each(_OPERATIONS.values(), _combine_vector), strict=True))
+_operations = cupy.add, cupy.subtract, cupy.multiply, _c_divide, cupy.fmod
+add, subtract, multiply, divide = _with_each(_operations[:4], _combine)
+_matvec = dict(zip("+-*/%", _with_each(_operations, _combine_vector), strict=True))
 add_matvec, mult_matvec, div_matvec = map(_matvec.__getitem__, "+*/")
 
 
