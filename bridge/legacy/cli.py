@@ -6,13 +6,10 @@ import argparse
 import ctypes
 import re
 import sys
-import tokenize
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from pkgutil import get_importer
 from typing import Any
-from zipfile import is_zipfile
 
 from ..errors import import_libraries
 
@@ -22,14 +19,14 @@ SourceModule take CuPy arrays."""
 
 _CHECK = """Say of each program and notebook whether bridge run will run it: compile the sources
 that it gives to SourceModule, and name what does not compile and why, and what bridge run does not
-serve. The programs are not run. For sources that are made when a program runs, use bridge run
---record FOLDER PROGRAM, then bridge check FOLDER. The exit status is 0 if at least one will run,
-and none will not."""
+serve. The programs are not run, and any doubt is "not known". For sources that are made when a
+program runs, use bridge run --record FILE PROGRAM, then bridge check FILE. The exit status is 0 if
+at least one will run, and none will not; of a record, if all of its sources compile."""
 
 _MIGRATE = """Write an edited copy of a PyCUDA program, NAME_bridge.py, beside it. Only edits that
 are certain are made; a comment, "# bridge: ...", stands where a person should decide. Python 2 is
 converted first. The program is not run, unless --compare is given: then the exit status is 1 if
-the copy prints something else, or one of the two fails."""
+the copy prints something else, or one of the two fails. A copy that exists is compared as it is."""
 
 
 def add_commands(commands: Any) -> None:
@@ -42,15 +39,12 @@ def add_commands(commands: Any) -> None:
     )
     run.add_argument("--pool", action="store_true", help="allocate GPUArrays in CuPy's pool")
     run.add_argument(
-        "--explain", action="store_true", help="list what was replaced, and which lines touched it"
-    )
-    run.add_argument(
         "--strict",
         action="store_true",
         help="raise where a kernel would misread one of PyCUDA's arrays, instead of a warning",
     )
     run.add_argument(
-        "--record", metavar="FOLDER", type=Path, help="write each source as a file for `check`"
+        "--record", metavar="FILE", type=Path, help="write what is compiled, for `check FILE`"
     )
     run.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     _add_program(run, "a path; with -m, a module's name", "for the program")
@@ -59,12 +53,9 @@ def add_commands(commands: Any) -> None:
         description=_CHECK,
         help="list which sources of PyCUDA programs compile, and what `run` does not serve",
     )
-    check.add_argument("folder", metavar="FOLDER", help="a folder of programs, or one program")
+    check.add_argument("path", metavar="PATH", help="a folder of programs, a program, or a record")
     check.add_argument("--arch", default="sm_90", help="compile for it (default: sm_90)")
     check.add_argument("--verbose", action="store_true", help="list kernels and lines, too")
-    check.add_argument(
-        "--no-nvcc", action="store_true", help="do not compare with nvcc, where there is one"
-    )
     migrate = commands.add_parser(
         "migrate", description=_MIGRATE, help="write an edited copy of a PyCUDA program"
     )
@@ -91,32 +82,19 @@ def _refuse_notebook(parser: argparse.ArgumentParser, program: str) -> None:
         )
 
 
-def _check_program(parser: argparse.ArgumentParser, path: Path) -> None:
-    if not path.exists():
-        parser.error(f"there is no file '{path}'; give a program, or -m and a module")
-    if path.is_dir() or is_zipfile(path):
-        importer = get_importer(str(path))
-        if importer is None or not importer.find_spec("__main__"):
-            parser.error(f"'{path}' has no __main__.py; give a program")
-    elif path.suffix != ".pyc":
-        try:
-            with tokenize.open(path) as file:
-                if "\0" in file.read():
-                    raise ValueError("it has null bytes")
-        except (OSError, ValueError, SyntaxError) as error:
-            parser.error(f"'{path}' cannot be read as Python: {error}")
-
-
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     _refuse_notebook(parser, options.program)
-    if not options.module:
-        _check_program(parser, Path(options.program))
-    if folder := options.record and options.record.absolute():
+    path = Path(options.program)
+    if not (options.module or path.exists()):
+        parser.error(f"there is no file '{path}'; give a program, or -m and a module")
+    if path.is_dir() and not (options.module or (path / "__main__.py").exists()):
+        parser.error(f"'{path}' has no __main__.py; give a program")
+    if record := options.record and options.record.absolute():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            record.write_text("")
         except OSError as error:
-            parser.error(f"--record: {error}; give a folder, which may be new")
-    own = {"--pool", "--explain", "--strict", "--record"}.intersection(options.arguments)
+            parser.error(f"--record: {error}; give a file, which is overwritten")
+    own = {"--pool", "--strict", "--record"}.intersection(options.arguments)
     if own:
         print(
             f"bridge run: {min(own)} stands behind the program, so it is the program's; options of "
@@ -125,14 +103,17 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         )
     from .run import replace, run
 
-    replace(options.pool, options.strict, folder)
-    run([options.program, *options.arguments], options.module, options.explain)
+    replace(options.pool, options.strict, record)
+    run([options.program, *options.arguments], options.module)
     return 0
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if not Path(options.folder).exists():
-        parser.error(f"there is no {options.folder!r}; give a folder of programs, or one")
+    path = Path(options.path)
+    if not path.exists():
+        parser.error(
+            f"there is no {options.path!r}; give a folder of programs, a program or a record"
+        )
     if not re.fullmatch(r"(sm|compute)_\d+[af]?", options.arch):
         parser.error(f"--arch: {options.arch!r} is no architecture; give one such as sm_90")
     try:
@@ -140,11 +121,15 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         import_libraries()
         import_module("cupy_backends.cuda.libs.nvrtc").getVersion()
     except (ImportError, RuntimeError) as error:  # RuntimeError: there is no NVRTC
-        parser.error(str(error))
-    from .check import check_programs
+        sys.exit(f"FAILED: {error}")
+    from .check import check_programs, check_record
 
-    with_nvcc = not options.no_nvcc
-    return 0 if check_programs(options.folder, options.arch, options.verbose, with_nvcc) else 1
+    is_record = path.is_file() and path.suffix not in (".py", ".ipynb")
+    try:
+        found = (check_record if is_record else check_programs)(path, options.arch, options.verbose)
+    except (ImportError, SyntaxError, ValueError, RecursionError, OSError) as error:
+        parser.error(f"{path}: {error}")
+    return 0 if found else 1
 
 
 def _let_driver_be_missing() -> None:
@@ -167,12 +152,15 @@ def _migrate(parser: argparse.ArgumentParser, options: argparse.Namespace) -> in
             "bridge migrate stand before the program"
         )
     copy = path.with_name(f"{path.stem}_bridge{path.suffix}")
-    if copy.exists() and not options.force:
-        parser.error(f"{copy} exists, perhaps with your edits; --force overwrites it")
+    keep = copy.exists() and not options.force
+    if keep and not options.compare:
+        parser.error(
+            f"{copy} exists, perhaps with your edits; --force overwrites it, --compare runs it"
+        )
     try:
         from .migrate.command import write_copy
 
-        equal = write_copy(path, copy, options.arguments if options.compare else None)
-    except (ImportError, ValueError) as error:
+        equal = write_copy(path, copy, options.arguments if options.compare else None, keep)
+    except (ImportError, OSError, ValueError) as error:
         parser.error(str(error))
     return 0 if equal else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import re
 import sys
 import threading
@@ -23,12 +22,12 @@ from pycuda.tools import make_default_context
 
 import bridge
 
-from ..compiler import Request, recorders
+from ..compiler import recorders
 from ..compiler.signature import NOISE
-from ..errors import is_hidden, program_frame, warn
+from ..errors import warn
 from ..hooks import LaunchPolicy, adapt_pycuda, cuda_refusal, libcuda, patches, push_primary
-from .explanation import line_of_program, record_use
 from .names import AUTOINIT
+from .record import record_source
 
 _get_current = drv.Context.get_current
 _push, _pop = drv.Context.push, drv.Context.pop
@@ -37,10 +36,10 @@ _enable = drv.Context.enable_peer_access
 _ALREADY_ENABLED = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: CuPy's copies enable it, too
 
 
-def apply(pool: bool, strict: bool, folder: Path | None, recorded: set[str]) -> None:
+def apply(pool: bool, strict: bool, record: Path | None, recorded: set[str]) -> None:
     """Make PyCUDA use the primary context, NVRTC and the checked `bridge.SourceModule`.
 
-    The names of the files in `folder` are added to `recorded`.  Raises ContextError if
+    Sources are appended to `record`, and to `recorded`.  Raises ContextError if
     ``pycuda.autoinit`` has already made a second context.
     """
     if getattr(sys.modules.get("pycuda.autoinit"), "__name__", "") == "pycuda.autoinit":
@@ -60,8 +59,8 @@ def apply(pool: bool, strict: bool, folder: Path | None, recorded: set[str]) -> 
     patches.apply("run", why, pycuda.compiler, modules)
     if pool:
         _use_pool()
-    if folder:
-        recorders.append(functools.partial(_record_source, folder, recorded))
+    if record:
+        recorders.append(functools.partial(record_source, record, recorded))
 
 
 class _AutoinitFinder(MetaPathFinder, Loader):
@@ -71,7 +70,6 @@ class _AutoinitFinder(MetaPathFinder, Loader):
         return ModuleSpec(name, self) if name in AUTOINIT else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        record_use("pycuda.autoinit")
         if threading.current_thread() is threading.main_thread():
             return import_module("bridge.autoinit")
         module = ModuleType(spec.name)  # its context is popped when the thread ends
@@ -123,7 +121,6 @@ def _primary_context(thread_id: int, device: Any) -> Any:
 
 
 def _make_context(device: Any, flags: int = 0) -> Any:
-    record_use("make_context")
     push_primary(device)  # starts CUDA, and pops at the thread's end what the program leaves
     _pop()
     context = _primary_context(threading.get_ident(), device)
@@ -171,28 +168,13 @@ def _warn_of_mismatch(problem: Exception) -> None:
 class _SourceModule(bridge.SourceModule):
     __doc__ = bridge.SourceModule.__doc__
 
-    def __new__(cls, *args: Any, **keywords: Any) -> _SourceModule:
-        # Not in __init__, whose frame would be in the tracebacks of the program's errors.
-        by_pycuda = is_hidden(sys._getframe(1).f_code.co_filename)
-        record_use("PyCUDA's kernels" if by_pycuda else "SourceModule")
-        return super().__new__(cls)
-
-    def get_texref(self, name: str) -> Any:
-        record_use("textures")
-        return super().get_texref(name)
-
-    def get_surfref(self, name: str) -> Any:
-        record_use("textures")
-        return super().get_surfref(name)
-
 
 class _DynamicSourceModule(_SourceModule):
     """A `_SourceModule`, or PyCUDA's own if it must be linked: if kernels launch kernels."""
 
     def __new__(cls, source: Any, *args: Any, **keywords: Any) -> Any:
         if not re.search(r"<<<|\bcuda[A-Z]\w*\s*\(", NOISE.sub("", str(source))):
-            record_use("SourceModule")
-            return object.__new__(cls)
+            return super().__new__(cls)
         try:
             return _of_pycuda(source, *args, **keywords)
         except (drv.LogicError, UnicodeDecodeError) as error:  # of the log in PyCUDA's message
@@ -210,31 +192,13 @@ class _DynamicSourceModule(_SourceModule):
         super().__init__(source, nvcc, kept, *args[:6], **keywords)
 
 
-def _record_source(folder: Path, recorded: set[str], request: Request) -> None:
-    """Write a program that compiles a source, for ``python -m bridge check``, and note its name."""
-    source = "\n    ".join(map(repr, request.source.splitlines(keepends=True))) or "''"
-    folders = [str(Path(one).absolute()) for one in request.include_dirs]
-    given = f"options={request.options}, include_dirs={folders}, no_extern_c={request.no_extern_c}"
-    program = f"SourceModule(\n    {source},\n    {given}\n)\n"
-    text = f"# {line_of_program()}\nfrom pycuda.compiler import SourceModule\n\n{program}"
-    stem = re.sub(r"\W", "_", Path(program_frame().f_code.co_filename).stem)
-    name = f"{stem}_{hashlib.sha256(program.encode()).hexdigest()[:16]}.py"
-    recorded.add(name)
-    (folder / name).write_text(text, encoding="utf-8")
-
-
 def _use_pool() -> None:
     """Make CuPy's pool the default of all functions that allocate GPUArrays.
 
     Programs may free an array that a stream still uses: ``cuMemFree`` waits for the device.  The
     pool does not wait; it is `pycuda_allocator` that orders a block's next user after such work.
     """
-    malloc, of_driver = bridge.pycuda_allocator(), drv.mem_alloc
-
-    def allocate(size: int) -> Any:
-        record_use("allocations")
-        return malloc(size)
-
+    allocate, of_driver = bridge.pycuda_allocator(), drv.mem_alloc
     for function in [gpuarray.GPUArray.__init__, *vars(gpuarray).values()]:
         if isinstance(function, FunctionType):
             given, named = function.__defaults__ or (), function.__kwdefaults__ or {}

@@ -24,24 +24,23 @@ from zipfile import is_zipfile
 
 from ..errors import import_libraries, is_hidden
 from ..interop import patches
-from . import explanation
 
 
-def replace(pool: bool = False, strict: bool = False, folder: Path | None = None) -> None:
+def replace(pool: bool = False, strict: bool = False, record: Path | None = None) -> None:
     """Have parts of PyCUDA replaced when it is first imported; at once if it has been.
 
     With `pool`, PyCUDA allocates arrays in CuPy's pool.  A kernel that would misread one of
-    PyCUDA's own arrays warns, or raises if `strict`.  Each source is recorded in `folder`.
+    PyCUDA's own arrays warns, or raises if `strict`.  Sources are appended to `record`.
     ``skcuda`` and ``scikits.cuda`` are `bridge.legacy.skcuda`, unless an installed one imports.
     Processes that ``multiprocessing`` spawns do the same.
     """
     atexit.register(_keep_context)  # before bridge's own, which it is called after
     import_module("bridge.legacy.skcuda")  # from now on, `import skcuda` finds it
     recorded = set[str]()
-    if folder:
+    if record:
         atexit.register(
             lambda: print(
-                f"bridge run: {len(recorded)} sources are in {folder}"
+                f"bridge run: {len(recorded)} sources are in {record}"
                 + ("" if recorded else "; run a program that calls what this one defines"),
                 file=sys.stderr,
             )
@@ -49,7 +48,7 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
-        return {**prepare(name), "bridge": _ReplaceInSpawned((pool, strict, folder))}
+        return {**prepare(name), "bridge": _ReplaceInSpawned((pool, strict, record))}
 
     why = "spawned processes do the same"
     patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
@@ -61,7 +60,7 @@ def replace(pool: bool = False, strict: bool = False, folder: Path | None = None
             sys.exit(f"FAILED: {error}")
         from .replacements import apply
 
-        apply(pool, strict, folder, recorded)
+        apply(pool, strict, record, recorded)
 
     if "pycuda" in sys.modules:
         replace_now()
@@ -113,10 +112,8 @@ class _Finder(MetaPathFinder):
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def run(arguments: Sequence[str], is_module: bool, explain: bool) -> None:
+def run(arguments: Sequence[str], is_module: bool) -> None:
     """Run a program, or a module, with its arguments, as Python itself would."""
-    if explain:
-        explanation.start()
     program = arguments[0]
     sys.argv[:] = arguments
     path = Path(program).absolute()

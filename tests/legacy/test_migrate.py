@@ -106,6 +106,27 @@ finally:
     context.pop()
     context.detach()
 """
+AT_EXIT = """
+import atexit
+import numpy as np
+import pycuda.driver as drv
+from pycuda import gpuarray
+from pycuda.compiler import SourceModule
+drv.init()
+for i in range(2):
+    other = drv.Device(0).make_context()
+    print(gpuarray.arange(3, dtype="f") + i)
+    other.pop()
+    other.detach()
+ctx = drv.Device(0).make_context(drv.ctx_flags.SCHED_AUTO)
+atexit.register(ctx.pop)
+import cupy
+x = cupy.zeros(3, "f")
+a = gpuarray.to_gpu(np.ones(3, "f"))
+f = SourceModule("__global__ void f(float *x) { x[threadIdx.x] += 1; }").get_function("f")
+f(a, block=(3, 1, 1))
+print(a, x)
+"""
 SCIKIT = """
 import numpy as np
 import pycuda.autoprimaryctx as auto
@@ -121,6 +142,7 @@ PROGRAMS = {
     **{path.stem: path.read_text() for path in (LEGACY / "programs").glob("*.py")},
     **{name: program_of(name) for name in MODULES},
     **{"both libraries": BOTH_LIBRARIES, "Python 2": OF_PYTHON_2, "scikit-cuda": SCIKIT},
+    "a context that ends at exit": AT_EXIT,
 }
 
 
@@ -156,9 +178,8 @@ def test_everything_else_stays_byte_for_byte(end):
     before = lines(KEPT).replace("\n", end).encode()
     after = before.replace(b"pycuda.autoinit", b"bridge.autoinit").replace(
         b"from pycuda.compiler import ( SourceModule as Module, DEFAULT_NVCC_FLAGS )",
-        b"from bridge import SourceModule as Module"
-        + end.encode()
-        + b"from pycuda.compiler import ( DEFAULT_NVCC_FLAGS )",
+        b"from bridge import SourceModule as Module; "
+        b"from pycuda.compiler import DEFAULT_NVCC_FLAGS",
     )
     assert migrate(before).text == after
 
@@ -221,13 +242,12 @@ NOTES = {
     "an address": ("f.prepared_async_call((1,), (1,), s, a.gpudata)", "pass the array"),
     "prepare with a block": ("f.prepare('P', (16, 1, 1))", "give it to each call"),
     "scikit-cuda": ("import skcuda.rlinalg", "bridge.legacy.skcuda serves"),
-    "flags": ("c = drv.Device(0).make_context(4)", "primary_context(device):`"),
-    "a method's context": (
-        "class A:\n    def f(self):\n        self.c = drv.Device(0).make_context()",
+    "a context of a function": (
+        "def f(d):\n    return d.make_context()",
         "primary_context(device):`",
     ),
-    "a context popped elsewhere": (
-        "import atexit\nc = drv.Device(0).make_context()\natexit.register(c.pop)\nc.pop()",
+    "the default context": (
+        "from pycuda.tools import make_default_context as make\nmake()",
         "primary_context(device):`",
     ),
     "OpenGL": ("import pycuda.gl.autoinit", "primary_context(device):`"),
@@ -246,7 +266,7 @@ def test_what_is_not_certain_stays_with_a_comment(code, said):
 
 
 REFUSED = {
-    "a context": ("c = drv.Device(0).make_context(4)", "once each context is CuPy's"),
+    "a context": ("import pycuda.gl.autoinit", "once each context is CuPy's"),
     "launch_grid": ("f.launch_grid(1, 1)", "once nothing calls launch_grid"),
     "launch": ("f = SourceModule('').get_function('f')\nf.launch()", "once nothing calls launch"),
     "nvcc": ("SourceModule('', nvcc='/bin/nvcc')", "once no call gives nvcc="),
@@ -309,6 +329,28 @@ def test_division_of_python_2():
     assert migrated(true).endswith("\nprint(1 / 2)\n")
 
 
+CONTEXTS = {
+    "an attribute": ("self.c = d.make_context()", "self.c = {}; self.c.push()"),
+    "nothing": ("d.make_context()", "{}.push()"),
+    "statements of one line": (
+        "if d: c = d.make_context(); c.pop()",
+        "if d: c = {}; c.push(); c.pop()",
+    ),
+    "an elif": ("if d: pass\nelif f(): d.make_context()", "if d: pass\nelif f(): {}.push()"),
+    "flags": (
+        "c = d.make_context(4)",
+        "# bridge: CuPy's context takes no flags: they are left out\nc = {}; c.push()",
+    ),
+    "another library's": ("import moderngl\nc = moderngl.make_context()", None),
+}
+
+
+@pytest.mark.parametrize(("code", "edited"), CONTEXTS.values(), ids=CONTEXTS)
+def test_contexts(code, edited):
+    wanted = edited.format("d.retain_primary_context()") if edited else code
+    assert migrated(code) == f"{wanted}\n"
+
+
 MIXED_TABS = """
 import pycuda.autoinit
 class A:
@@ -343,8 +385,8 @@ def f(x):
 
 
 def test_indentation_by_tabs_stays():
-    block = "\n\t\t# a comment\n\t\tif x:\n\t\t    y = 1\t# two kinds\n"
-    assert migrated(TABS).endswith(f"\twith bridge.primary_context(0) as c:{block}")
+    block = "; c.push()\n\t# a comment\n\tif x:\n\t    y = 1\t# two kinds\n\tc.pop()\n"
+    assert migrated(TABS).endswith(f"\tc = drv.Device(0).retain_primary_context(){block}")
 
 
 MAGICS = """
@@ -375,6 +417,20 @@ OF_PYTHON_2_TO_PARSE = {
     "a = long(1)": "a = int(1)",
     "a.has_key(1)": "1 in a",
     "a = xrange(1); b = 3 / 2": "a = range(1); b = 3 // 2",
+    "import cPickle, Queue": "import pickle, queue",
+    "from ConfigParser import ConfigParser": "from configparser import ConfigParser",
+    "import urllib2; urllib2.urlopen(a)": "import urllib.request, urllib.error, urllib.parse; "
+    "urllib.request.urlopen(a)",
+    "from StringIO import StringIO": "from io import StringIO",
+    "import itertools; itertools.izip(a)": "import itertools; zip(a)",
+    "import string; string.maketrans(a, b)": "import string; str.maketrans(a, b)",
+    "k = d.keys(); k.sort()": "k = list(d.keys()); k.sort()",
+    "d.keys().sort()": "list(d.keys()).sort()",
+    "file(a).read()": "open(a).read()",
+    "import Image": "from PIL import Image",
+    "import sys; sys.maxint": "import sys; sys.maxsize",
+    "g = (w / 4, 1); f(grid=g)": "g = (w // 4, 1); f(grid=g)",
+    "f(block=(w / 2 * 3, 1, 1))": "f(block=(w // 2 * 3, 1, 1))",
     "for k in a.iteritems(): pass": "for k in a.items(): pass",
     "print('a', xrange(1))": "print(('a', range(1)))",
 }
@@ -388,7 +444,18 @@ OF_PYTHON_3 = [
     "class A:\n    def has_key(self, k):\n        return 1\nA().has_key(2)",
     "print(unicode(1), end='')",
     "a: int = long(1)",
+    "try:\n    import cPickle as pickle\nexcept ImportError:\n    import pickle",
+    "import itertools\nizip = getattr(itertools, 'izip', zip)",
+    "k = sorted(d.keys())\nk.sort()",
+    "from .Queue import Queue",
+    "with open(a) as file:\n    file(1)",
+    "f(grid=(int(w / 4), 1))\ng = w / 4",
 ]
+NOTED_OF_PYTHON_2 = {
+    "import Image, os": "Python 3 has no Image: write from PIL import Image",
+    "from string import maketrans": "Python 3 has no string.maketrans: write str.maketrans",
+    "cmp(a, b)": "Python 3 has no cmp: write (a > b) - (a < b)",
+}
 
 
 @pytest.mark.parametrize(("old", "new"), OF_PYTHON_2_TO_PARSE.items())
@@ -396,6 +463,26 @@ def test_names_of_python_2_are_converted(old, new):
     done = migrate(old.encode())
     assert done.before.decode().rstrip().startswith(new)
     assert (1, "Python 2 -> Python 3 (fissix)") in done.edits
+
+
+@pytest.mark.parametrize(("program", "said"), NOTED_OF_PYTHON_2.items())
+def test_names_that_fissix_does_not_know_are_noted(program, said):
+    assert migrate(program.encode()).text.decode() == f"# bridge: {said}\n{program}\n"
+
+
+@pytest.mark.parametrize("start", ["", "print 1\n"])
+def test_a_parameter_that_is_a_keyword_now(start):
+    done = migrate(f"{start}a.get(async=True); b.set(a, async = x == 1)".encode())
+    assert done.text.decode().rstrip().endswith("a.get(async_=True); b.set(a, async_ = x == 1)")
+    assert (1 + bool(start), "async= -> async_=") in done.edits
+
+
+def test_a_module_of_the_package_is_noted(tmp_path):
+    (tmp_path / "util.py").touch()
+    text, name = b"from util import f\nimport os", str(tmp_path / "program.py")
+    assert migrate(text, name).text == text
+    (tmp_path / "__init__.py").touch()
+    assert b"write `from . import util` or" in migrate(text, name).text
 
 
 @pytest.mark.parametrize("program", OF_PYTHON_3)
@@ -408,6 +495,7 @@ UNREADABLE = {
     "a name of ours": ("bridge = 3\nimport pycuda.autoinit", "`bridge` of its own, in line 1"),
     "a null byte": ("a = 1\0", "is neither Python 3 (source code"),
     "a name that is a keyword": ("print 'a'\nasync = 1", "is not Python 3 after fissix has conv"),
+    "too many operators": ("a = " + "-" * 10000 + "1", " cannot be read: "),
     "too long a sum": ("a = 1" + " + a" * 2000, " cannot be read: "),
 }
 
@@ -453,6 +541,17 @@ def test_the_copy_is_beside_the_program_and_not_overwritten(command, tmp_path):
     assert copy.read_text() != "mine"
 
 
+def test_a_copy_that_exists_is_compared_as_it_is(command, tmp_path):
+    copy = tmp_path / "program_bridge.py"
+    for edited, status, said in ("print(2)", 1, "-1\n+2\n"), ("print(1)", 0, "print the same"):
+        copy.write_text(edited)
+        done = command("import pycuda.autoinit\nprint(1)", "--compare", "program.py")
+        assert done.returncode == status
+        assert done.stdout.startswith("program_bridge.py stays as it is; --force writes it anew\n")
+        assert said in done.stdout
+        assert copy.read_text() == edited
+
+
 def test_the_page_shows_what_the_command_prints(command):
     page = (ROOT / "docs" / "run.md").read_text().partition("## Edits that are certain")[2]
     program, said = re.search(r"```py\n(.*?)```.*?```text\n(.*?)```", page, re.DOTALL).groups()
@@ -461,6 +560,7 @@ def test_the_page_shows_what_the_command_prints(command):
 
 WRONG = {
     "no program": (["nowhere.py"], "there is no file 'nowhere.py'; give a program"),
+    "a file that cannot be read": (["/proc/self/mem"], "error: [Errno 5] Input/output error"),
     "a folder": (["."], "there is no file '.'; give a program"),
     "arguments": (["program.py", "-n"], "'-n' is for the program, which only --compare runs"),
     "options behind": (["program.py", "--force"], "options of bridge migrate stand before the"),

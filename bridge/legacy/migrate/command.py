@@ -28,9 +28,9 @@ def migrate(text: bytes, name: str = "the program") -> Migrated:
     Raise ImportError if it is Python 2, and fissix is not installed; raise ValueError if it cannot
     be read, or has a name `bridge` of its own.
     """
-    before, edits = to_python3(text, name)
     try:
-        program = ProgramEdits(before)
+        before, edits = to_python3(text, name)
+        program = ProgramEdits(before, Path(name).parent)
         edited = program.apply()
     except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError) as error:
         raise ValueError(f"{name} cannot be read: {error}") from None
@@ -39,8 +39,8 @@ def migrate(text: bytes, name: str = "the program") -> Migrated:
     return Migrated(edited, sorted(edits + program.records), notes_in(edited), before)
 
 
-def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None) -> bool:
-    """Write the edited copy of a program, and print what was done.
+def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None, keep: bool = False) -> bool:
+    """Write the edited copy of a program, and print what was done; or `keep` the one that is there.
 
     With `arguments`, run both and compare what they print.  Return False if it differs.
     """
@@ -49,18 +49,15 @@ def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None) -> bool:
             raise ValueError(f"{own} would hide the package of this name from the copy; rename it")
     text = path.read_bytes()
     done = migrate(text, str(path))
-    if done.text == text:
+    if done.text == text and not keep:
         compared = "" if arguments is None else ", and nothing is compared"
         print(f"{path}: there is nothing to edit, so no copy is written{compared}")
         return True
-    copy.write_bytes(done.text)
-    print(f"{path} -> {copy}")
-    for line, said in done.edits:
-        print(f"  line {line}: {said}")
-    if done.notes:
-        print(f"for you to decide, at the comments {NOTE.strip()!r} of {copy}:")
-    for line, said in done.notes:
-        print(f"  line {line}: {said}")
+    if keep:
+        print(f"{copy} stays as it is; --force writes it anew")
+    else:
+        copy.write_bytes(done.text)
+        _print_edits(path, copy, done)
     if arguments is None:
         return True
     if done.before == text:
@@ -70,3 +67,13 @@ def write_copy(path: Path, copy: Path, arguments: Sequence[str] | None) -> bool:
         file.write(done.before)
         file.flush()
         return compare(Path(file.name), copy, arguments)
+
+
+def _print_edits(path: Path, copy: Path, done: Migrated) -> None:
+    print(f"{path} -> {copy}")
+    for line, said in done.edits:
+        print(f"  line {line}: {said}")
+    if done.notes:
+        print(f"for you to decide, at the comments {NOTE.strip()!r} of {copy}:")
+    for line, said in done.notes:
+        print(f"  line {line}: {said}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 try:
     import libcst as cst
@@ -19,7 +19,7 @@ except ImportError as missing:
         "`pip install libcst fissix`, or bridge with [migrate]"
     ) from None
 
-__all__ = ["NOTE", "SOURCE_MODULES", "Edits", "WithBlock", "cst", "notes_in"]
+__all__ = ["NOTE", "SOURCE_MODULES", "Edits", "cst", "notes_in"]
 
 NOTE, NEXT = "# bridge: ", "#         "  # the start of a note, and of its next lines
 SOURCE_MODULES = ("pycuda.compiler.SourceModule", "pycuda.driver.SourceModule")
@@ -36,16 +36,6 @@ _KINDS = {
     **{"bridge.as_cupy": "cupy", "bridge.as_pycuda": "gpu"},
     **{"len": "int", "int": "int", "float": "float"},
 }
-
-
-class WithBlock(NamedTuple):
-    """Statements of a list that become the block of a ``with``."""
-
-    first: int  # the statement that is replaced
-    last: int
-    inside: list[Any]
-    removed: list[Any]  # their comments stay
-    item: cst.WithItem
 
 
 class Edits(cst.CSTVisitor):
@@ -65,7 +55,6 @@ class Edits(cst.CSTVisitor):
         self.replacements: dict[cst.CSTNode, Any] = {}  # what takes their places
         self.notes: dict[cst.CSTNode, list[str]] = {}  # by statement
         self.insertions: dict[cst.CSTNode, list[cst.BaseStatement]] = {}  # to insert
-        self.wrapped: dict[cst.CSTNode, WithBlock] = {}  # by the list of statements
         self.records: list[tuple[int, str]] = []  # lines of the program, and what is edited there
         self.kinds: dict[tuple[Any, str], str] = {}  # of names, by scope
         wrapper.visit(self)
@@ -79,11 +68,9 @@ class Edits(cst.CSTVisitor):
         """Return a node's source."""
         return self.module.code_for_node(node)
 
-    def line_code(self, statement: cst.CSTNode) -> str:
-        """Return the source of a line with one simple statement, without comments; or ""."""
-        body: Any = getattr(statement, "body", ())
-        is_line = isinstance(statement, cst.SimpleStatementLine) and len(body) == 1
-        return self.code(body[0]) if is_line else ""
+    def alias_code(self, node: cst.ImportAlias) -> str:
+        """Return the source of an imported name, without the comma behind it."""
+        return self.code(node.with_changes(comma=cst.MaybeSentinel.DEFAULT))
 
     def find(self, kind: Any, root: cst.CSTNode | None = None) -> list[Any]:
         """Return the nodes of a kind, in the module or in another node."""
@@ -165,6 +152,12 @@ class Edits(cst.CSTVisitor):
         self.replacements[node] = new
         self.record(node, text or self.code(new))
 
+    def edit_statement(self, node: Any, text: str) -> None:
+        """Put one or more statements, behind each other, in a small statement's place."""
+        new: Any = cst.parse_statement(text)
+        last = new.body[-1].with_changes(semicolon=node.semicolon)
+        self.edit(node, cst.FlattenSentinel([*new.body[:-1], last]), text)
+
     def record(self, node: cst.CSTNode, text: str) -> None:
         """Record what becomes of a node, for the list of edits."""
         self.records.append((self.line(node), f"{_short(self.code(node))} -> {_short(text)}"))
@@ -190,55 +183,17 @@ class _Apply(cst.CSTTransformer):
     def __init__(self, edits: Edits) -> None:
         super().__init__()
         self.edits = edits
-        self.done: dict[cst.CSTNode, list[Any]] = {}  # statements, and what took their places
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         edits = self.edits
-        if original_node in edits.wrapped:
-            updated_node = self._wrap(original_node, updated_node, edits.wrapped[original_node])
         new = edits.replacements.get(original_node, updated_node)
         if not isinstance(original_node, cst.BaseStatement):
             return new
-        lines = [] if new is cst.RemovalSentinel.REMOVE else _split_imports(original_node, new)
-        if lines and original_node in edits.notes:
+        if original_node in edits.notes:
             notes = [line for note in edits.notes[original_node] for line in _comment(note)]
-            lines[0] = lines[0].with_changes(leading_lines=[*lines[0].leading_lines, *notes])
-        self.done[original_node] = lines = [*edits.insertions.get(original_node, ()), *lines]
-        return lines[0] if len(lines) == 1 else cst.FlattenSentinel(lines)
-
-    def _wrap(self, original: Any, updated: Any, wrapped: WithBlock) -> Any:
-        """Return a list of statements with some of them in a ``with``."""
-        first, last, inside, removed, item = wrapped
-        *before, start = self.done[original.body[first]]
-        comments = []
-        for line in removed:
-            trailing = line.trailing_whitespace.comment
-            comments += [*line.leading_lines, *[cst.EmptyLine(comment=trailing)] * bool(trailing)]
-        body = [line for statement in inside for line in self.done[statement]]
-        block = cst.IndentedBlock(
-            body or [cst.parse_statement("pass")], start.trailing_whitespace, footer=comments
-        )
-        statement = cst.With([item], block, leading_lines=start.leading_lines)
-        parts = original.body[:first], original.body[last + 1 :]
-        earlier, later = ([line for one in part for line in self.done[one]] for part in parts)
-        return updated.with_changes(body=[*earlier, *before, statement, *later])
-
-
-def _split_imports(original: Any, new: Any) -> list[Any]:
-    """Return a line for each statement that an import became."""
-    count = len(getattr(new, "body", ())) if isinstance(new, cst.SimpleStatementLine) else 1
-    if count == 1 or len(original.body) > 1:
-        return [new]
-    ends = [cst.TrailingWhitespace()] * (count - 1) + [new.trailing_whitespace]
-    starts = [new.leading_lines, *[()] * (count - 1)]
-    return [
-        new.with_changes(
-            body=[one.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)],
-            leading_lines=start,
-            trailing_whitespace=end,
-        )
-        for one, start, end in zip(new.body, starts, ends, strict=True)
-    ]
+            new = new.with_changes(leading_lines=[*new.leading_lines, *notes])
+        before = edits.insertions.get(original_node, ())
+        return cst.FlattenSentinel([*before, new]) if before else new  # an `elif` is one statement
 
 
 def _comment(note: str) -> list[cst.EmptyLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ..names import AMBIGUOUS, AUTOINIT, BEFORE_CUDA_4, SERVED, not_served, within_skcuda
@@ -29,11 +30,19 @@ _VIEW = "this copies on the device. If nothing writes to either array later, lea
 _POINTER = "this address has no owner and no order: use {}"
 _VIEWS = "bridge.as_pycuda(x), with the CuPy array, or bridge.as_pycuda(memory, shape, dtype)"
 _ALLOCATOR = f"if this allocator gives memory in use, a + 1 overwrites it: use {_VIEWS}"
+_BESIDE = (
+    "Python 3 finds {0}.py if this file is started as a program. If it is imported from its "
+    "package, write `from . import {0}` or `from .{0} import ...`"
+)
 _ADDRESS = "pass the array: an address is ordered with CuPy's current stream only"
 
 
 class ProgramEdits(ContextEdits):
     """Finds the edits of a PyCUDA program."""
+
+    def __init__(self, text: bytes, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(text)
 
     def visit_Module(self, node: cst.Module) -> None:
         """Decide first about what concerns the whole program."""
@@ -59,6 +68,7 @@ class ProgramEdits(ContextEdits):
         for one in self.imports:
             for name in self.names(one):
                 self._note_skcuda(one, name)
+                self._note_beside(one, name.partition(".")[0])
 
     def _check_name(self) -> None:
         for name in self.find(cst.Name):
@@ -76,6 +86,11 @@ class ProgramEdits(ContextEdits):
         if parts and parts[0] not in ("*", "autoinit", *SERVED):
             self.note(node, not_served(parts[0]))
 
+    def _note_beside(self, node: cst.CSTNode, root: str) -> None:
+        """Note a module of the program's own package, which Python 2 finds without a dot."""
+        if all((self.folder / name).exists() for name in ("__init__.py", f"{root}.py")):
+            self.note(node, _BESIDE.format(root))
+
     def _is_before_cuda_4(self, node: cst.Attribute) -> bool:
         """Tell whether a name is certainly one that functions had before CUDA 4."""
         name = node.attr.value
@@ -88,34 +103,28 @@ class ProgramEdits(ContextEdits):
         """Import bridge.autoinit."""
         if node in self.kept_imports or not {*self.names(node)} & {*AUTOINIT}:
             return False
-        names = [*node.names]
-        for number, one in enumerate(names):
-            if self.code(one.name) in AUTOINIT:
-                names[number] = one.with_changes(name=cst.parse_expression("bridge.autoinit"))
+        names = [self.alias_code(one) for one in node.names]
+        for number, one in enumerate(node.names):
+            if (name := self.code(one.name)) in AUTOINIT:
+                names[number] = names[number].replace(name, "bridge.autoinit")
                 if not one.asname and self.parent(self.parent(node)) is self.module:
                     self.bridge_imports.append(self.line(node))
                 if not one.asname and self._needs_pycuda():
-                    names.append(cst.ImportAlias(cst.Name("pycuda")))
-                    names[-2] = names[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-        self.edit(node, node.with_changes(names=names))
+                    names.append("pycuda")
+        self.edit_statement(node, f"import {', '.join(names)}")
         return False
 
     def _needs_pycuda(self) -> bool:
         """Tell whether a `pycuda` that stays in use has no other import than autoinit's."""
-        others = [
-            self.line(alias)
-            for one in self.find(cst.Import)
-            for alias in one.names
-            if self.parent(self.parent(one)) is self.module and not alias.asname
-            if f"{self.code(alias.name)}.".startswith("pycuda.")
-            if self.code(alias.name) not in AUTOINIT
-        ]
+        aliases = [alias for one in self.find(cst.Import) for alias in one.names]
+        names = [self.code(alias.name) for alias in aliases if not alias.asname]
+        if any(f"{name}.".startswith("pycuda.") for name in names if name not in AUTOINIT):
+            return False
         edited = {*AUTOINIT, *(() if self.refusal else SOURCE_MODULES)}
         chains = [one for one in self.find(cst.Attribute) if self.qualified(one) in edited]
         inside = {name for chain in chains for name in self.find(cst.Name, chain)}
-        names = [one for one in self.find(cst.Name) if one not in inside]
-        stays = [self.line(one) for one in names if self.qualified(one) == one.value == "pycuda"]
-        return min(stays, default=_NEVER) < min(others, default=_NEVER)
+        stays = [one for one in self.find(cst.Name) if one not in inside]
+        return any(self.qualified(one) == one.value == "pycuda" for one in stays)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         """Import from bridge what it has."""
@@ -126,17 +135,15 @@ class ProgramEdits(ContextEdits):
         if self.refusal and moved[0] in SOURCE_MODULES:
             self.note(node, f"{self.refusal}, write `from bridge import SourceModule`")
             return False
-        aliases = dict(zip(names, node.names, strict=True))
+        aliases = dict(zip(names, map(self.alias_code, node.names), strict=True))
         is_inside = names[0].startswith(tuple(f"{name}." for name in AUTOINIT))
-        module: Any = cst.parse_expression("bridge.autoinit" if is_inside else "bridge")
-        new = [_renamed(aliases.pop(name), name) for name in moved]
+        new = [aliases.pop(name).replace("autoprimaryctx as", "autoinit as") for name in moved]
+        new = ["autoinit as autoprimaryctx" if one == "autoprimaryctx" else one for one in new]
+        text = f"from bridge{'.autoinit' * is_inside} import {', '.join(new)}"
         if aliases:
-            stay = node.with_changes(names=_import_list([*aliases.values()], node.lpar))
-            first = cst.ImportFrom(module, _import_list(new, None))
-            text = f"{self.code(first)}; {self.code(stay)}"
-            self.edit(node, cst.FlattenSentinel([first, stay]), text)
-        else:
-            self.edit(node, node.with_changes(module=module, names=_import_list(new, node.lpar)))
+            package = names[0].rpartition(".")[0]
+            text += f"; from {package} import {', '.join(aliases.values())}"
+        self.edit_statement(node, text)
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
@@ -205,9 +212,7 @@ class ProgramEdits(ContextEdits):
 
     def _edit_copy(self, node: cst.Call, given: Any, wanted: str, template: str) -> bool:
         """Edit a copy through the host to a copy on the device, which nobody can tell from it."""
-        array, line = self._host_copy(given), None
-        if array is None and isinstance(given, cst.Name):
-            array, line = self._line_before(node, given)
+        array = self._host_copy(given)
         kind = self.kind(array)
         if array is None or kind not in ("", wanted):
             return True
@@ -215,25 +220,8 @@ class ProgramEdits(ContextEdits):
         if not kind or self.undecided or self.has_streams or (self.has_free and wanted == "cupy"):
             self.note(node, _COPY.format(self.code(array), _NAMES[wanted], text))
             return True
-        if line:
-            self.edit(line, cst.RemovalSentinel.REMOVE, "(removed)")
         self.note(node, _VIEW)
         return self._edit_conversion(node, text)
-
-    def _line_before(self, node: cst.Call, name: cst.Name) -> tuple[Any, Any]:
-        """Return the array that the line before copies to a name used only here, and the line."""
-        here, found = self.statement(node), self.assignments(name)
-        lines = getattr(self.parent(here), "body", ())
-        index = lines.index(here) if here in lines else 0
-        is_alone = self.line_code(here).endswith(f"= {self.code(node)}")  # nothing runs in between
-        if not index or not is_alone or len(found) != 1 or len(found[0].references) != 1:
-            return None, None
-        line = lines[index - 1]
-        is_plain = self.line_code(line) and "#" not in self.code(line)  # a comment must stay
-        assign = line.body[0] if is_plain else None
-        if assign is None or self.line_code(line) != f"{name.value} = {self.code(assign.value)}":
-            return None, None
-        return self._host_copy(assign.value), line
 
     def _edit_address(self, node: cst.Call) -> bool:
         """Edit a GPUArray on the address of a CuPy array."""
@@ -314,21 +302,6 @@ def _is_head(statement: Any) -> bool:
     if isinstance(one, cst.ImportFrom):
         return isinstance(one.module, cst.Name) and one.module.value == "__future__"
     return isinstance(one, cst.Expr) and isinstance(one.value, cst.SimpleString)
-
-
-def _renamed(alias: cst.ImportAlias, name: str) -> cst.ImportAlias:
-    """Return what to import in the place of a name of PyCUDA."""
-    if name != "pycuda.autoprimaryctx":
-        return alias
-    asname = alias.asname or cst.AsName(cst.Name("autoprimaryctx"))
-    return alias.with_changes(name=cst.Name("autoinit"), asname=asname)
-
-
-def _import_list(aliases: list[cst.ImportAlias], parenthesis: Any) -> list[cst.ImportAlias]:
-    """Return imported names without a comma after the last, unless they are in a parenthesis."""
-    if not parenthesis:
-        aliases[-1] = aliases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return aliases
 
 
 def _gives(call: cst.Call, name: str) -> bool:

@@ -11,8 +11,26 @@ from io import BytesIO, StringIO
 from itertools import accumulate
 
 MAGIC = rb"([ \t]*)(!.*|%%?[a-z].*)"  # a line for IPython
-_NAMES = {"basestring", "long", "raw_input", "unichr", "unicode", "xrange"}
+_ASYNC = rb"([(,]\s*)async(\s*=(?!=))"  # a parameter of PyCUDA's
+# What only Python 2 has.
+_NAMES = {"basestring", "cmp", "execfile", "file", "long", "raw_input", "reduce", "reload"}
+_NAMES |= {"unichr", "unicode", "xrange"}
 _METHODS = {"has_key", "iteritems", "iterkeys", "itervalues"}
+_MODULES = {
+    "ConfigParser",
+    "Image",
+    "ImageTk",
+    "Queue",
+    "StringIO",
+    "Tkinter",
+    "__builtin__",
+    "cPickle",
+}
+_MODULES |= {"cStringIO", "httplib", "thread", "urllib2", "urlparse"}
+_OF_MODULES = {*(f"itertools.{name}" for name in ("ifilter", "imap", "izip", "izip_longest"))}
+_OF_MODULES |= {f"string.{name}" for name in ("letters", "lowercase", "maketrans", "uppercase")}
+_OF_MODULES |= {"sys.maxint", "os.getcwdu"}
+_LISTS = {"items", "keys", "values"}  # methods of dict that give lists
 
 
 def code_of_notebook(text: bytes) -> tuple[bytes, list[int]]:
@@ -32,42 +50,76 @@ def code_of_notebook(text: bytes) -> tuple[bytes, list[int]]:
     return re.sub(rb"(?m)^" + MAGIC, rb"\1pass  # \2", text), [*starts]
 
 
-def problem_of(text: bytes) -> SyntaxError | ValueError | None:
+def parse(text: bytes) -> ast.Module:
+    """Return the syntax tree of a program in Python 3, without warnings of escapes in strings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def problem_of(text: bytes) -> SyntaxError | ValueError | MemoryError | None:
     """Return why a program is not Python 3, or None."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in strings
-            ast.parse(text)
-    except (SyntaxError, ValueError) as error:
+        parse(text)
+    except (SyntaxError, ValueError, MemoryError) as error:  # MemoryError: too many operators
         return error
     return None
+
+
+def _has_quotient(node: ast.expr) -> bool:
+    """Tell whether a sum or the like, or a tuple of them, has a quotient outside of calls."""
+    match node:
+        case ast.BinOp(left, operator, right):
+            return isinstance(operator, ast.Div) or _has_quotient(left) or _has_quotient(right)
+        case ast.Tuple(values):
+            return any(map(_has_quotient, values))
+    return False
 
 
 def _of_python2(text: bytes) -> str:
     """Return what a program uses of Python 2, a name or the ``/`` of two integers, or ""."""
     if re.search(rb"NameError|version_info|\bPY[23]\b", text):
         return ""  # it is for both
-    used, defined, modules = set[str](), set[str](), set[str]()
-    for node in ast.walk(ast.parse(text)):
+    found, used, defined, modules = set[str](), set[str](), set[str](), set[str]()
+    sizes, quotients, keys, sorts = set[str](), set[str](), set[str](), set[str]()
+    tree = parse(text)
+    tried = {one for node in ast.walk(tree) if isinstance(node, ast.Try) for one in ast.walk(node)}
+    for node in ast.walk(tree):
         match node:
             case ast.JoinedStr() | ast.AnnAssign() | ast.Nonlocal() | ast.AsyncFunctionDef():
                 return ""  # Python 2 has none
-            case ast.keyword("grid" | "block", ast.Tuple(sizes)):
-                if any(isinstance(getattr(one, "op", None), ast.Div) for one in sizes):
-                    used.add("/")  # PyCUDA takes no float there
+            case ast.keyword("grid" | "block", value):
+                sizes.add(ast.unparse(value))
+                quotients |= {ast.unparse(value)} if _has_quotient(value) else set()
+            case ast.Assign([ast.Name(name)], value) if _has_quotient(value):
+                quotients.add(name)
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Attribute(_, method))):
+                keys |= {name} if method in _LISTS else set()
             case ast.Call(ast.Name("print"), _, [_, *_]) if b"print_function" not in text:
                 return ""
             case ast.Name(name, ast.Load()):
                 used.add(name)
+            case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, method)), "sort")):
+                found |= {method} & _LISTS
+            case ast.Call(ast.Attribute(owner, "sort")):
+                sorts.add(ast.unparse(owner))
             case ast.Call(ast.Attribute(owner, name)) if name in _METHODS:
                 if ast.unparse(owner) not in modules:  # six.iteritems(a)
                     used.add(name)
+            case ast.Attribute():
+                found |= {ast.unparse(node)} & _OF_MODULES
+            case ast.ImportFrom(str(module), names, 0) if node not in tried:
+                found |= {module} & _MODULES | {f"{module}.{n.name}" for n in names} & _OF_MODULES
+            case ast.Import(names) if node not in tried:
+                found |= {one.name for one in names} & _MODULES
             case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name) | ast.ClassDef(name):
                 defined.add(name)
             case ast.alias(name, called):
                 defined.add(called or name)
                 modules.add(called or name)
-    return min(used & (_NAMES | _METHODS | {"/"}) - defined, default="")
+    found |= used & (_NAMES | _METHODS) - defined | keys & sorts
+    found |= {"/"} if sizes & quotients else set()  # PyCUDA takes no float there
+    return min(found, default="")
 
 
 def to_python3(
@@ -78,7 +130,11 @@ def to_python3(
     Lines for IPython, such as ``!pip install cupy``, become comments.  Raise ImportError if a
     library for it is not installed, and ValueError for neither syntax.
     """
-    lines, edits = text.splitlines(keepends=True), list[tuple[int, str]]()
+    edits = list[tuple[int, str]]()
+    if problem_of(text) and (found := re.search(_ASYNC, text)):  # a keyword since Python 3.7
+        edits.append((text.count(b"\n", 0, found.end()) + 1, "async= -> async_="))
+        text = re.sub(_ASYNC, rb"\1async_\2", text)
+    lines = text.splitlines(keepends=True)
     problem: object
     while problem := problem_of(text):
         number = getattr(problem, "lineno", None) or 0
@@ -92,7 +148,7 @@ def to_python3(
         if not (of_python2 := _of_python2(text)):
             return text, edits
         problem = f"{of_python2} is Python 2's"
-    from .division import DivisionEdits  # `check` needs LibCST for programs in Python 2 only
+    from .leftovers import LeftoverEdits  # `check` needs LibCST for programs in Python 2 only
 
     try:
         from fissix.pgen2.parse import ParseError
@@ -122,12 +178,11 @@ def to_python3(
     if problem := problem_of(source.encode(encoding)):
         raise ValueError(f"{name} is not Python 3 after fissix has converted it, too: {problem}")
     edits, converted = [(1, "Python 2 -> Python 3 (fissix)"), *edits], source.encode(encoding)
-    if re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text):
-        return converted, edits
-    division = DivisionEdits(converted)
+    has_true_division = re.search(rb"from __future__ import[\w\s,(]*\bdivision\b", text)
+    leftovers = LeftoverEdits(converted, has_true_division is not None)
     if not with_notes:  # so that lines keep their numbers
-        division.notes.clear()
-    return division.apply(), edits + division.records
+        leftovers.notes.clear()
+    return leftovers.apply(), edits + leftovers.records
 
 
 def _expand_tabs(source: str) -> str:
