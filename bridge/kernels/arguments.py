@@ -120,11 +120,11 @@ def pack_argument(
             if isinstance(value, np.void) and (wrong := field_mismatch(value.dtype, parameter)):
                 raise wrong
             return data, None
-    if mismatch and type(value) is GPUArray:  # of a dtype that CuPy lacks: by address, as in PyCUDA
+    if type(value) is GPUArray:
         try:
             dtypes.check_dtype(value.dtype, caller)
-        except TypeError as error:
-            mismatch(error)
+        except TypeError as error:  # CuPy lacks it, but a kernel needs no more than the address
+            warn(f"{error}: the address is passed, and the items are not checked")
             value, is_prepared = value.gpudata, True  # an int, of a slice
     pointer, array = pack_pointer(value, parameter, caller, device_id, is_prepared)
     if problem := array_mismatch(pointer, array, parameter, caller, strided):
