@@ -258,7 +258,7 @@ drv.Event().record(cupy.cuda.Stream())
 stream.wait_for_event(cupy.cuda.Event())
     TypeError: take a cupy.cuda.stream.Event here; order two streams by bridge.wait_stream(waiter
 drv.memcpy_htod(module.get_global("weights"), np.zeros(3, np.float32))
-    TypeError: memcpy_htod: PyCUDA does not take a bridge.interop.importing.Global here; give its
+    TypeError: memcpy_htod: PyCUDA does not take a bridge.interop.memory.Global here; give its
 drv.memcpy_dtoh(np.zeros(N, np.float32), a)
     TypeError: memcpy_dtoh: PyCUDA does not take a pycuda.gpuarray.GPUArray here; give a.gpudata
 drv.memcpy_htod(1.5, x)

@@ -4,10 +4,6 @@ from typing import Any
 
 from ..errors import Caller
 
-class Global(tuple[int, int]):
-    _module: Any
-
-BARE_MEMORY: tuple[type, ...]
 ADDRESS_END: int
 UNPROTECTED: str
 

@@ -20,32 +20,12 @@ from weakref import ProxyTypes
 
 import cupy
 import numpy as np
-import pycuda.driver as drv
-from cupy.cuda import MemoryPointer, PinnedMemoryPointer
 
 from .contexts import find_pointer
 from .dtypes import PLAIN_DTYPES, check_dtype
+from .memory import BARE_MEMORY, Global
 from ..errors import ContextError, kind, named
 
-class Global(tuple):
-    """A variable of a module: ``(pointer, size in bytes)``; for other libraries an array of bytes.
-
-    Write it with ``pycuda.driver.memcpy_htod(pointer, array)``, and then call `bridge.as_cupy` of any
-    array, or from CuPy as ``bridge.as_cupy(g, shape, dtype)``.
-    """
-
-    @property
-    def __cuda_array_interface__(self):
-        """The memory as bytes (CAI, version 3)."""
-        pointer, size = self
-        return {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
-
-
-# Bare memory: `bridge.interop.raw_memory` makes an array on it.
-BARE_MEMORY = (
-    drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.PointerHolderBase, drv.ManagedAllocation,
-    drv.PagelockedHostAllocation, MemoryPointer, PinnedMemoryPointer, int, np.integer, Global,
-)
 ADDRESS_END = 1 << 63  # CuPy has signed sizes of 64 bits
 UNPROTECTED = (
     "neither library can keep it from being written to, so a view is refused: hand over a copy"

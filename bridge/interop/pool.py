@@ -7,7 +7,6 @@ freed.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 from collections.abc import Callable
@@ -23,12 +22,10 @@ from ..errors import ContextError, named
 from .contexts import cuda_device
 from .failures import failure, start_cuda
 from .importing import ADDRESS_END
+from .memory import Allocation
 from .ordering import release_kept_views
 from .views import allocate, views_alive
 
-_memoryview: Callable[..., memoryview] = ctypes.PYFUNCTYPE(
-    ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
-)(("PyMemoryView_FromMemory", ctypes.pythonapi))
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 
 Malloc = Callable[[int], Any]
@@ -46,25 +43,6 @@ class OutOfMemoryError(cupy.cuda.memory.OutOfMemoryError, drv.MemoryError):  # t
 
     def __reduce__(self) -> Any:
         return type(self), self.args
-
-
-class Allocation(int):
-    """A device address, for the ``gpudata`` of a `GPUArray`; `memory` owns the memory there."""
-
-    memory: Any = None  # a View of a block of CuPy's
-
-    @property
-    def gpudata(self) -> int:
-        """The address.  PyCUDA's kernels accept objects with this attribute."""
-        return int(self)
-
-    def free(self) -> None:
-        """Free the memory now, as ``DeviceAllocation.free`` does."""
-        self.memory = None
-
-    def as_buffer(self, size: int, offset: int = 0) -> memoryview:
-        """Return a part of the memory as a buffer, as ``DeviceAllocation.as_buffer`` does."""
-        return _memoryview(self + offset, size, 0x200)  # PyBUF_WRITE
 
 
 def pycuda_allocator(pool: Any = None, /) -> Malloc:

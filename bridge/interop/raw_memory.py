@@ -12,7 +12,7 @@ from typing import Any
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer, PinnedMemoryPointer, runtime
+from cupy.cuda import MemoryPointer, runtime
 from cupy.cuda.memory import BaseMemory
 from cupy.cuda.pinned_memory import PinnedMemory
 from pycuda.gpuarray import GPUArray
@@ -20,8 +20,9 @@ from pycuda.gpuarray import GPUArray
 from ..errors import Caller, named, warn
 from .contexts import shared_device
 from .dtypes import check_dtype
-from .importing import ADDRESS_END, BARE_MEMORY, UNPROTECTED, Global, check_device, not_an_array
+from .importing import ADDRESS_END, UNPROTECTED, check_device, not_an_array
 from .layouts import extent, repeats_elements
+from .memory import BARE_MEMORY, Global, bare_address
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 
@@ -33,12 +34,6 @@ def _attributes(array: np.ndarray[Any, Any]) -> Any:
 def is_reachable(array: np.ndarray[Any, Any]) -> bool:
     """Tell whether the device can reach the memory of a NumPy array: it is managed, or pinned."""
     return bool(_attributes(array).type != _UNREGISTERED)
-
-
-def bare_address(memory: Any) -> int:
-    """Return the address of bare memory: of a holder, `gpudata` if it has one, as PyCUDA does."""
-    is_holder = isinstance(memory, drv.PointerHolderBase)
-    return int(getattr(memory, "gpudata", memory) if is_holder else memory)
 
 
 def array_on_host(array: np.ndarray[Any, Any], caller: Caller) -> GPUArray:
@@ -105,14 +100,7 @@ def array_on_memory(
             "accepted, or strides, in bytes, without an order"
         )
     (offset,) = _ints(offset or 0, "offset", name)
-    held: Any = memory
-    if isinstance(memory, drv.PagelockedHostAllocation):
-        start = held.get_device_pointer()
-    elif isinstance(memory, Global):
-        start, _ = memory
-    else:
-        is_of_cupy = isinstance(memory, MemoryPointer | PinnedMemoryPointer)
-        start = held.ptr if is_of_cupy else bare_address(held)
+    start = bare_address(memory)
     if not 0 < start < ADDRESS_END or getattr(memory, "memory", memory) is None:
         raise ValueError(
             f"{name}: the memory is at {start:#x}, or has been freed; memory that is allocated "

@@ -22,10 +22,11 @@ from bridge.interop.streams cimport (
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer, PinnedMemoryPointer, UnownedMemory
+from cupy.cuda import MemoryPointer, UnownedMemory
 from pycuda.gpuarray import GPUArray
 
 from .host_memory import keep_until_done
+from .memory import classes
 from ..errors import ContextError
 
 cdef extern from "Python.h":
@@ -157,9 +158,7 @@ def views_alive():
 # ---- memory --------------------------------------------------------------------------------------
 
 cdef tuple ALLOCATIONS = (drv.DeviceAllocation, drv.PooledDeviceAllocation)
-cdef tuple HOST_MEMORY = (np.ndarray, PinnedMemoryPointer, drv.PagelockedHostAllocation)
-# Objects whose address cannot change.
-cdef tuple FIXED = (int, np.integer, *ALLOCATIONS, type(None))
+cdef tuple HOST_MEMORY = classes(on_host=True), FIXED = classes(is_fixed=True)
 
 
 @cython.final

@@ -51,17 +51,13 @@ from ..interop import dtypes
 from ..interop.conversions import device_array
 from ..interop.dtypes import OF_ADDRESSES, dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.importing import check_array, check_device
-from ..interop.pool import Allocation
-from ..interop.raw_memory import bare_address, is_reachable
+from ..interop.memory import HOLDERS, Allocation, bare_address
+from ..interop.raw_memory import is_reachable
 
 Mismatch = Callable[[Exception], None] | None  # of a `LaunchPolicy`
 # Returns the size of a struct, a type in C++, and those of the members that it has.
 FindMembers = Callable[[str, Sequence[str]], tuple[int, dict[str, Member]]]
 
-HOLDERS = (
-    *(drv.DeviceAllocation, drv.PooledDeviceAllocation, drv.ManagedAllocation),
-    *(drv.PointerHolderBase, Allocation),
-)
 # Memory that PyCUDA's streams may be using.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
 _COMPLEX = {DTYPES["float2"]: np.complex64, DTYPES["double2"]: np.complex128}
@@ -247,8 +243,9 @@ def bytes_of_number(
         if value.dtype.kind not in "biufc":
             return None
         value = value.item()  # converted as a Python number is
-    if isinstance(value, (*HOLDERS, TextureObject, SurfaceObject)):
-        address = int(value.ptr if hasattr(value, "ptr") else bare_address(value))
+    is_object = isinstance(value, TextureObject | SurfaceObject)
+    if is_object or isinstance(value, HOLDERS):
+        address = int(value.ptr) if is_object else bare_address(value)
         return struct.pack("Q", address) if wanted.char in "lqLQ" else None
     # As in CuPy, a number is converted to the other dtype, if that is of the same kind.
     if hasattr(value, "shape"):

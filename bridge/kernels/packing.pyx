@@ -24,7 +24,8 @@ import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
 from ..interop.dtypes import PLAIN_DTYPES
-from .arguments import HOLDERS, check_order, is_of_pycuda, pack_argument
+from ..interop.memory import HOLDERS
+from .arguments import check_order, is_of_pycuda, pack_argument
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1

@@ -11,7 +11,8 @@ from pycuda import gpuarray
 from races import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
-from bridge.interop.pool import Allocation, OutOfMemoryError
+from bridge.interop.memory import Allocation
+from bridge.interop.pool import OutOfMemoryError
 
 pytestmark = pytest.mark.alone
 N = 1000
