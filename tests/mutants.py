@@ -92,9 +92,9 @@ interop/live_streams.pyx
     remember: is_blocking(handle) -> True
     remember: record.library |= library -> record.library = library
     remember: record.pycuda = <PyObject *> stream -> pass
-    end_record: stand_for( -> pass
-    stand_for: cuEventRecord( -> 0
-    stand_for: ended_count += 1 -> pass
+    end_record: default_waits_for( -> pass
+    default_waits_for: cuEventRecord( -> 0
+    default_waits_for: ended_count += 1 -> pass
     default_waits_for_ended: if status: -> if False:
     default_waits_for_ended: cuStreamWaitEvent( -> 0
     stream_ends: a_stream_is_followed_until_its_last_object_ends

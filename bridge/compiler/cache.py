@@ -28,7 +28,7 @@ _PATH = r"(?:[\"<]/|\.\./)"
 _PATH_IN_SOURCE = re.compile(rf"(?:#|%:)(?:[^\n]*\\\r?\n)*[^\n]*{_PATH}")
 
 
-def place(program: Program, cache_dir: Any) -> Path | None:
+def path_of(program: Program, cache_dir: Any) -> Path | None:
     """Return the path of the code in the cache; None if it is not cached."""
     # A header in the user's folders may change, or shadow one that a vendor's header includes.
     folder = None if drv.CUDA_DEBUGGING or program.folders else _folder(cache_dir)
@@ -44,7 +44,7 @@ def place(program: Program, cache_dir: Any) -> Path | None:
 
 def get(program: Program, cache_dir: Any, compiler: Callable[[Program], Compiled]) -> Compiled:
     """Return the code of a program from the cache, or from the compiler for next time."""
-    path = place(program, cache_dir)
+    path = path_of(program, cache_dir)
     if path and (kept := load(path)):
         return kept
     compiled = compiler(program)

@@ -25,7 +25,7 @@ from pycuda.gpuarray import GPUArray
 
 from . import patches
 from .conversions import as_cupy, as_pycuda, call_with_gpuarrays
-from .layouts import in_c_order_or, orders_of, overlap, selects
+from .layouts import contiguity, dispatch_by_layout, overlap, selects
 
 _ARITHMETIC = "add", "sub", "mul", "truediv", "div"  # PyCUDA broadcasts arrays without axes
 _IN_PLACE, _REVERSED = ([f"__{c}{name}__" for name in (*_ARITHMETIC, "pow")] for c in "ir")
@@ -88,13 +88,13 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
         if name in _OF_FLOAT32 and any(a.dtype != np.float32 for a in arrays):
             raise TypeError(f"{name}: PyCUDA reads arrays as float32; pass a.astype(numpy.float32)")
         shape = _one_shape(name, arrays, named.get(written))
-        order = next(filter(None, (orders_of(a) for a in arrays if a.shape == shape)), "C")[0]
+        order = next(filter(None, (contiguity(a) for a in arrays if a.shape == shape)), "C")[0]
         copies = []
 
         def in_order(parameter: str, a: Any) -> Any:
             if not isinstance(a, GPUArray) or (broadcasts_0d and not a.shape):
                 return a
-            if a.shape == shape and order in orders_of(a):
+            if a.shape == shape and order in contiguity(a):
                 return a
             copies.append((_copied(a, shape, order), a, parameter == written))
             return copies[-1][0]
@@ -113,7 +113,7 @@ def _in_one_layout(name: str, theirs: Any) -> Any:
             result = a if result is copy else result
         return result
 
-    whole = call if name in _OF_FLOAT32 else in_c_order_or(theirs, call)
+    whole = call if name in _OF_FLOAT32 else dispatch_by_layout(theirs, call)
     return whole
 
 
@@ -140,7 +140,7 @@ def _of_sequences(name: str, theirs: Any) -> Any:
         if has_cupys(items):
             return call_with_gpuarrays(call, args, keywords)
         arrays = [item for item in items if isinstance(item, GPUArray)]
-        if name in _BY_INDEX.split() and any("C" not in orders_of(a) for a in arrays):
+        if name in _BY_INDEX.split() and any("C" not in contiguity(a) for a in arrays):
             raise ValueError(f"{name}: an array is not in C order; pass a.reshape(a.size), a copy")
         return theirs(*args, **keywords)
 
@@ -153,7 +153,7 @@ def _like(_: str, theirs: Any) -> Any:
         if isinstance(other_ary, ndarray):
             return call_with_gpuarrays(call, (other_ary, dtype, order), {})
         # Of a slice, PyCUDA's result would have the strides, and less memory.
-        return theirs(other_ary, dtype, order if orders_of(other_ary) or order != "K" else "C")
+        return theirs(other_ary, dtype, order if contiguity(other_ary) or order != "K" else "C")
 
     return call
 
@@ -166,7 +166,7 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any
     if not hasattr(src, "strides"):
         return _PYCUDAS_MEMCPY(dst, src, async_, stream)  # raises
     to_device, from_device = isinstance(dst, _ON_DEVICE), isinstance(src, _ON_DEVICE)
-    orders, source_orders = orders_of(dst), orders_of(src)
+    orders, source_orders = contiguity(dst), contiguity(src)
     is_pycudas = not (isinstance(dst, ndarray) or isinstance(src, ndarray))
     may_be_pycudas = is_pycudas and not (to_device and from_device and overlap(dst, src))
     if may_be_pycudas and orders == source_orders != "" and dst.size:
@@ -185,12 +185,12 @@ def _memcpy(dst: Any, src: Any, async_: bool = False, stream: Any = None) -> Any
         raise ValueError("GPUArray: pass a contiguous host array to an asynchronous copy")
     elif to_device:
         src = src if source_orders else np.ascontiguousarray(src)
-        staged = as_pycuda(cupy.empty(src.shape, src.dtype, orders_of(src)[0]))
+        staged = as_pycuda(cupy.empty(src.shape, src.dtype, contiguity(src)[0]))
         _PYCUDAS_MEMCPY(staged, src, async_, stream)
         _assign(dst, staged)
     else:
         host = dst if orders else np.empty(dst.shape, dst.dtype)
-        _PYCUDAS_MEMCPY(host, _copied(src, src.shape, orders_of(host)[0]), async_, stream)
+        _PYCUDAS_MEMCPY(host, _copied(src, src.shape, contiguity(host)[0]), async_, stream)
         if host is not dst:
             dst[...] = host
 
@@ -226,7 +226,7 @@ class _Methods:
     def reshape(self: Any, *shape: Any, **keywords: Any) -> GPUArray:
         """Return a view, or a view of a copy if the array has another order."""
         order = keywords.get("order", "C")
-        a = self if order in orders_of(self) else _copied(self, self.shape, order)
+        a = self if order in contiguity(self) else _copied(self, self.shape, order)
         return _PYCUDAS["reshape"](a, *shape, **keywords)
 
     def view(self: Any, dtype: Any = None) -> GPUArray:

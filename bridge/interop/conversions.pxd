@@ -2,5 +2,5 @@
 
 from bridge.interop.views cimport MemoryRecord
 
-cdef view_in_cupy(array, int device_id, caller=*)
+cdef new_cupy_view(array, int device_id, caller=*)
 cdef MemoryRecord memory_of(array, dict attributes, int device_id, caller, bint is_for_cupy=*)

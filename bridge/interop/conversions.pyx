@@ -102,10 +102,10 @@ def as_cupy(
     *Cost:* half the time of ``cupy.asarray(array)`` for an array's first view, a quarter for later
     ones.  The size does not matter.
     """
-    array = array_or_description(
+    array = array_argument(
         array, shape, dtype, strides, order, offset, owner, FROM_AS_CUPY, True
     )
-    return in_cupy(array, stream, FROM_AS_CUPY)
+    return cupy_view(array, stream, FROM_AS_CUPY)
 
 
 def as_pycuda(
@@ -159,21 +159,21 @@ def as_pycuda(
     *Layout:* PyCUDA's kernels read the memory as it lies.  After ``import bridge.autoinit``, its
     functions and operators compute with any layout.  Without it, pass arrays of one layout.
     """
-    array = array_or_description(
+    array = array_argument(
         array, shape, dtype, strides, order, offset, owner, FROM_AS_PYCUDA, False
     )
     if not isinstance(array, ndarray):
-        return foreign_as_pycuda(array, stream)
-    return view_in_pycuda(array, stream, shared_device())
+        return import_to_pycuda(array, stream)
+    return pycuda_view(array, stream, shared_device())
 
 
 def device_array(value, stream, caller):
     """Return a CuPy array on the memory of a kernel's argument, as `as_cupy` does."""
-    value = array_or_description(value, None, None, None, None, None, None, caller, True)
-    return in_cupy(value, stream, caller)
+    value = array_argument(value, None, None, None, None, None, None, caller, True)
+    return cupy_view(value, stream, caller)
 
 
-cdef array_or_description(
+cdef array_argument(
     array, shape, dtype, strides, order, offset, owner, caller, bint may_repeat
 ):
     """Return `array` as it is, or an array on bare memory if the other arguments describe one."""
@@ -186,7 +186,7 @@ cdef array_or_description(
     return array_on_memory(array, given, caller, may_repeat, device_array)
 
 
-cdef foreign_as_pycuda(array, stream):
+cdef import_to_pycuda(array, stream):
     """Return a GPUArray, which is `array` if that is one."""
     cdef int device_id = shared_device()
     if isinstance(array, GPUArray):
@@ -199,7 +199,7 @@ cdef foreign_as_pycuda(array, stream):
     array = import_array(array, None, handle_of(stream, "as_pycuda"), device_id, FROM_AS_PYCUDA)
     if stream is None:
         order(ALL_PYCUDA_STREAMS, 0)
-    return view_in_pycuda(array, UNORDERED_STREAM, device_id)
+    return pycuda_view(array, UNORDERED_STREAM, device_id)
 
 
 cdef int order_before_pycuda(stream, int device_id) except -1:
@@ -214,24 +214,24 @@ cdef int order_before_pycuda(stream, int device_id) except -1:
 # ---- from PyCUDA to CuPy -------------------------------------------------------------------------
 
 
-cdef in_cupy(array, stream, caller):
+cdef cupy_view(array, stream, caller):
     cdef int device_id = shared_device()
     cdef Stream current
     if isinstance(array, GPUArray):
-        source = source_in_cupy(array, array.__dict__["base"])
+        found = cupy_base(array, array.__dict__["base"])
     elif isinstance(array, ndarray):
-        source = array
+        found = array
     else:
         current = current_stream(device_id)
-        source = import_array(array, stream, current, device_id, caller)
+        found = import_array(array, stream, current, device_id, caller)
         if stream is None:
             order(ALL_CUPY_STREAMS, current)
-        return source
-    if source is None:
-        view = view_in_cupy(array, device_id, caller)
+        return found
+    if found is None:
+        view = new_cupy_view(array, device_id, caller)
     else:
-        check_array(source, caller.array, device_id)
-        view = source
+        check_array(found, caller.array, device_id)
+        view = found
     if stream is None:
         order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     else:
@@ -239,7 +239,7 @@ cdef in_cupy(array, stream, caller):
     return view
 
 
-cdef view_in_cupy(array, int device_id, caller=FROM_AS_CUPY):
+cdef new_cupy_view(array, int device_id, caller=FROM_AS_CUPY):
     """Return a new CuPy array on a GPUArray's memory; it keeps the array."""
     cdef dict attributes = array.__dict__
     cdef MemoryRecord memory = memory_of(array, attributes, device_id, caller, True)
@@ -286,10 +286,10 @@ def address_of(array, caller):
     return 0
 
 
-cdef source_in_cupy(array, base):
+cdef cupy_base(array, base):
     """Return the CuPy array of which a GPUArray is a whole view, or None."""
-    source = (<View> base).source if type(base) is View else None
-    return source if isinstance(source, ndarray) and is_same_view(source, array) else None
+    viewed = (<View> base).base if type(base) is View else None
+    return viewed if isinstance(viewed, ndarray) and is_same_view(viewed, array) else None
 
 
 cdef bint is_same_view(array, gpuarray) except -1:
@@ -315,7 +315,7 @@ cdef enum:
 UNORDERED_STREAM = UNORDERED  # stream=-1
 
 
-cdef view_in_pycuda(array, stream, int device_id, bint is_ordered=False):
+cdef pycuda_view(array, stream, int device_id, bint is_ordered=False):
     """Return a GPUArray on a CuPy array's memory, which `stream` may use; it keeps the array."""
     cdef dict attributes = None
     cdef Stream awaited = ALL_PYCUDA_STREAMS, waiter = ALL_CUPY_STREAMS
@@ -324,9 +324,9 @@ cdef view_in_pycuda(array, stream, int device_id, bint is_ordered=False):
         check_array(array, FROM_AS_PYCUDA.array, device_id)
     memory = read(data_memory, data)
     cdef View view = view_of(memory)
-    source = None
-    if view is not None and isinstance(view.source, GPUArray) and is_same_view(array, view.source):
-        source = view.source
+    base = None
+    if view is not None and isinstance(view.base, GPUArray) and is_same_view(array, view.base):
+        base = view.base
     else:
         layout = read(array_shape, array), read(array_strides, array), dtype, device_id
         attributes = layouts.get(layout)
@@ -334,10 +334,10 @@ cdef view_in_pycuda(array, stream, int device_id, bint is_ordered=False):
             attributes = gpuarray_attributes(layout)
     if not is_ordered:
         order_before_pycuda(stream, device_id)
-    if source is not None:
+    if base is not None:
         if stream is not None:
             note_unnamed_call()  # it may be a view for another stream
-        return source
+        return base
     if stream is not None:
         waiter, awaited = current_stream(device_id), handle_of(stream, "as_pycuda")
     if view is not None and type(view.memory) is MemoryRecord and (
@@ -416,8 +416,8 @@ cdef convert(value, bint to_pycuda, int device_id):
     cdef type wanted = ndarray if to_pycuda else GPUArray
     if isinstance(value, wanted):
         if to_pycuda:
-            return view_in_pycuda(value, None, device_id, True)
-        return in_cupy(value, UNORDERED_STREAM, FROM_AS_CUPY)
+            return pycuda_view(value, None, device_id, True)
+        return cupy_view(value, UNORDERED_STREAM, FROM_AS_CUPY)
     if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
         return value
     items = list(value.values() if type(value) is dict else value)

@@ -10,7 +10,7 @@ Sources: CUDA Array Interface, version 3; Python array API standard, ``__dlpack_
 from cpython.ref cimport PyObject
 
 from bridge.interop.contexts cimport cuda_current, cuda_device, device_of, primaries
-from bridge.interop.conversions cimport memory_of, view_in_cupy
+from bridge.interop.conversions cimport memory_of, new_cupy_view
 from bridge.interop.dlpack cimport dlpack_device_of
 from bridge.interop.driver cimport Stream
 from bridge.interop.ordering cimport order
@@ -100,7 +100,7 @@ cdef export(array, Stream consumer, dict keywords, int device_id):
     cdef bint is_copied = keywords["dl_device"] is not None
     if consumer != UNORDERED:
         order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
-    capsule = view_in_cupy(array, device_id).__dlpack__(stream=-1, **keywords)
+    capsule = new_cupy_view(array, device_id).__dlpack__(stream=-1, **keywords)
     if is_copied:
         order(consumer, current)
     elif consumer or is_capturing(current):

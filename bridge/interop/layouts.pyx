@@ -28,14 +28,14 @@ cdef bint is_contiguous(tuple shape, tuple strides, Py_ssize_t step, bint in_c_o
     return True
 
 
-def orders_of(array):
+def contiguity(array):
     """Return the orders in which an array is contiguous: "C", "F", "CF" or ""."""
     cdef Py_ssize_t itemsize = array.dtype.itemsize
     cdef tuple shape = array.shape, strides = array.strides
-    in_fortran_order = is_contiguous(shape, strides, itemsize, False)
+    is_fortran = is_contiguous(shape, strides, itemsize, False)
     if is_contiguous(shape, strides, itemsize, True):
-        return "CF" if in_fortran_order else "C"
-    return "F" if in_fortran_order else ""
+        return "CF" if is_fortran else "C"
+    return "F" if is_fortran else ""
 
 
 cpdef bint share_layout(tuple args, dict keywords, bint in_c_order) except -1:
@@ -85,7 +85,7 @@ def overlap(one, other):
     return start + first < others_start + others_end and others_start + others_first < start + end
 
 
-def in_c_order_or(theirs, other):
+def dispatch_by_layout(theirs, other):
     """Return a function that calls `theirs` if `share_layout` is true, and `other` otherwise."""
     def call(*args, **keywords):
         function = theirs if share_layout(args, keywords, True) else other

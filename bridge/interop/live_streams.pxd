@@ -37,7 +37,7 @@ cdef Py_ssize_t unnamed_calls  # how many calls so far ordered all streams of a 
 
 cdef str name_of(Stream handle)
 cdef StreamRecord *record_of(Stream handle) noexcept
-cdef void stand_for(StreamRecord *record) noexcept
+cdef void default_waits_for(StreamRecord *record) noexcept
 cdef int wait_for_default(StreamRecord *record) noexcept
 cdef void note_per_thread() noexcept
 cdef void note_unnamed_call() noexcept

@@ -255,7 +255,7 @@ cdef void end_record(StreamRecord *record, bint is_destroyed) noexcept:
     Meanwhile, another thread may do the same, or begin an object for a stream that goes on.
     """
     cdef uint64_t number = record.number
-    stand_for(record)
+    default_waits_for(record)
     while True:
         record = record_numbered(number)
         if record is NULL or (record.objects and not is_destroyed):
@@ -277,7 +277,7 @@ cdef void remove(StreamRecord *record) noexcept:
     free(record)
 
 
-cdef void stand_for(StreamRecord *record) noexcept:
+cdef void default_waits_for(StreamRecord *record) noexcept:
     """Let the default stream wait for the work on a stream; if it cannot now, later."""
     global ended_count
     cdef Handle current = cuda_current(), context = record.context

@@ -364,7 +364,7 @@ cdef void enter_capture(Stream handle) noexcept:
     """Let the default stream stand for a stream, before it becomes part of a capture."""
     cdef StreamRecord *record = record_of(handle)
     if record is not NULL:
-        stand_for(record)
+        default_waits_for(record)
     record = record_of(handle)
     if record is not NULL:
         record.capture = <uint64_t> ANY_CAPTURE

@@ -8,7 +8,7 @@ cdef enum:
     MEMORY, AS_CUPY, AS_PYCUDA  # kinds of views; the first is no view of another library's
 
 cdef class View:
-    cdef readonly object source  # the array that is viewed
+    cdef readonly object base  # the array that is viewed
     cdef readonly object memory  # what else keeps its memory, since ``gpudata`` may be swapped
     cdef Stream waiter, awaited  # at the release, the first waits for the second
     cdef object stream  # of a view for one stream: the object that `awaited` is of
@@ -26,7 +26,7 @@ cdef class MemoryRecord(View):
     cdef intptr_t pointer
 
 cdef View new_view(
-    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream waiter, Stream awaited,
+    int kind, base, memory, int device_id, Py_ssize_t nbytes, Stream waiter, Stream awaited,
     stream=*
 )
 cdef bint views_are_alive() noexcept

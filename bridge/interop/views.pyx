@@ -48,7 +48,7 @@ cdef class View:
     """Keeps a view's memory alive: it is the owner of ``UnownedMemory``, or ``GPUArray.base``.
 
     On release, it lets the streams that may use the memory next wait for the last users, then frees
-    memory and source in their context.  This works on any thread, under any context, in a cycle and
+    memory and base in their context.  This works on any thread, under any context, in a cycle and
     at exit.  What waits for what depends on who frees the memory:
 
     - ``cuMemFree`` waits for the device: nothing is ordered.
@@ -62,12 +62,12 @@ cdef class View:
         alive[self.kind] -= 1
         alive_bytes[self.kind] -= self.nbytes
         if abandoned:
-            Py_INCREF(self.source)
+            Py_INCREF(self.base)
             Py_INCREF(self.memory)
             Py_INCREF(self.block)
             Py_INCREF(self.stream)
             return
-        if is_held(<PyObject *> self.source) and is_held(<PyObject *> self.memory) and (
+        if is_held(<PyObject *> self.base) and is_held(<PyObject *> self.memory) and (
             is_held(<PyObject *> self.block) and is_held(<PyObject *> self.stream)
             and not self.is_of_host
             and (self.waiter == UNORDERED or first_record is NULL)  # else the streams need order
@@ -109,14 +109,14 @@ cdef int release(View view) except -1:
         if CAPTURE_ERRORS <= status < CAPTURE_ERRORS + 9:
             # A new view, since an object cannot outlive its deallocator.
             heir = new_view(
-                MEMORY, view.source, view.memory, device_id, 0, waiter, awaited, view.stream
+                MEMORY, view.base, view.memory, device_id, 0, waiter, awaited, view.stream
             )
             heir.block, heir.is_of_host, heir.context = view.block, view.is_of_host, view.context
             kept_for_capture.append(heir)
         elif view.is_of_host:
             for stream in {0, current_stream(device_id)}:  # the first waits for PyCUDA's streams
                 keep_until_done(stream, view.memory)
-        view.block = view.memory = view.source = view.stream = None
+        view.block = view.memory = view.base = view.stream = None
     finally:
         if is_elsewhere:
             leave_context(<intptr_t> current, top)
@@ -129,12 +129,12 @@ cdef bint is_block(memory) except -1:
 
 
 cdef View new_view(
-    int kind, source, memory, int device_id, Py_ssize_t nbytes, Stream waiter, Stream awaited,
+    int kind, base, memory, int device_id, Py_ssize_t nbytes, Stream waiter, Stream awaited,
     stream=None
 ):
     """Return a view that keeps memory; on release, `waiter` waits for `awaited`, of `stream`."""
     cdef View view = View.__new__(View)
-    view.kind, view.source, view.memory = kind, source, memory
+    view.kind, view.base, view.memory = kind, base, memory
     view.device_id, view.nbytes = device_id, nbytes
     view.waiter, view.awaited, view.stream = waiter, awaited, stream
     view.unnamed_calls = unnamed_calls
@@ -182,31 +182,31 @@ cpdef MemoryRecord record_memory(array, intptr_t pointer, int device_id, dtype=N
     gpudata, root = array.gpudata, array
     while isinstance(root.base, GPUArray):  # a slice has only an address and a base
         root = root.base
-    kept = getattr(root, "gpudata", None)  # users may delete it
-    if type(kept) is int or isinstance(kept, np.integer):  # an `Allocation` is an int, too
-        kept = root.base
+    holder = getattr(root, "gpudata", None)  # users may delete it
+    if type(holder) is int or isinstance(holder, np.integer):  # an `Allocation` is an int, too
+        holder = root.base
     cdef MemoryRecord record = MemoryRecord.__new__(MemoryRecord)
-    record.kind, record.memory, record.device_id = MEMORY, kept, device_id
+    record.kind, record.memory, record.device_id = MEMORY, holder, device_id
     record.waiter = UNORDERED
     record.context = own_context(device_id)
     alive[MEMORY] += 1
     # Where the address can change, the record is not used again: no array's gpudata is False.
     record.gpudata = gpudata if isinstance(gpudata, FIXED) else False
     record.dtype, record.pointer = dtype, pointer
-    record.is_of_host = isinstance(kept, HOST_MEMORY)
+    record.is_of_host = isinstance(holder, HOST_MEMORY)
     if record.is_of_host:
         record.waiter, record.awaited = 0, ALL_STREAMS
-    elif isinstance(kept, drv.PooledDeviceAllocation):
+    elif isinstance(holder, drv.PooledDeviceAllocation):
         record.waiter, record.awaited = ALL_PYCUDA_STREAMS, ALL_CUPY_STREAMS
-    elif kept is not None and not isinstance(kept, (drv.DeviceAllocation, View)) and (
-        not is_block(kept)
+    elif holder is not None and not isinstance(holder, (drv.DeviceAllocation, View)) and (
+        not is_block(holder)
     ):
         record.waiter, record.awaited = ALL_STREAMS, ALL_STREAMS  # perhaps CuPy's block
     array.__dict__["_bridge_memory"] = record
-    if root is not array and isinstance(kept, ALLOCATIONS) and (
+    if root is not array and isinstance(holder, ALLOCATIONS) and (
         recorded_memory(root.__dict__) is None
     ):
-        record_memory(root, int(kept), device_id)
+        record_memory(root, int(holder), device_id)
     return record
 
 

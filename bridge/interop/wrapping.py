@@ -24,7 +24,7 @@ from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import dtype_mismatch
 from .exporting import export_in_order
-from .layouts import orders_of, share_layout
+from .layouts import contiguity, share_layout
 from .primary import primary_context
 
 
@@ -176,7 +176,7 @@ def _check(
                 f"{caller} has {value.size} elements, but the kernel runs over {runs_over}, those "
                 "of its first array, and would read behind the others; pass arrays of one size"
             )
-        if (orders := orders_of(value)) != "CF":
+        if (orders := contiguity(value)) != "CF":
             layouts[orders] = caller
     if "" in layouts or len(layouts) == 2:
         mixed = "is in Fortran order, and others are in C order"

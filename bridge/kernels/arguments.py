@@ -178,7 +178,7 @@ def field_mismatch(dtype: np.dtype[Any], parameter: Parameter) -> TypeError | No
     return TypeError(text) if text else None
 
 
-def check_order(
+def check_layouts(
     parameters: Any, in_c: int, in_fortran: int, warned: set[int], mismatch: Mismatch
 ) -> None:
     """Raise ValueError for two arrays in different orders; warn once of a lone one in Fortran's.

@@ -28,7 +28,7 @@ cdef struct PackedArguments:
     bint has_host_memory  # an argument is a NumPy array on managed or pinned memory
     bint has_handlers  # an argument is a pycuda.driver.In, Out or InOut
     Py_ssize_t index  # of the argument that is packed, from 1
-    Py_ssize_t in_c_order, in_fortran_order  # `index` of the first such argument; 0: none
+    Py_ssize_t first_c, first_fortran  # `index` of the first such argument; 0: none
     Py_ssize_t fortran_arrays  # their number
     size_t size  # of the parameters, bytes
     char buffer[MOST_BYTES]

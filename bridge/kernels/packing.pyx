@@ -25,7 +25,7 @@ from pycuda.gpuarray import GPUArray
 
 from ..interop.dtypes import PLAIN_DTYPES
 from ..interop.memory import HOLDERS
-from .arguments import check_order, is_of_pycuda, pack_argument
+from .arguments import check_layouts, is_of_pycuda, pack_argument
 
 cdef extern from "Python.h":
     int64_t PyLong_AsLongLongAndOverflow(object, int *) except? -1
@@ -111,7 +111,7 @@ cdef class Parameters:
     ):
         """Pack the arguments; return what must be kept until the kernel is queued, or None.
 
-        `warned` has the numbers of a kernel's arguments that `check_order` has warned of; None if
+        `warned` has the numbers of a kernel's arguments that `check_layouts` has warned of; None if
         the kernel is not known.
         """
         cdef list kept = None
@@ -124,7 +124,7 @@ cdef class Parameters:
         packed.size = self.size
         packed.has_pycuda_memory = packed.has_other_arrays = False
         packed.has_handlers = packed.has_host_memory = False
-        packed.in_c_order = packed.in_fortran_order = packed.fortran_arrays = 0
+        packed.first_c = packed.first_fortran = packed.fortran_arrays = 0
         for index in range(count):
             slot = &self.slots[index]
             value = <object> args[index]
@@ -143,7 +143,7 @@ cdef class Parameters:
             if array is not None:
                 kept = [array] if kept is None else kept + [array]  # an exporter's may be new
                 packed.has_host_memory = packed.has_host_memory or isinstance(value, np.ndarray)
-                note_order(array.flags.c_contiguous, array.flags.f_contiguous, packed)
+                note_contiguity(array.flags.c_contiguous, array.flags.f_contiguous, packed)
             memcpy(packed.buffer + slot.offset, <char *> data, slot.size)
             if parameter.check_fields is not None:
                 dtype = getattr(value if array is None else array, "dtype", None)
@@ -151,10 +151,10 @@ cdef class Parameters:
                     self.checked[index] = dtype
                     slot.checked = <PyObject *> dtype
         if packed.fortran_arrays and not packed.strided:
-            if packed.in_c_order or packed.fortran_arrays == 1:
+            if packed.first_c or packed.fortran_arrays == 1:
                 mismatch = None if packed.has_other_arrays else mismatch
-                check_order(
-                    self, packed.in_c_order - 1, packed.in_fortran_order - 1,
+                check_layouts(
+                    self, packed.first_c - 1, packed.first_fortran - 1,
                     set() if warned is None else warned, mismatch
                 )
         return kept
@@ -185,14 +185,14 @@ cdef int note_pycuda(PackedArguments *packed) except -1:
     return 0
 
 
-cdef bint note_order(bint is_c, bint is_fortran, PackedArguments *packed) noexcept:
+cdef bint note_contiguity(bint is_c, bint is_fortran, PackedArguments *packed) noexcept:
     """Record in which order an array is contiguous; return False if it is in neither."""
     if is_c != is_fortran:  # otherwise it has one axis, and no order
-        if is_c and not packed.in_c_order:
-            packed.in_c_order = packed.index
+        if is_c and not packed.first_c:
+            packed.first_c = packed.index
         elif is_fortran:
             packed.fortran_arrays += 1
-            packed.in_fortran_order = packed.in_fortran_order or packed.index
+            packed.first_fortran = packed.first_fortran or packed.index
     return is_c or is_fortran
 
 
@@ -252,7 +252,7 @@ cdef bint pack_usual_pointer(Slot *slot, value, char *at, PackedArguments *packe
     if kind is ndarray:
         if not is_of_dtype(slot, read(array_dtype, value)):
             return False
-        if not note_order(read(is_c_contiguous, value), read(is_f_contiguous, value), packed):
+        if not note_contiguity(read(is_c_contiguous, value), read(is_f_contiguous, value), packed):
             return False
         data = read(array_data, value)
         device_id = read(data_device, data)  # to compare the object would take three times as long
@@ -302,7 +302,7 @@ cdef bint note_layout(tuple shape, tuple strides, dtype, PackedArguments *packed
     cdef Py_ssize_t step = dtype.itemsize
     if len(strides) == 1 and strides[0] == step:
         return True
-    return note_order(
+    return note_contiguity(
         is_contiguous(shape, strides, step, True), is_contiguous(shape, strides, step, False), packed
     )
 
@@ -313,8 +313,8 @@ cdef uint64_t known_address(dict attributes, gpudata, int device_id) except? 0:
     if memory is not None:
         return memory.pointer if memory.device_id == device_id else 0
     base = attributes["base"]
-    source = (<View> base).source if type(base) is View else None
-    if type(source) is not ndarray or (<View> base).device_id != device_id:
+    viewed = (<View> base).base if type(base) is View else None
+    if type(viewed) is not ndarray or (<View> base).device_id != device_id:
         return 0
-    address = read(data_pointer, read(array_data, source))
+    address = read(data_pointer, read(array_data, viewed))
     return address if address == gpudata else 0

@@ -641,9 +641,9 @@ INCLUDING = nvrtc.Program("#include <cuda_fp16.h>", "sm_90")
 @pytest.mark.parametrize(("source", "options"), MAY_READ.values(), ids=MAY_READ)
 def test_what_may_read_a_file_is_not_cached(source, options):
     program = nvrtc.Program(source, "sm_90", tuple(options))
-    assert cache.place(program, "cache") is None
-    assert cache.place(INCLUDING, "cache") is not None
-    assert cache.place(nvrtc.Program(READS_NOTHING, "sm_90"), "cache") is not None
+    assert cache.path_of(program, "cache") is None
+    assert cache.path_of(INCLUDING, "cache") is not None
+    assert cache.path_of(nvrtc.Program(READS_NOTHING, "sm_90"), "cache") is not None
 
 
 def test_errors_name_the_file_of_a_source(tmp_path):
@@ -661,16 +661,16 @@ def test_another_installation_of_a_vendors_headers_is_seen(tmp_path, monkeypatch
     for name in ("cuda_fp16.h", "cuda_bf16.h"):
         (tmp_path / name).write_text("")
         cache.fingerprint.cache_clear()
-        places.append(cache.place(INCLUDING, tmp_path))
+        places.append(cache.path_of(INCLUDING, tmp_path))
     monkeypatch.undo()
     cache.fingerprint.cache_clear()
-    assert len({*places, cache.place(INCLUDING, tmp_path)}) == 3
+    assert len({*places, cache.path_of(INCLUDING, tmp_path)}) == 3
 
 
 def test_an_option_that_only_fixes_read_is_seen():
     """Without nvcc's option, the source may not compile."""
     relaxed = INCLUDING._replace(is_relaxed=True)
-    assert cache.place(relaxed, "cache") != cache.place(INCLUDING, "cache")
+    assert cache.path_of(relaxed, "cache") != cache.path_of(INCLUDING, "cache")
 
 
 @pytest.mark.parametrize("name", ["bridge/prelude.h", "bridge/textures.h", "stdint.h"])
@@ -679,10 +679,10 @@ def test_another_version_of_a_supplied_header_is_seen(name, monkeypatch):
     for text in (supplied()[name], b"// another\n"):
         monkeypatch.setattr(cache, "supplied", lambda text=text: supplied() | {name: text})
         cache.fingerprint.cache_clear()
-        places.append(cache.place(INCLUDING, "cache"))
+        places.append(cache.path_of(INCLUDING, "cache"))
     monkeypatch.undo()
     cache.fingerprint.cache_clear()
-    assert places[0] == cache.place(INCLUDING, "cache") != places[1]
+    assert places[0] == cache.path_of(INCLUDING, "cache") != places[1]
 
 
 def test_a_cache_that_cannot_be_written_is_said(tmp_path):
