@@ -28,7 +28,7 @@ def migrated(program):
 
 # Modules of the folder as programs: the class is imported, and the results are printed.
 MODULES = (
-    *("saxpy_prepared", "two_streams", "caesar", "histogram", "block_reduction", "dynamic_shared"),
+    *("saxpy_prepared", "two_streams", "dynamic_shared"),
     *("struct_by_value", "templates", "heat_diffusion", "compaction"),
 )
 IMPORTS = "import pycuda.autoinit\nfrom pycuda.compiler import SourceModule\n"
