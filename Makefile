@@ -40,11 +40,12 @@ unexport PYTHONPATH PYTHONHOME
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-all nightly lint types wheel pytest pytest-hostcuda pytest-hostcuda-rest \
+.PHONY: help files demo test test-all nightly lint types wheel pytest pytest-hostcuda pytest-hostcuda-rest \
 	pytest-mutants coverage versions bench scaling pycuda-suite notebooks notebooks-view docs links wheels clean
 
 help:
 	@echo 'make demo       install what it needs, then show what bridge does, step by step'
+	@echo 'make files      list the files of bridge, and what each has'
 	@echo 'make test       lint, types, then pytest, in five minutes;  ARGS="-k streams" goes to pytest'
 	@echo 'make test-all   the same, then the rest of the tests of hostcuda, the wheel, and mutants'
 	@echo 'make nightly    the tests that take minutes, long random work, and coverage; half an hour or more'
@@ -60,6 +61,11 @@ help:
 	@echo 'make wheels     build the sdist, and wheels of bridge and PyCUDA for Python 3.10 to 3.14, and try each'
 	@echo 'make clean      remove the environments and what was built'
 	@echo 'CUDA=13 takes the CUDA 13 packages, PYTHON=python3.12 another interpreter (clean first).'
+
+# The first line of each docstring.
+files:
+	@grep -rm1 --include='*.py' --include='*.pyx' '^"""' bridge | LC_ALL=C sort | \
+		sed 's/"""$$//; s/\.$$//' | awk -F ':"""' '{ printf "%-40s %s\n", $$1, $$2 }'
 
 demo: $(ready)
 	@$(if $(ctk),,echo 'This machine has no GPU: the host emulates one, with the real PyCUDA and the real CuPy on it.')

@@ -67,8 +67,8 @@ def setup(app):
 
 
 def leave_out_of_the_sidebar(app, doctree):
-    """Let what was measured, pages of folders, and PyCUDA's wheels be reached by links alone."""
-    if app.env.docname.startswith(("benchmarks/", "tests/", "docs/pycuda_wheels")):
+    """Let what was measured, and pages of folders, be reached by links alone."""
+    if app.env.docname.startswith(("benchmarks/", "tests/")):
         app.env.metadata[app.env.docname]["orphan"] = True
 
 

@@ -1,7 +1,7 @@
 """The house: which floor may import which, what each file has, and where each promise is kept."""
 
-import os
 import re
+import subprocess
 from graphlib import TopologicalSorter
 
 import pytest
@@ -139,22 +139,12 @@ def test_no_file_is_long():
     assert long == {}
 
 
-def first_line(path):
-    return re.search(r'^"""(.*?)\.?(?:"""|$)', path.read_text(), re.MULTILINE)[1].replace("``", "`")
-
-
-def test_contributing_lists_the_files_by_their_first_lines():
-    """With BRIDGE_WRITE=1, write the list."""
-    page, head = ROOT / "CONTRIBUTING.md", "| file | what it has |\n|---|---|\n"
+def test_make_files_lists_each_file_by_its_first_line():
     files = [path for path in PACKAGE.rglob("*.py*") if path.suffix in (".py", ".pyx")]
-    names = {str(path.relative_to(PACKAGE)).replace("__init__.py", ""): path for path in files}
-    rows = [f"| `{name or 'bridge/'}` | {first_line(names[name])} |\n" for name in sorted(names)]
-    before, _, rest = page.read_text().partition(head)
-    listed = re.match(r"(?:\|.*\n)*", rest)[0]
-    if os.environ.get("BRIDGE_WRITE") == "1":
-        page.write_text(before + head + "".join(rows) + rest.removeprefix(listed))
-    else:
-        assert listed == "".join(rows)
+    done = subprocess.run(["make", "-s", "files"], cwd=ROOT, capture_output=True, text=True)
+    listed = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert {*listed} == {str(path.relative_to(ROOT)) for path in files}
+    assert listed["bridge/errors.py"].startswith("ContextError, warnings, names of values in")
 
 
 def test_the_page_on_trust_names_functions_and_tests_that_exist():
