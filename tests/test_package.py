@@ -284,10 +284,6 @@ def test_the_page_on_the_api_has_every_public_name():
     shown = re.findall(r"^\.\. auto\w+:: bridge\.([\w.]+)$", page, re.MULTILINE)
     assert {*shown} == {*bridge.__all__, "autoinit", "interop.ordering"}
     assert len(shown) == len({*shown})
-    rows = dict(re.findall(r"^\| \[`([\w.]+)`\]\(.*\) \| (.*) \|$", page, re.MULTILINE))
-    said = {name: getattr(bridge, name).__doc__ for name in bridge.__all__}
-    said["bridge.autoinit"] = sys.modules["bridge.autoinit"].__doc__
-    assert rows == {name: text.partition("\n")[0].replace("``", "`") for name, text in said.items()}
 
 
 USERS_SCRIPT = """
