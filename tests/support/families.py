@@ -258,7 +258,7 @@ family(  # the only view of CuPy's memory names a stream; an unnamed call meets 
     "with {c}: x = cupy.zeros(N, 'q')\n" + SYNC + "with {c}: b = bridge.as_pycuda({of}, stream={s})"
     "\np(b, stream={s})\nv = x\n{widen}{last}{drop}",
     lambda o: (
-        ("stream={s}" in o.widen and (o.last or o.c not in ("c0", o.d)))  # limits.md, as below
+        ("stream={s}" in o.widen and (o.last or o.c not in ("c0", o.d)))  # guide.md, as below
         or (o.last and not o.widen)
     ),
     memory=("cupy alone",),
@@ -273,7 +273,7 @@ family(  # CuPy's memory is of one stream's part of the pool, and converted unde
     "pools_of_streams",
     "with {home}: x = cupy.zeros(N, 'q')\n" + SYNC + "with {c}: b = bridge.as_pycuda(x{naming})\n"
     "p(b, stream={p})\n",
-    lambda o: o.naming and o.home not in ("c0", o.c),  # limits.md: under the allocation's stream
+    lambda o: o.naming and o.home not in ("c0", o.c),  # guide.md: under the allocation's stream
     memory=("cupy alone",),
     end=(*AGAIN, "c2", "pn", "ef"),
     home=(*C, "ef", "e1"),
