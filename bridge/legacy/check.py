@@ -128,8 +128,8 @@ class _Program(ast.NodeVisitor):
                 self._note(f"skcuda.{'.'.join(parts[:2])} is not served", line, is_certain)
         elif whole.startswith("pycuda.gl") and not drv.have_gl_ext():
             self._note("pycuda.gl cannot be imported", line, False)
-        elif root and not self._is_here(root):
-            self._note(f"{root} cannot be imported", line, False)
+        elif root and (missing := self._missing(root)):
+            self._note(f"{missing} cannot be imported", line, False)
         elif rest and _is_gone(whole):
             advice = f", write {rest[-1]}" * hasattr(builtins, rest[-1])
             self._note(f"no {whole} here{advice}", line, self.is_certain)
@@ -139,6 +139,18 @@ class _Program(ast.NodeVisitor):
         beside = [folder / f"{root}{end}" for folder in self.path.parents for end in ("", ".py")]
         is_beside = any(map(Path.exists, beside))
         return is_beside or root in sys.modules or find_spec(root) is not None
+
+    def _missing(self, root: str, seen: tuple[str, ...] = ()) -> str:
+        """Return a module that is missing: this one, or one that a file beside it needs."""
+        own = next((p for f in self.path.parents if (p := f / f"{root}.py").exists()), None)
+        if own is None or root in seen:
+            return "" if self._is_here(root) else root
+        with suppress(SyntaxError, ValueError):
+            for node in parse(own.read_bytes()).body:
+                for name in getattr(node, "names", ()) if isinstance(node, ast.Import) else ():
+                    if found := self._missing(name.name.split(".")[0], (*seen, root)):
+                        return found
+        return ""
 
     def _note_source(self, called: str, call: ast.Call) -> None:
         given: dict[Any, ast.expr] = dict(zip(Request._fields, call.args, strict=False))

@@ -135,10 +135,10 @@ def _push_counted(context: Any) -> None:
         _pushed[:] = [context]
 
 
-def _pop_counted() -> None:
-    if not _kept:
-        _pop()
-        _popped.count += 1
+def _pop_counted(pop: Any = _pop, kept: Any = _kept, popped: Any = _popped) -> None:
+    if not kept:  # these are known also when Python clears its modules
+        pop()
+        popped.count += 1
 
 
 def _detach_counted(context: Any) -> None:

@@ -11,7 +11,8 @@ import builtins
 import functools
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -55,7 +56,8 @@ def replace(pool: bool = False, strict: bool = False, record: Path | None = None
 
     def replace_now() -> None:
         try:
-            import_libraries()
+            with _beside_own_cuda():
+                import_libraries()
         except ImportError as error:
             sys.exit(f"FAILED: {error}")
         from .replacements import apply
@@ -66,6 +68,23 @@ def replace(pool: bool = False, strict: bool = False, record: Path | None = None
         replace_now()
     else:
         sys.meta_path.insert(0, _Finder(replace_now))
+
+
+@contextmanager
+def _beside_own_cuda() -> Iterator[None]:
+    """Let CuPy find NVIDIA's package `cuda`, where a program has a module ``cuda.py``."""
+    path = sys.path[:]
+    others = [folder for folder in path if not Path(folder, "cuda.py").exists()]
+    own = sys.modules.pop("cuda", None) if others != path else None
+    try:
+        sys.path[:] = others
+        yield
+    finally:
+        sys.path[:] = path
+        if others != path:
+            sys.modules.pop("cuda", None)
+        if own:
+            sys.modules["cuda"] = own
 
 
 def _keep_context() -> None:

@@ -118,6 +118,43 @@ def test_the_first_import_may_be_another(first, run):
 
 
 @pytest.mark.starts
+def test_a_program_may_have_a_module_cuda(run_module, tmp_path):
+    """It hides NVIDIA's package of that name, which CuPy imports."""
+    (tmp_path / "cuda.py").write_text("VALUE = 3\n")
+    program = "import pycuda.autoinit, cuda, cupy\nprint(cuda.VALUE, cupy.ones(3).sum())"
+    (tmp_path / "program.py").write_text(program)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environ = {**os.environ, "PYTHONPATH": path}
+    done = run_module("bridge", "run", "program.py", cwd=tmp_path, env=environ)
+    if ON_GPU:
+        assert (done.stdout, done.stderr) == ("3 3.0\n", "")
+    else:
+        assert done.stderr.startswith("FAILED: bridge: libcuda.so.1 is missing"), done.stderr
+
+
+def test_a_context_may_be_popped_when_modules_are_cleared(run, tmp_path):
+    (tmp_path / "popper.py").write_text(
+        textwrap.dedent("""
+        import pycuda.driver as drv
+        class Popper:
+            def __init__(self):
+                drv.init()
+                self.context = drv.Device(0).make_context()
+            def __del__(self):
+                self.context.pop()
+    """)
+    )
+    done = run("""
+        import popper
+        def main():
+            kept = popper.Popper()
+            raise ValueError("the end")
+        main()
+    """)
+    assert done.stderr.endswith("ValueError: the end\n"), done.stderr
+
+
+@pytest.mark.starts
 def test_a_missing_library_is_named_when_the_program_needs_it(run):
     without = "import sys\nsys.path[:] = [one for one in sys.path if 'site-packages' not in one]\n"
     done = run(f"{without}print('here', flush=True)\ntry: import pycuda\nexcept ImportError: pass")

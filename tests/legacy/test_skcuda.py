@@ -98,8 +98,6 @@ def test_arithmetic(misc):
 
 
 def test_dtypes_and_shapes_are_scikit_cudas(misc):
-    from skcuda import linalg
-
     numbers = gpuarray.to_gpu(np.array([[200, 100], [1, 2]], np.uint8))
     for found, dtype, values in [
         (misc.sum(numbers), np.uint8, 303 - 256),
@@ -107,14 +105,9 @@ def test_dtypes_and_shapes_are_scikit_cudas(misc):
         (misc.max(numbers), np.uint8, [[200]]),
         (misc.max(numbers, 1, True), np.uint8, [[200], [2]]),
         (misc.maxabs(numbers), np.float32, 200),
-        (linalg.vander(gpuarray.arange(1, 4, dtype=np.float32)), np.float32, None),
     ]:
         assert found.dtype == dtype
-        if values is not None:
-            assert found.get().tolist() == values
-    assert found.flags.f_contiguous
-    assert not found.flags.c_contiguous
-    assert found.get().tolist() == [[1, 1, 1], [1, 2, 4], [1, 3, 9]]
+        assert found.get().tolist() == values
     with pytest.raises(ValueError, match="complex numbers have no largest"):
         misc.max(gpuarray.zeros(3, np.complex64))
 
@@ -131,13 +124,7 @@ def test_a_result_can_be_freed(misc):
 
 
 def test_items_and_the_rest(misc):
-    a, at = gpuarray.arange(5, dtype=np.float32), gpuarray.to_gpu(np.array([0, 3]))
-    assert misc.get_by_index(a, at).get().tolist() == [0, 3]
-    assert misc.get_by_index(a, at[:0]).shape == (0,)
-    misc.set_by_index(a, at, gpuarray.to_gpu(np.array([7, 8], np.float32)))
-    with pytest.raises(ValueError, match="ind_which is 'source'; 'dest' or 'src'"):
-        misc.set_by_index(a, at, a, "source")
-    assert a.get().tolist() == [7, 1, 2, 8, 4]
+    a = gpuarray.to_gpu(np.array([7, 1, 2, 8, 4], np.float32))
     assert misc.cumsum(a).get().tolist() == [7, 8, 10, 18, 22]
     assert misc.maxabs(-a).get() == 8
     assert misc.ones((2, 3), np.complex64, "F").get().tolist() == [[1, 1, 1]] * 2
@@ -156,14 +143,11 @@ def test_linear_algebra_without_libraries():
     for shape in (3, 1), (1, 3):
         there = gpuarray.to_gpu(MATRIX[:, 0].reshape(shape))
         np.testing.assert_allclose(linalg.dot_diag(there, a).get(), MATRIX[:, :1] * MATRIX)
-        square = gpuarray.to_gpu(MATRIX[:, :3].copy())
-        expected = MATRIX[:, :3] + np.diag(MATRIX[:, 0])
-        np.testing.assert_allclose(linalg.add_diag(there, square).get(), expected)
     for wrong in gpuarray.to_gpu(np.ones(1)), gpuarray.to_gpu(np.ones(3, np.float32)):
         with pytest.raises(ValueError, match="a diagonal of shape .* does not fit a matrix"):
             linalg.dot_diag(wrong, a)
     with pytest.raises(ValueError, match=r"a matrix of shape \(3, 4\) is not square"):
-        linalg.add_diag(d, a)
+        linalg.inv(a)
     with pytest.raises(ValueError, match=r"the shapes \(3, 4\) and \(3,\) differ"):
         linalg.multiply(a, d)
     assert linalg.transpose(a).get().tolist() == MATRIX.T.tolist()
@@ -189,11 +173,12 @@ def test_work_queued_before_comes_first(misc, latch, put):
 
 
 def test_work_queued_later_comes_later(misc, latch, put):
-    stream, at = drv.Stream(1), gpuarray.arange(8, dtype=np.int64)
-    a, ones = gpuarray.zeros(8, np.int32), gpuarray.zeros(8, np.int32) + 1
-    misc.set_by_index(a, at, ones)
+    from skcuda import linalg
+
+    stream, a = drv.Stream(1), gpuarray.zeros(8, np.int32)
+    linalg.scale(2, a)
     with cupy.cuda.Stream(non_blocking=True) as here, latch.hold(here):
-        misc.set_by_index(a, at, ones)  # gives nothing back
+        linalg.scale(2, a)  # gives nothing back
         put(a.gpudata, 8, 7, stream)
     assert set(a.get()) == {7}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .editing import Edits, cst
 
 _DIVISION = "in Python 2, / of two integers rounds down: write // if both are"
@@ -26,18 +28,30 @@ class LeftoverEdits(Edits):
 
     def visit_Module(self, node: cst.Module) -> None:
         """Take the sizes of launches for integers: PyCUDA takes no others."""
-        self._sizes = set[cst.BaseExpression]()
+        self._sizes = set[Any]()
         for one in self.find(cst.Arg):
             if one.keyword and one.keyword.value in ("grid", "block"):
-                named = self.values(one.value) if isinstance(one.value, cst.Name) else (one.value,)
-                for value in named:
-                    if isinstance(value, cst.Tuple):
-                        self._sizes |= {size.value for size in value.elements}
+                self._note_size(one.value)
+
+    def _note_size(self, value: Any) -> None:
+        """Note an integer, and those that it is made of: of a tuple, a sum, or a name."""
+        if value in self._sizes:
+            return
+        self._sizes.add(value)
+        match value:
+            case cst.Tuple(elements=elements):
+                parts: list[Any] = [one.value for one in elements]
+            case cst.BinaryOperation(left=left, right=right):
+                parts = [left, right]
+            case cst.Name():
+                parts = [*self.values(value)]
+            case _:
+                return
+        for part in parts:
+            self._note_size(part)
 
     def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
         """Edit a division if both kinds are known."""
-        if node in self._sizes:
-            self._sizes |= {node.left, node.right}
         slash, kinds = node.operator, (self.kind(node.left), self.kind(node.right))
         if not isinstance(slash, cst.Divide) or "float" in kinds or self._has_true_division:
             return

@@ -7,6 +7,7 @@ import json
 import re
 import tokenize
 import warnings
+from collections.abc import Iterator
 from io import BytesIO, StringIO
 from itertools import accumulate
 
@@ -66,14 +67,19 @@ def problem_of(text: bytes) -> SyntaxError | ValueError | MemoryError | None:
     return None
 
 
-def _has_quotient(node: ast.expr) -> bool:
-    """Tell whether a sum or the like, or a tuple of them, has a quotient outside of calls."""
+def _parts(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield an expression, and those outside of calls that a sum or a tuple is made of."""
+    yield node
     match node:
-        case ast.BinOp(left, operator, right):
-            return isinstance(operator, ast.Div) or _has_quotient(left) or _has_quotient(right)
+        case ast.BinOp(left, _, right):
+            yield from (*_parts(left), *_parts(right))
         case ast.Tuple(values):
-            return any(map(_has_quotient, values))
-    return False
+            for value in values:
+                yield from _parts(value)
+
+
+def _has_quotient(node: ast.expr) -> bool:
+    return any(isinstance(getattr(one, "op", None), ast.Div) for one in _parts(node))
 
 
 def _of_python2(text: bytes) -> str:
@@ -89,7 +95,7 @@ def _of_python2(text: bytes) -> str:
             case ast.JoinedStr() | ast.AnnAssign() | ast.Nonlocal() | ast.AsyncFunctionDef():
                 return ""  # Python 2 has none
             case ast.keyword("grid" | "block", value):
-                sizes.add(ast.unparse(value))
+                sizes |= {*map(ast.unparse, _parts(value))}
                 quotients |= {ast.unparse(value)} if _has_quotient(value) else set()
             case ast.Assign([ast.Name(name)], value) if _has_quotient(value):
                 quotients.add(name)

@@ -75,13 +75,6 @@ def dot_diag(d: Any, a: Any, trans: str = "N", overwrite: bool = False, handle: 
     return _store(a, a * _diagonal(d, a, 1), overwrite)
 
 
-@on_cupy
-def add_diag(d: Any, a: Any, overwrite: bool = False, handle: Any = None) -> Any:
-    """Return ``diag(d) + a``, of a square matrix."""
-    _check_square(a)
-    return _store(a, a + cupy.diag(_diagonal(d, a, 0)), overwrite)
-
-
 def _check_square(a: Any) -> None:
     if a.ndim != 2 or a.shape[0] != a.shape[1]:
         raise ValueError(f"skcuda.linalg: a matrix of shape {a.shape} is not square")
@@ -111,9 +104,6 @@ transpose = on_cupy(lambda a, handle=None: a.T.copy())
 hermitian = on_cupy(lambda a, handle=None: a.conj().T.copy())
 diag = on_cupy(lambda v: cupy.diag(v).copy())
 eye = on_cupy(lambda N, dtype=np.float32: cupy.eye(N, dtype=dtype))  # noqa: N803
-vander = on_cupy(
-    lambda a, n=None, handle=None: cupy.vander(a, n, increasing=True).astype(a.dtype, order="F")
-)
 norm = on_cupy(lambda x, handle=None: cupy.linalg.norm(x.ravel()).item())
 trace = on_cupy(lambda x, handle=None: cupy.trace(x).item())
 
@@ -226,14 +216,6 @@ class PCA:
         self, n_components: int | None = None, handle: Any = None, epsilon: float = 1e-7,
         max_iter: int = 10000,
     ) -> None:  # fmt: skip
-        self.n_components = n_components
-
-    def get_n_components(self) -> int | None:
-        """Return the number of components; None means all."""
-        return self.n_components
-
-    def set_n_components(self, n_components: int | None) -> None:
-        """Set the number of components; None means all."""
         self.n_components = n_components
 
     def fit_transform(self, X_gpu: Any, transposed_input: bool = False) -> Any:  # noqa: N803

@@ -97,18 +97,6 @@ zeros, ones, inf = map(_filling, (0, 1, np.inf))
 zeros_like, ones_like = on_cupy(cupy.zeros_like), on_cupy(cupy.ones_like)
 cumsum, diff = on_cupy(lambda x: cupy.cumsum(x, dtype=x.dtype)), on_cupy(cupy.diff)
 maxabs = on_cupy(lambda x: cupy.abs(x).max().astype("d" if isdoubletype(x.dtype) else "f"))
-get_by_index = on_cupy(lambda src, ind: src[ind])
-
-
-@on_cupy
-def set_by_index(dest: Any, ind: Any, src: Any, ind_which: str = "dest") -> None:
-    """Copy items: to the indices of `dest`, or from those of `src`."""
-    if ind_which not in ("dest", "src"):
-        raise ValueError(f"skcuda.misc.set_by_index: ind_which is {ind_which!r}; 'dest' or 'src'")
-    if ind_which == "dest":
-        dest[ind] = src[: ind.size]
-    elif ind.size:
-        dest[...] = src[ind]
 
 
 def _with_each(operations: Any, function: Any) -> list[Any]:
