@@ -55,14 +55,14 @@ def replace(pool: bool = False, strict: bool = False, record: Path | None = None
     patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
 
     def replace_now() -> None:
-        try:
-            with _beside_own_cuda():
+        with _without_the_programs_modules():
+            try:
                 import_libraries()
-        except ImportError as error:
-            sys.exit(f"FAILED: {error}")
-        from .replacements import apply
+            except ImportError as error:
+                sys.exit(f"FAILED: {error}")
+            from .replacements import apply
 
-        apply(pool, strict, record, recorded)
+            apply(pool, strict, record, recorded)
 
     if "pycuda" in sys.modules:
         replace_now()
@@ -71,20 +71,23 @@ def replace(pool: bool = False, strict: bool = False, record: Path | None = None
 
 
 @contextmanager
-def _beside_own_cuda() -> Iterator[None]:
-    """Let CuPy find NVIDIA's package `cuda`, where a program has a module ``cuda.py``."""
-    path = sys.path[:]
-    others = [folder for folder in path if not Path(folder, "cuda.py").exists()]
-    own = sys.modules.pop("cuda", None) if others != path else None
+def _without_the_programs_modules() -> Iterator[None]:
+    """Set aside what stands beside the program: a ``cuda.py`` hides a package that CuPy needs."""
+    folder, path, before = Path(sys.argv[0]).resolve().parent, sys.path[:], {*sys.modules}
+    if (folder / "cupy").exists():  # the program is an installed one
+        yield
+        return
+    sys.path[:] = [one for one in path if Path(one).resolve() != folder]
+    own = {file.stem for file in folder.glob("*.py")} - {"__main__"}
+    is_own = {name: str(getattr(sys.modules[name], "__file__", "")) for name in own & before}
+    aside = {n: sys.modules.pop(n) for n, file in is_own.items() if file.startswith(str(folder))}
     try:
-        sys.path[:] = others
         yield
     finally:
         sys.path[:] = path
-        if others != path:
-            sys.modules.pop("cuda", None)
-        if own:
-            sys.modules["cuda"] = own
+        for name in own - before | aside.keys():
+            sys.modules.pop(name, None)  # the program imports its own
+        sys.modules.update(aside)
 
 
 def _keep_context() -> None:

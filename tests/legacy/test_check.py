@@ -578,7 +578,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("name", "text", "said"), BAD.values(), ids=BAD)
-def test_bad_input_is_named(check, tmp_path, name, text, said):
+def test_bad_input_is_named(check, tmp_path, package, name, text, said):
+    package("libcst")
     if text is not None:
         (tmp_path / name).write_text(text)
     text, errors = check(str(tmp_path / name))
