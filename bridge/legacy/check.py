@@ -57,6 +57,7 @@ class _Program(ast.NodeVisitor):
         self.uses_skcuda = False
         self.errors: dict[str, int] = {}  # and the first line of each
         self.doubts: dict[str, int] = {}
+        self.read = set[Path]()  # modules beside it
         self.is_certain = True  # what is visited is executed in any case
         self.is_optional = False  # and an error there is handled
         self.imported: dict[str, str] = {}  # the whole names
@@ -136,20 +137,22 @@ class _Program(ast.NodeVisitor):
 
     def _is_here(self, root: str) -> bool:
         """Tell whether a module is installed, or beside the program or further up."""
-        beside = [folder / f"{root}{end}" for folder in self.path.parents for end in ("", ".py")]
-        is_beside = any(map(Path.exists, beside))
+        is_beside = any((folder / root).exists() for folder in self.path.parents)  # a package
         return is_beside or root in sys.modules or find_spec(root) is not None
 
-    def _missing(self, root: str, seen: tuple[str, ...] = ()) -> str:
+    def _missing(self, root: str) -> str:
         """Return a module that is missing: this one, or one that a file beside it needs."""
         own = next((p for f in self.path.parents if (p := f / f"{root}.py").exists()), None)
-        if own is None or root in seen:
-            return "" if self._is_here(root) else root
+        if own is None or own in self.read:
+            return "" if own or self._is_here(root) else root
+        self.read.add(own)
         with suppress(SyntaxError, ValueError):
             for node in parse(own.read_bytes()).body:
-                for name in getattr(node, "names", ()) if isinstance(node, ast.Import) else ():
-                    if found := self._missing(name.name.split(".")[0], (*seen, root)):
-                        return found
+                names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names = [node.module]
+                if found := next(filter(None, map(self._missing, map(_root, names))), ""):
+                    return found
         return ""
 
     def _note_source(self, called: str, call: ast.Call) -> None:
@@ -215,6 +218,10 @@ class _Program(ast.NodeVisitor):
         found = self.errors or self.doubts
         why = ", ".join(f"{text} ({self._place(line)})" for text, line in found.items())
         return (_WILL_NOT if self.errors else _NOT_KNOWN if found else _WILL), why
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _is_main(node: ast.AST) -> bool:

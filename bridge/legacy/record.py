@@ -22,8 +22,7 @@ def record_source(path: Path, recorded: set[str], request: Request) -> None:
     text = json.dumps(given, default=str)
     if text not in recorded:
         recorded.add(text)
-        frame = program_frame()
-        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        place = "{0.f_code.co_filename}:{0.f_lineno}".format(program_frame())
         line = json.dumps({"line": place, **given}, default=str)
         with path.open("ab", buffering=0) as file:
             file.write(f"{line}\n".encode())  # at once: other processes append, too

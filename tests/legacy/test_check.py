@@ -587,6 +587,15 @@ def test_bad_input_is_named(check, tmp_path, package, name, text, said):
     assert said in " ".join(errors.split())
 
 
+def test_what_a_module_of_the_programs_own_imports_is_looked_for(check, tmp_path):
+    (tmp_path / "mine.py").write_text("from nowhere.plots import line\nimport program\n")
+    program = tmp_path / "program.py"
+    source = "from pycuda.compiler import SourceModule\nSourceModule('__global__ void f() {}')\n"
+    program.write_text(f"import pycuda.autoinit, mine\n{source}")
+    text, _ = check(str(program))
+    assert "program.py: not known: nowhere cannot be imported (line 1)\n" in text
+
+
 def test_a_missing_compiler_is_no_wrong_usage(check, tmp_path):
     without = """
 import cupy_backends.cuda.libs.nvrtc as nvrtc
