@@ -218,20 +218,19 @@ cdef cupy_view(array, stream, caller):
     cdef int device_id = shared_device()
     cdef Stream current
     if isinstance(array, GPUArray):
-        found = cupy_base(array, array.__dict__["base"])
+        view = cupy_base(array, array.__dict__["base"])
     elif isinstance(array, ndarray):
-        found = array
+        view = array
     else:
         current = current_stream(device_id)
-        found = import_array(array, stream, current, device_id, caller)
+        view = import_array(array, stream, current, device_id, caller)
         if stream is None:
             order(ALL_CUPY_STREAMS, current)
-        return found
-    if found is None:
+        return view
+    if view is None:
         view = new_cupy_view(array, device_id, caller)
     else:
-        check_array(found, caller.array, device_id)
-        view = found
+        check_array(view, caller.array, device_id)
     if stream is None:
         order(ALL_CUPY_STREAMS, ALL_PYCUDA_STREAMS)
     else:

@@ -1,7 +1,7 @@
 # cython: auto_pickle=False
 """What PyCUDA's copies, launches and streams say of arrays and CuPy's objects: they take none.
 
-It is compiled, since each launch of PyCUDA goes through `explained`.
+It is compiled, since each launch of PyCUDA goes through `_launch_kernel`.
 """
 
 from functools import wraps
