@@ -34,9 +34,7 @@ def before_first_attempt(program: Program) -> Program:
 
 def after_failed_attempt(program: Program, log: str) -> Program | None:
     """Return the program with the first fix that the log asks for; None if there is none."""
-    from ..legacy.texture_sources import TEXTURE_REFERENCES  # few sources have some
-
-    for fix in (TEXTURE_REFERENCES, *FIXES):
+    for fix in FIXES:
         if (fixed := _named(fix, program, fix.after(program, log))) != program:
             return before_first_attempt(fixed)  # what NVRTC reports behind a header it lacked
     return None
@@ -47,7 +45,7 @@ def _named(fix: Fix, program: Program, fixed: Program) -> Program:
     return fixed if fixed == program else fixed._replace(fixes=tuple(dict.fromkeys(names)))
 
 
-def include_header(program: Program, header: str, pattern: str, text: str) -> Program:
+def _include_header(program: Program, header: str, pattern: str, text: str) -> Program:
     """Return the program with a header before its source, if the text has the pattern."""
     if header in program.headers or not re.search(pattern, text):
         return program
@@ -60,18 +58,24 @@ def _declare_called_shuffles(program: Program) -> Program:
     NVRTC has none for `int`, so that such a function would compile, and call itself for ever.
     """
     pattern = r"\b__shfl(_up|_down|_xor)?\s*\("
-    return include_header(program, "bridge/warps.h", pattern, program.source)
+    return _include_header(program, "bridge/warps.h", pattern, program.source)
 
 
 def _declare_warp_functions(program: Program, log: str) -> Program:
     pattern = r"\b__shfl(_up|_down|_xor)?\" is undefined|'vote' without '\.sync'"
-    return include_header(program, "bridge/warps.h", pattern, log)
+    return _include_header(program, "bridge/warps.h", pattern, log)
 
 
 def _overload_math(program: Program, log: str) -> Program:
     pattern = r"more than one instance of overloaded function|namespace \"std\" has no member"
     is_asked = program.is_relaxed  # otherwise, nvcc has no overloads either
-    return include_header(program, "bridge/relaxed.h", pattern, log) if is_asked else program
+    return _include_header(program, "bridge/relaxed.h", pattern, log) if is_asked else program
+
+
+def _declare_references(program: Program, log: str) -> Program:
+    """Declare texture and surface references, which CUDA 12 removed."""
+    pattern = r"\b(texture|surface)\b\"? is (not a template|undefined)"
+    return _include_header(program, "bridge/textures.h", pattern, log)
 
 
 def _leave_out_old_standard(program: Program, log: str) -> Program:
@@ -172,6 +176,7 @@ def _declarations(source: str) -> Iterator[tuple[int, int, str]]:
 
 
 FIXES = (
+    Fix("texture references", after=_declare_references),
     Fix("C++17", after=_leave_out_old_standard),
     Fix("alignments of structs", before=alignment.move_alignments),
     Fix("warp functions", _declare_called_shuffles, _declare_warp_functions),
