@@ -41,8 +41,8 @@ import pycuda.driver as drv
 from pycuda.tools import make_default_context
 
 from .interop import patches
+from .interop.cuda_status import explain_context, start_cuda
 from .interop.exporting import restore_gpuarray
-from .interop.failures import explain_context, start_cuda
 from .interop.scopes import push_primary
 from .interop.wrapping import adapt_pycuda
 

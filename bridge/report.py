@@ -47,7 +47,7 @@ def _rows() -> Iterator[tuple[str, str]]:
     from .errors import ContextError
     from .interop import patches
     from .interop.contexts import shared_device
-    from .interop.failures import start_cuda
+    from .interop.cuda_status import start_cuda
 
     yield "CuPy", f"{cupy.__version__}, NumPy {np.__version__}; more: cupy.show_config()"
     yield "PyCUDA", pycuda.VERSION_TEXT

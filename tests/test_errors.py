@@ -258,7 +258,7 @@ drv.Event().record(cupy.cuda.Stream())
 stream.wait_for_event(cupy.cuda.Event())
     TypeError: take a cupy.cuda.stream.Event here; order two streams by bridge.wait_stream(waiter
 drv.memcpy_htod(module.get_global("weights"), np.zeros(3, np.float32))
-    TypeError: memcpy_htod: PyCUDA does not take a bridge.interop.memory.Global here; give its
+    TypeError: memcpy_htod: PyCUDA does not take a bridge.interop.memory_kinds.Global here; give its
 drv.memcpy_dtoh(np.zeros(N, np.float32), a)
     TypeError: memcpy_dtoh: PyCUDA does not take a pycuda.gpuarray.GPUArray here; give a.gpudata
 drv.memcpy_htod(1.5, x)
@@ -535,19 +535,19 @@ ELSEWHERE = {
     "autoinit.py": "contexts errors",
     "compiler/alignment.py": "alignment",
     "compiler": "program",
-    "interop/arrays.py": "arrays",
+    "interop/array_functions.py": "arrays",
     "interop/contexts.pyx": "contexts devices package processes",
     "interop/conversions.pyx": "protocols",
     "interop/scopes.pyx": "contexts package processes",
     "interop/dlpack.pyx": "exchange",
     "interop/driver.pyx": "mutants",
     "interop/exporting.pyx": "exchange",
-    "interop/failures.py": "contexts package processes",
+    "interop/cuda_status.py": "contexts package processes",
     "interop/importing.pyx": "devices exchange importing protocols release",
     "interop/ordering.pyx": "order_table pipelines",
     "interop/primary.py": "contexts",
     "interop/live_streams.pyx": "order_table unnamed_streams",
-    "interop/raw_memory.py": "raw_memory",
+    "interop/bare_memory.py": "raw_memory",
     "interop/streams.pyx": "devices",
     "interop/wrapping.py": "pycuda_compiler wrapping",
     "kernels/arguments.py": "function pointers",

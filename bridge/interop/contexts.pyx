@@ -22,7 +22,7 @@ import pycuda.driver as drv
 from cupy.cuda import driver
 
 from . import patches
-from .failures import start_cuda
+from .cuda_status import start_cuda
 from ..errors import ContextError
 
 cdef extern from *:

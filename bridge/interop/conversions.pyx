@@ -31,7 +31,7 @@ from pycuda import gpuarray
 from .importing import check_array, check_device, import_array, not_on_device
 from .dtypes import check_dtype
 from .layouts import pycudas_strides, repeats_elements
-from .raw_memory import array_on_host, array_on_memory
+from .bare_memory import array_on_host, array_on_memory
 from .streams import PYCUDA_STREAM
 from ..errors import caller_of
 

@@ -11,7 +11,7 @@ import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
 from bridge.errors import named
-from bridge.interop.memory import Global
+from bridge.interop.memory_kinds import Global
 
 _OF_MEMORY = (
     "let CuPy copy (x.set(host), x.get(out=host), x[...] = y, x.fill(value)), or give "

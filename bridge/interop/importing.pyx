@@ -23,7 +23,7 @@ import numpy as np
 
 from .contexts import find_pointer
 from .dtypes import PLAIN_DTYPES, check_dtype
-from .memory import BARE_MEMORY, Global
+from .memory_kinds import BARE_MEMORY, Global
 from ..errors import ContextError, kind, named
 
 ADDRESS_END = 1 << 63  # CuPy has signed sizes of 64 bits

@@ -52,7 +52,7 @@ import cupy
 from cupy.cuda import driver
 
 from . import patches
-from .failures import failure
+from .cuda_status import failure
 from .live_streams import cannot_wait
 from ..errors import ContextError, warn
 

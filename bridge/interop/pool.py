@@ -20,9 +20,9 @@ from cupy.cuda import MemoryAsyncPool, MemoryPool
 
 from ..errors import ContextError, named
 from .contexts import cuda_device
-from .failures import failure, start_cuda
+from .cuda_status import failure, start_cuda
 from .importing import ADDRESS_END
-from .memory import Allocation
+from .memory_kinds import Allocation
 from .ordering import release_kept_views
 from .views import allocate, views_alive
 

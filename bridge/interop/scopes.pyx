@@ -22,7 +22,7 @@ from pycuda import tools
 
 from ..errors import ContextError, named
 from .contexts import retain
-from .failures import start_cuda
+from .cuda_status import start_cuda
 
 cdef bint PYCUDA_POPS_LAST = "pycuda.autoprimaryctx" in sys.modules  # in its handler at exit
 

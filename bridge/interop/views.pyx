@@ -26,7 +26,7 @@ from cupy.cuda import MemoryPointer, UnownedMemory
 from pycuda.gpuarray import GPUArray
 
 from .host_memory import keep_until_done
-from .memory import classes
+from .memory_kinds import classes
 from ..errors import ContextError
 
 cdef extern from "Python.h":

@@ -19,7 +19,7 @@ from pytools.prefork import ExecError
 
 from ..errors import check_function, kind, named
 from . import patches
-from .arrays import adapt_arrays, has_cupys, keep_from_numpy
+from .array_functions import adapt_arrays, has_cupys, keep_from_numpy
 from .conversions import call_with_gpuarrays
 from .copies import CALLS
 from .dtypes import dtype_mismatch

@@ -48,11 +48,11 @@ from ..compiler.parameter_types import ADDRESS, DTYPES
 from ..compiler.signature import Member, Parameter, item_type
 from ..errors import Caller, kind, named, warn
 from ..interop import dtypes
+from ..interop.bare_memory import is_reachable
 from ..interop.conversions import device_array
 from ..interop.dtypes import OF_ADDRESSES, dtype_mismatch, same_bits, scalar_type, struct_advice
 from ..interop.importing import check_array, check_device
-from ..interop.memory import HOLDERS, Allocation, bare_address
-from ..interop.raw_memory import is_reachable
+from ..interop.memory_kinds import HOLDERS, Allocation, bare_address
 
 Mismatch = Callable[[Exception], None] | None  # of a `LaunchPolicy`
 # Returns the size of a struct, a type in C++, and those of the members that it has.
@@ -138,7 +138,7 @@ def field_check(find: FindMembers, name: str, index: int, parameter: Parameter) 
     @functools.lru_cache(16)
     def misplaced(dtype: np.dtype[Any]) -> str | None:
         caller = f"{name}: argument {index} (`{parameter.text}`)"
-        given = {of: place for of, *place in _places(dtype) if "pad" not in of.lower()}
+        given = {of: place for of, *place in _field_places(dtype) if "pad" not in of.lower()}
         _, found = find(item_type(name, index), [*given]) if given else (0, {})
         for of, (offset, field) in given.items():
             begin, size, wanted = found.get(of, (offset, field.itemsize, None))
@@ -162,14 +162,14 @@ def field_check(find: FindMembers, name: str, index: int, parameter: Parameter) 
     return misplaced
 
 
-def _places(dtype: np.dtype[Any], start: int = 0, prefix: str = "") -> Iterator[Any]:
+def _field_places(dtype: np.dtype[Any], start: int = 0, prefix: str = "") -> Iterator[Any]:
     """Yield the name, offset and dtype of each field, also of structs in it: "inner.x"."""
     fields: Any = dtype.fields
     for name in filter(str.isidentifier, dtype.names or ()):
         field, offset, *_ = fields[name]
         if field.char != "V" or field.names or field.subdtype:  # plain bytes fill a gap
             yield prefix + name, start + offset, field
-        yield from _places(field.base, start + offset, f"{prefix}{name}{'[0]' * field.ndim}.")
+        yield from _field_places(field.base, start + offset, f"{prefix}{name}{'[0]' * field.ndim}.")
 
 
 def field_mismatch(dtype: np.dtype[Any], parameter: Parameter) -> TypeError | None:

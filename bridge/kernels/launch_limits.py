@@ -12,7 +12,7 @@ import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
 from ..errors import named
-from ..interop.failures import failure
+from ..interop.cuda_status import failure
 from ..interop.streams import is_capturing
 
 # OverflowError: too large for CUDA's types.

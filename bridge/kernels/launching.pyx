@@ -21,7 +21,7 @@ import numpy as np
 import pycuda.driver as drv
 from cupy.cuda import driver, runtime
 
-from ..interop.failures import failure
+from ..interop.cuda_status import failure
 from ..interop.host_memory import keep_until_done
 from ..interop.streams import pycuda_stream_of, seconds_between
 from .launch_limits import REFUSALS, check_capture, explain, extent, shared_bytes

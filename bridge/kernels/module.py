@@ -29,7 +29,7 @@ from ..compiler.signature import (
 from ..errors import named, warn
 from ..interop import contexts
 from ..interop.driver import libcuda
-from ..interop.memory import Global
+from ..interop.memory_kinds import Global
 from .extensions import LaunchPolicy, LaunchResource
 from .function import Function
 from .launch_limits import cuda_refusal

@@ -24,7 +24,7 @@ import pycuda.driver as drv
 from pycuda.gpuarray import GPUArray
 
 from ..interop.dtypes import PLAIN_DTYPES
-from ..interop.memory import HOLDERS
+from ..interop.memory_kinds import HOLDERS
 from .arguments import check_layouts, is_of_pycuda, pack_argument
 
 cdef extern from "Python.h":

@@ -11,7 +11,7 @@ from pycuda import gpuarray
 from races import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
-from bridge.interop.memory import Allocation
+from bridge.interop.memory_kinds import Allocation
 from bridge.interop.pool import OutOfMemoryError
 
 pytestmark = pytest.mark.alone

@@ -22,7 +22,7 @@ from .contexts import shared_device
 from .dtypes import check_dtype
 from .importing import ADDRESS_END, UNPROTECTED, check_device, not_an_array
 from .layouts import extent, repeats_elements
-from .memory import BARE_MEMORY, Global, bare_address
+from .memory_kinds import BARE_MEMORY, Global, bare_address
 
 _UNREGISTERED = 0  # cudaMemoryTypeUnregistered: the device cannot reach it
 

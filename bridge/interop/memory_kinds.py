@@ -54,7 +54,7 @@ class Kind(NamedTuple):
     """What is known of a class of memory."""
 
     address: Callable[[Any], int] = int  # of what is bare
-    is_bare: bool = True  # `bridge.interop.raw_memory` makes arrays on it
+    is_bare: bool = True  # `bridge.interop.bare_memory` makes arrays on it
     of_pycuda: bool = False  # PyCUDA's streams may be using it
     is_fixed: bool = False  # an object's address does not change
     on_host: bool = False  # the host may use it at once when it is released
