@@ -38,6 +38,7 @@ TRANSLATED = {
     "-std=c++14": ["-std=c++14"],
     "--std c++14": ["-std=c++14"],
     "-use_fast_math": ["-use_fast_math"],
+    "--fmad=false": ["--fmad=false"],
     "--maxrregcount 32": ["--maxrregcount", "32"],
     "-lineinfo": ["-lineinfo"],
     "-g -G": ["-G"],

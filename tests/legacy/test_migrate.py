@@ -27,10 +27,7 @@ def migrated(program):
 # ---- programs that print the same ----------------------------------------------------------------
 
 # Modules of the folder as programs: the class is imported, and the results are printed.
-MODULES = (
-    *("saxpy_prepared", "two_streams", "dynamic_shared"),
-    *("struct_by_value", "templates", "heat_diffusion", "compaction"),
-)
+MODULES = "saxpy_prepared", "two_streams", "struct_by_value", "templates", "compaction"
 IMPORTS = "import pycuda.autoinit\nfrom pycuda.compiler import SourceModule\n"
 PRINT = "\nfor name, array in run().items():\n    print(name, array.dtype, array.tolist())\n"
 

@@ -164,7 +164,8 @@ INTEGERS = np.array([[0, 1, 100, 255]], np.uint8)
 def test_integers_and_fractions(declared, fetch_, expected):
     module = module_of(declared, fetch_)
     order = INTEGERS.reshape(1, -1, 4 if "4" in declared else 1)
-    module.get_texref("image").set_array(drv.make_multichannel_2d_array(order, "C"))
+    array = drv.make_multichannel_2d_array(order, "C")
+    drv.bind_array_to_texref(array, module.get_texref("image"))
     np.testing.assert_allclose(fetch(module, AT[:4], ZERO[:4]), expected, rtol=1e-6)
 
 
