@@ -18,7 +18,6 @@ import cupy
 import numpy as np
 import pycuda.driver as drv
 import pytest
-from captures import captured
 from contexts import second_context
 from dlpack_structs import Producer  # noqa: F401  (as above)
 from error_tables import error_of, rows_of
@@ -44,7 +43,6 @@ __global__ void fill(float *x, int n, float v)
     for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = v;
 }
 __global__ void move(char axis, struct point p, real by) { }
-__global__ void add(float *x, const float *y) { }
 __global__ void gather(float **rows, cudaTextureObject_t image) { }
 """
 TWICE = "__global__ void f(int *x) {} __global__ void f(float *x) {}"
@@ -66,9 +64,7 @@ def w(compile_kernel):
         module=module,
         f=module.get_function("fill"),
         move=module.get_function("move"),
-        add=module.get_function("add"),
         gather=module.get_function("gather"),
-        square=cupy.zeros((4, 4), np.float32),
         prepared=module.get_function("fill").prepare("Pif"),
         plain=compile_kernel(f'extern "C" {{ {SOURCE} }}', "fill"),
         stream=drv.Stream(),
@@ -115,11 +111,6 @@ def on_a_thread(call):
 
 def under_a_second_context(call):
     with second_context():
-        call()
-
-
-def in_a_capture(call):
-    with captured(cupy.cuda.Stream(non_blocking=True)):
         call()
 
 
@@ -204,8 +195,6 @@ as_cupy(changed(gpudata=None))
     ValueError: as_cupy: the array has no memory: its gpudata is None, its shape (8,)
 as_cupy(changed(gpudata=-8))
     ValueError: as_cupy: the array's gpudata is -8, which is no address
-as_cupy(changed(shape=(2, 4)))
-    ValueError: as_cupy: the array has shape (2, 4), but strides (4,): its shape was set without its
 changed(shape=(2, 4)).__dlpack__(max_version=(1, 0))
     ValueError: the array has shape (2, 4), but strides (4,): its shape was set without its strides
 a.__dlpack__(stream="s")
@@ -367,8 +356,6 @@ f.get_attribute("num_regs")
     TypeError: fill: attribute 'num_regs': an int is accepted, or a member of pycuda.driver's
 f.set_attribute(drv.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30)
     LogicError: cannot be set to 1073741824: CUDA refuses it on this device (
-f.nothing
-    AttributeError: 'Function' object has no attribute 'nothing'
 
 # Calls.
 f(x, n, block=32)
@@ -391,8 +378,6 @@ f(x, n, "7", block=32)
     TypeError: is '7', but the kernel takes float32 by value; pass a number
 f(a, x, v, block=32)
     TypeError: pass a.get().item(), for which the host waits, or make it a pointer parameter
-f(x, np.int64(2**40), v, block=32)
-    OverflowError: fill: argument 1 (`int n`) is 1099511627776, which does not fit into int32
 f(x, 1 << 31, v, block=32)
     OverflowError: fill: argument 1 (`int n`) is 2147483648, which does not fit into int32
 f(x, n, 1e300, block=32)
@@ -407,8 +392,6 @@ f(drv.Out(read_only()), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) is copied back into a read-only array; give it in
 f(drv.InOut(np.zeros(4, ">f4")), 4, 7, block=32)
     TypeError: is an array of >f4, but the kernel takes float32
-add(square, square.T, block=32)
-    ValueError: add: argument 1 is in Fortran order, but argument 0 in C order; a kernel that
 gather([x, x], 0, block=32)
     TypeError: gather: argument 0 (`float **rows`) is a list; for pointers to pointers, pass an
 gather(None, a, block=32)
@@ -467,8 +450,6 @@ launch("fill", x, grid=1, block=32)
     TypeError: a pycuda.driver.Function is accepted, e.g. from SourceModule(...).get_function(name)
 launch(plain, x, n, v)
     ValueError: launch: block is missing; give it by name, after any arguments of the kernel:
-launch(f, x, 8, 7)
-    ValueError: fill: block is missing; give it by name, after any arguments of the kernel:
 launch(plain, x, 8, v, grid=1, block=32)
     TypeError: is the Python int 8, which has no width; pass numpy.int32(...)
 launch(plain, x, n, np.longdouble(1), grid=1, block=32)
@@ -481,18 +462,12 @@ wrap_pycuda(plain)
     TypeError: wrap_pycuda: func is a pycuda.driver.Function, whose arguments would not be checked
 wrap_pycuda(x)
     TypeError: wrap_pycuda: func is a cupy.ndarray; a function is accepted, not its result, and not
-in_a_capture(lambda: wrap_pycuda(abs)(x))
-    ValueError: abs: CuPy's current stream is being captured into a graph, but PyCUDA's default
-bridge.as_numpy
-    AttributeError: module 'bridge' has no attribute 'as_numpy'
 
 # skcuda.
 linalg.dot(a, a, "X")
     ValueError: skcuda.linalg: 'X' is not one of 'N', 'T' and 'C'
 linalg.dot(a, of_dtype("f8"))
     TypeError: skcuda.linalg.dot: the dtypes are float32 and float64
-linalg.multiply(a, gpuarray.zeros((2, N), "f4"))
-    ValueError: skcuda.linalg: the shapes (8,) and (2, 8) differ
 misc.select_block_grid_sizes(drv.Device(0), N, 1 << 20)
     ValueError: threads per block: 1048576 are asked for, the device has 1024
 misc.add_matvec(a, gpuarray.zeros((2, N), "f4"))
@@ -537,7 +512,7 @@ ELSEWHERE = {
     "compiler": "program",
     "interop/array_functions.py": "arrays",
     "interop/contexts.pyx": "contexts devices package processes",
-    "interop/conversions.pyx": "protocols",
+    "interop/conversions.pyx": "pipelines protocols",
     "interop/scopes.pyx": "contexts package processes",
     "interop/dlpack.pyx": "exchange",
     "interop/driver.pyx": "mutants",

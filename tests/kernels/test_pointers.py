@@ -298,13 +298,6 @@ def test_arguments_that_are_passed_as_to_other_libraries(kernel):
     for arguments in ((1,), (4,), (x, 1.0, 1)), ((x,), 1.0, 1), ([x], 1.0, 1):
         with pytest.raises(TypeError, match=r"argument 0 .* is a (tuple|list); pass the arg"):
             kernel("set")(*arguments, block=1)
-    with pytest.raises(TypeError, match="argument 0 .* a contiguous NumPy array is accepted there"):
-        kernel("set")(drv.In(x), 1.0, 1, block=1)
-    for copied in np.zeros((4, 4), "f4")[:, 0], [1.0]:
-        with pytest.raises(TypeError, match="argument 0 .* copies .*; a contiguous NumPy array"):
-            kernel("set")(drv.In(copied), 1.0, 1, block=1)
-    with pytest.raises(TypeError, match="but the kernel takes float32 by value; pass a number"):
-        kernel("set")(x, None, 1, block=1)
     assert not x.any()
 
 
@@ -322,8 +315,6 @@ def test_vectors_and_numbers(kernel):
     assert out[0] == 15
     kernel("set")(out, np.sqrt(2.0), 1, block=1)  # a numpy.float64 is a Python float
     assert out[0] == np.float32(np.sqrt(2.0))
-    with pytest.raises(TypeError, match="`int n`.* is 2.5.*; or the arguments are in another or"):
-        kernel("set")(out, 3, 2.5, block=1)
 
 
 def test_numpys_numbers_are_converted_where_they_fit():

@@ -449,8 +449,6 @@ def test_names_of_variables_that_are_none():
     for name in "cd":
         with pytest.raises(drv.LogicError, match=f"the variable '{name}' is no texture or surface"):
             module.get_texref(name)
-    with pytest.raises(TypeError, match="texrefs has 'a'; a list of references of a bridge.So"):
-        module_of("float, 2", FETCHES[2]).get_function("copy").prepare("PPPi", texrefs=["a"])
 
 
 class Watched(gpuarray.GPUArray):
