@@ -86,6 +86,7 @@ def test_blocks_of_the_pages_run(page, block, python):
         assert same("".join(said), printed, flags), printed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_of_the_pages_can_be_pasted_into_pythons_prompt(page):
     """There, a block ends with an empty line, and has none within."""
@@ -102,6 +103,7 @@ PACKAGE = [path for folder in ("bridge", "tools") for path in (ROOT / folder).rg
 PACKAGE = [path for path in PACKAGE if path.parent.name != "__pycache__"]
 
 
+@pytest.mark.nightly
 def test_pages_quote_lines_and_files_that_there_are():
     code = {line.strip() for path in PACKAGE for line in path.read_text().splitlines()}
     of_top = [path for path in ROOT.iterdir() if not path.name.startswith(".")]
