@@ -237,19 +237,24 @@ def test_double_and_complex_numbers_in_pairs():
 # ---- order --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def linear():
+def linear_module():
     cupy.cuda.Device().synchronize()
     textures._destroy_unused()  # PyCUDA's arrays, whose end makes the host wait
     return module_of("float, 1", "tex1Dfetch(image, i)")
 
 
-def held_and_rebound(module, latch, values, is_control=False):
+@pytest.fixture
+def linear():
+    """A kernel that copies linear memory through a texture, its reference, and their module."""
+    module = linear_module()
+    return module.get_function("copy"), module.get_texref("image"), module
+
+
+def held_and_rebound(copy, image, latch, values, is_control=False):
     """Fetch the first array behind a latch, then the second on a stream that nothing orders.
 
     A control lets the second one end before the latch opens.
     """
-    copy, image = module.get_function("copy"), module.get_texref("image")
     outs = [cupy.full(8, -1, np.float32) for _ in values]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in values]
     image.set_array(values[0])
@@ -267,17 +272,17 @@ def held_and_rebound(module, latch, values, is_control=False):
 
 def test_a_queued_kernel_reads_the_texture_of_its_launch(linear, latch):
     values = [cupy.full(8, i, np.float32) for i in (1, 2)]
-    found = held_and_rebound(linear, latch, values)
+    found = held_and_rebound(*linear[:2], latch, values)
     assert [set(out) for out in found] == [{1}, {2}]
 
 
 @pytest.mark.parametrize("forgotten", ["readers", "written"])
 def test_without_a_wait_it_does_not(linear, latch, forgotten, monkeypatch):
     """The control: each of the two waits is needed."""
-    wait = runtime.streamWaitEvent
+    wait, (copy, image, module) = runtime.streamWaitEvent, linear
 
     def skip(stream, event):
-        references = next(iter(linear._resources.values()))
+        references = next(iter(module._resources.values()))
         written = references._written and references._written.ptr
         if (event == written) != (forgotten == "written"):
             wait(stream, event)
@@ -285,10 +290,9 @@ def test_without_a_wait_it_does_not(linear, latch, forgotten, monkeypatch):
     monkeypatch.setattr(textures.runtime, "streamWaitEvent", skip, raising=True)
     monkeypatch.setattr(textures, "_destroy_unused", lambda: None)  # it reads the old object
     values = [cupy.full(8, i, np.float32) for i in (1, 2)]
-    copy, image = linear.get_function("copy"), linear.get_texref("image")
     out = cupy.full(8, -1, np.float32)
     if forgotten == "readers":
-        found = held_and_rebound(linear, latch, values, is_control=True)
+        found = held_and_rebound(copy, image, latch, values, is_control=True)
         assert [set(out) for out in found] != [{1}, {2}]
         return
     image.set_array(values[0])
@@ -306,7 +310,7 @@ def test_without_a_wait_it_does_not(linear, latch, forgotten, monkeypatch):
 
 def test_what_was_bound_lives_until_the_kernel_has_run(linear, latch):
     """Memory of CuPy's pool would be reused at once."""
-    copy, image = linear.get_function("copy"), linear.get_texref("image")
+    copy, image, _ = linear
     stream, out = cupy.cuda.Stream(non_blocking=True), cupy.full(8, -1, np.float32)
     with latch.hold(stream), stream:
         image.set_array(cupy.full(8, 1, np.float32))
@@ -319,7 +323,7 @@ def test_what_was_bound_lives_until_the_kernel_has_run(linear, latch):
 
 
 def test_work_on_pycudas_streams_comes_before_the_fetch(linear, latch, put):
-    copy, image = linear.get_function("copy"), linear.get_texref("image")
+    copy, image, _ = linear
     a, stream = gpuarray.zeros(8, np.float32), drv.Stream(1)
     a.bind_to_texref_ext(image)
     out = cupy.full(8, -1, np.float32)
@@ -331,7 +335,7 @@ def test_work_on_pycudas_streams_comes_before_the_fetch(linear, latch, put):
 
 
 def test_captures(linear):
-    copy, image = linear.get_function("copy"), linear.get_texref("image")
+    copy, image, _ = linear
     with cupy.cuda.Stream(non_blocking=True) as stream:
         x, out = cupy.full(8, 1, np.float32), cupy.full(8, -1, np.float32)
         image.set_array(x)
@@ -358,12 +362,12 @@ def test_captures(linear):
 
 
 def test_prepared_calls_need_their_references(linear):
-    copy, image = linear.get_function("copy"), linear.get_texref("image")
+    copy, image, module = linear
     copy.prepare("PPPi", texrefs=[image])
     out = cupy.zeros(8, np.float32)
     with pytest.raises(drv.LogicError, match=r"^texture 'image' is not bound; call its set_array"):
         copy.prepared_call((1, 1), (8, 1, 1), out.data.ptr, 0, 0, 8)
-    other = linear.get_function("copy").prepare("PPPi")
+    other = module.get_function("copy").prepare("PPPi")
     other.param_set_texref(image)
     with pytest.raises(drv.LogicError, match="is not bound"):
         other.prepared_call((1, 1), (8, 1, 1), out.data.ptr, 0, 0, 8)
@@ -407,21 +411,19 @@ def test_what_cannot_be_bound(call, kind, phrase):
     assert (found.__name__, text[:17], phrase in text) == (kind, "texture 'image': ", True)
 
 
-def test_texels_that_the_kernel_would_misread():
-    module = module_of("float, 2", FETCHES[2])
+@pytest.mark.parametrize(
+    ("declared", "wrong", "said"),
+    [("float", "i4", "1 x i4, .* 1 x f4"), ("unsigned char", "u2", "1 x u2, .* 1 x u1")],
+)
+def test_texels_that_the_kernel_would_misread(declared, wrong, said):
+    module = module_of(f"{declared}, 2", FETCHES[2])
     image, x = module.get_texref("image"), cupy.full(8, 7, np.float32)
-    image.set_array(cupy.zeros((2, 8), np.int32))
-    expected = "a texel has 1 x i4, and the kernel reads 1 x f4; bind another array, or set_format"
-    with pytest.raises(TypeError, match=expected):
+    image.set_array(cupy.zeros((2, 32), wrong))
+    with pytest.raises(TypeError, match=f"a texel has {said}; bind another array, or set_format"):
         module.get_function("copy")(x, x, x, 8, block=8)
     assert set(x.get()) == {7}
-    image.set_array(cupy.zeros((2, 8), np.float32))
-    image.set_filter_mode(drv.filter_mode.LINEAR)
+    image.set_array(cupy.zeros((2, 32), "f4" if declared == "float" else "u1"))
     module.get_function("copy")(x, x, x, 8, block=8)
-    module = module_of("unsigned char, 2", FETCHES[2])
-    module.get_texref("image").set_array(cupy.zeros((2, 16), np.uint16))
-    with pytest.raises(TypeError, match="a texel has 1 x u2, and the kernel reads 1 x u1; bind"):
-        module.get_function("copy")(x, x, x, 8, block=8)
 
 
 def test_what_cuda_refuses():
@@ -455,9 +457,10 @@ class Watched(gpuarray.GPUArray):
     """An array that a weak reference can watch."""
 
 
-def test_what_no_kernel_reads_is_let_go(linear):
+def test_what_no_kernel_reads_is_let_go():
     """A loop that waits for its kernels needs memory for what is bound, and for nothing else."""
-    copy, image = linear.get_function("copy"), linear.get_texref("image")
+    module = linear_module()
+    copy, image = module.get_function("copy"), module.get_texref("image")
     out, seen = cupy.zeros(8, np.float32), []
     for value in range(4):
         array = Watched(8, np.float32).fill(value)
@@ -469,7 +472,7 @@ def test_what_no_kernel_reads_is_let_go(linear):
         assert set(out.get()) == {value}
         assert [one() is None for one in seen] == [True] * value + [False]
     made = len(textures._to_destroy)
-    linear._resources.clear()
+    module._resources.clear()
     del copy, image
     gc.collect()
     assert [one() for one in seen] == [None] * 4
@@ -498,10 +501,9 @@ def test_objects_are_destroyed_while_threads_bind():
         sys.setswitchinterval(usual)
 
 
-def test_a_texture_is_changed_after_the_kernels_of_a_thread_that_has_ended(latch):
+def test_a_texture_is_changed_after_the_kernels_of_a_thread_that_has_ended(linear, latch):
     """The per-thread default streams have one handle, and a new thread the id of one that ended."""
-    module = module_of("float, 1", "tex1Dfetch(image, i)")
-    copy, image = module.get_function("copy"), module.get_texref("image")
+    copy, image, _ = linear
     old, new, x = (cupy.full(8, value, np.float32) for value in (7, 1, 0))
     image.set_array(old)
     copy(x, x, x, 8, block=8)
@@ -529,10 +531,9 @@ def test_a_texture_is_changed_after_the_kernels_of_a_thread_that_has_ended(latch
     assert [{*result.get()} for result in results] == [{7}, {7}]
 
 
-def test_a_kernel_that_reads_a_texture_is_ordered_before_a_signals_handler_may_raise(latch):
+def test_a_kernel_that_reads_a_texture_is_ordered_before_a_signals_handler_may_raise(linear, latch):
     """Both with later work, and with a change of the texture."""
-    module = module_of("float, 1", "tex1Dfetch(image, i)")
-    copy, image = module.get_function("copy"), module.get_texref("image")
+    copy, image, _ = linear
     old, new, x = (cupy.full(8, value, np.float32) for value in (7, 1, 0))
     y, z = cupy.zeros_like(x), cupy.zeros_like(x)
     image.set_array(old)
@@ -585,12 +586,11 @@ def test_an_object_is_destroyed_on_its_own_device(run, control):
     assert found == f"2.0 [({int(control)}, 0)]\n"
 
 
-def test_a_reference_of_another_module():
-    one, other = (module_of("float, 1", "tex1Dfetch(image, i)") for _ in range(2))
-    image, x = other.get_texref("image"), cupy.zeros(8, np.float32)
-    one.get_texref("image").set_array(x)
+def test_a_reference_of_another_module(linear):
+    copy, image, _ = linear
+    image.set_array(x := cupy.zeros(8, np.float32))
     with pytest.raises(ValueError, match="texrefs: texture 'image' is of another module"):
-        one.get_function("copy")(x, x, x, 8, block=8, texrefs=[image])
+        copy(x, x, x, 8, block=8, texrefs=[linear_module().get_texref("image")])
 
 
 def test_pycudas_own_kernels_under_run(run):
