@@ -6,7 +6,6 @@ Without a GPU, cuBLAS, cuFFT and cuSOLVER are `hostcuda`'s. scikit-cuda's own te
 import ast
 import textwrap
 from importlib import import_module
-from types import SimpleNamespace
 
 import cupy
 import numpy as np
@@ -48,9 +47,8 @@ def test_both_names_are_the_same_modules(misc, libraries):
 def test_what_is_not_served_is_named(misc):
     with pytest.raises(ImportError, match="not special; use cupyx.scipy.special"):
         import_module("skcuda.special")
-    with pytest.raises(
-        ImportError, match="serves cublas, cufft, cusolver, fft, linalg, misc, not p"
-    ):
+    served = "serves cublas, cufft, cusolver, fft, linalg, misc, not p"
+    with pytest.raises(ImportError, match=served):
         from scikits.cuda import pcula  # noqa: F401
     with pytest.raises(AttributeError, match=r"skcuda.misc has no 'nothing': it has scikit-cuda's"):
         misc.nothing  # noqa: B018
@@ -79,10 +77,8 @@ def test_arithmetic(misc):
     whole = gpuarray.to_gpu(np.array([[7, -7], [8, 9]], np.int32))
     np.testing.assert_allclose(misc.binaryop_matvec("-", a, row).get(), MATRIX - MATRIX[0])
     np.testing.assert_allclose(misc.binaryop_matvec("%", a, row).get(), MATRIX % MATRIX[0])
-    assert misc.div_matvec(whole, gpuarray.to_gpu(np.array([2, 4], np.int32))).get().tolist() == [
-        [3, -1],
-        [4, 2],
-    ]
+    quotients = misc.div_matvec(whole, gpuarray.to_gpu(np.array([2, 4], np.int32)))
+    assert quotients.get().tolist() == [[3, -1], [4, 2]]
     with pytest.raises(ValueError, match="shape mismatch"):
         misc.add_matvec(a, column)
     with pytest.raises(ValueError, match="axis is 5; a matrix has 0 and 1"):
@@ -289,19 +285,8 @@ def test_batched_solutions(dtype, libraries):
     letter, handle = "SDCZ"["fdFD".index(dtype)], cublas.cublasCreate()
     factor, solve = (getattr(cublas, f"cublas{letter}getr{x}Batched") for x in "fs")
     factor(handle, 2, at.gpudata, 2, pivots.gpudata, info.gpudata, 1)
-    solve(
-        handle,
-        "n",
-        2,
-        1,
-        at.gpudata,
-        2,
-        pivots.gpudata,
-        of.gpudata,
-        2,
-        cublas.ctypes.byref(found),
-        1,
-    )
+    addresses = at.gpudata, 2, pivots.gpudata, of.gpudata, 2, cublas.ctypes.byref(found)
+    solve(handle, "n", 2, 1, *addresses, 1)
     assert found.value == 0
     np.testing.assert_allclose(right.get(), np.linalg.solve(a, b), rtol=1e-5)
 
@@ -314,14 +299,9 @@ def test_plans_of_cufft(libraries):
     ones = cufft.cufftPlan1d(4, cufft.CUFFT_C2C, 8)
     cufft.cufftExecC2C(ones, a.gpudata, f.gpudata, cufft.CUFFT_INVERSE)
     np.testing.assert_allclose(f.get(), np.fft.ifft(x) * 4, rtol=1e-4, atol=1e-5)
-    stream, shape = (
-        drv.Stream(),
-        (size.ctypes.data, size.ctypes.data, 1, 16, size.ctypes.data, 1, 16),
-    )
-    for two in (
-        cufft.cufftPlanMany(2, *shape, cufft.CUFFT_C2C, 2),
-        fft.Plan((4, 4), "F", "F", batch=2).handle,
-    ):
+    stream, address = drv.Stream(), size.ctypes.data
+    many = cufft.cufftPlanMany(2, address, address, 1, 16, address, 1, 16, cufft.CUFFT_C2C, 2)
+    for two in many, fft.Plan((4, 4), "F", "F", batch=2).handle:
         f.fill(0)
         cufft.cufftSetStream(two, stream.handle)
         cufft.cufftExecC2C(two, int(a.gpudata), int(f.gpudata), cufft.CUFFT_FORWARD)
@@ -332,16 +312,6 @@ def test_plans_of_cufft(libraries):
     np.testing.assert_allclose(f.get().ravel()[:12], np.fft.rfft2(x.real)[0].ravel(), rtol=1e-4)
     with pytest.raises(cufft.cufftError):
         cufft.cufftPlan3d(0, 1, 1, cufft.CUFFT_C2C)
-
-
-def test_plans_that_no_transform_has(libraries):
-    from skcuda import fft
-
-    with pytest.raises(ValueError, match=r"skcuda.fft.Plan: batch is 0, shape is \(8,\)"):
-        fft.Plan(8, np.complex64, np.complex64, batch=0)
-    a, plan = gpuarray.zeros(8, np.float32), SimpleNamespace(in_dtype="f4", out_dtype="c8")
-    with pytest.raises(ValueError, match="only complex data can be transformed in place"):
-        fft.fft(a, a, plan)
 
 
 def test_transforms(libraries):
@@ -362,8 +332,17 @@ def test_transforms(libraries):
     larger = gpuarray.zeros(40, np.complex64)
     fft.fft(a, larger, plan)  # programs give real input's FFT as many items as the input has
     np.testing.assert_allclose(larger.get()[:25], np.fft.rfft(x).ravel(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="only complex data can be transformed in place"):
+        fft.fft(a, a, plan)
     with pytest.raises(ValueError, match="skcuda.fft.Plan: no FFT takes"):
         fft.Plan(8, np.float32, np.complex128)
+    with pytest.raises(ValueError, match=r"skcuda.fft.Plan: batch is 0, shape is \(8,\)"):
+        fft.Plan(8, np.complex64, np.complex64, batch=0)
+
+
+# ---- what `import skcuda` finds -----------------------------------------------------------------
+
+RUN = "from bridge.legacy import run; run.replace()\n"
 
 
 def test_a_program_that_runs_as_it_is(run):
@@ -374,13 +353,7 @@ def test_a_program_that_runs_as_it_is(run):
         print(cumisc.sum(gpuarray.to_gpu(np.arange(6.0).reshape(2, 3)), axis=1).get())
         cumisc.shutdown()
     """
-    start = "from bridge.legacy import run; run.replace()\n"
-    assert run(script, start=start) == "[ 3. 12.]\n"
-
-
-# ---- what `import skcuda` finds -----------------------------------------------------------------
-
-RUN = "from bridge.legacy import run; run.replace()\n"
+    assert run(script, start=RUN) == "[ 3. 12.]\n"
 
 
 @pytest.fixture
