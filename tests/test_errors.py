@@ -10,7 +10,6 @@ import builtins
 import contextlib
 import gc
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path  # noqa: F401  (for the rows of the tables, as others below)
 from types import SimpleNamespace
 
@@ -24,6 +23,7 @@ from error_tables import error_of, rows_of
 from exporters import Exporter, answering  # noqa: F401
 from gpus import ON_GPU
 from messages import messages
+from other_threads import on_a_thread  # noqa: F401
 from processes import ROOT, run_python
 from pycuda import gpuarray
 from pycuda.tools import DeviceMemoryPool
@@ -101,12 +101,6 @@ def unchanged(w):
 
 
 # ---- what the rows use beside the fixture --------------------------------------------------------
-
-
-def on_a_thread(call):
-    """Call where PyCUDA has no context."""
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(call).result()
 
 
 def under_a_second_context(call):

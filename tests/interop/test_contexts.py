@@ -77,10 +77,10 @@ def test_a_device_that_is_not_there_is_said(python):
 def test_memory_of_a_retained_context_is_freed(kind, where, python):
     """PyCUDA has another Context object than bridge for it, and frees under this one only."""
     done = python(f"""
-        import threading
         import cupy, pycuda.driver as drv
         from pycuda import gpuarray
         import bridge
+        from other_threads import on_a_thread
         drv.init()
         context = drv.Device(0).retain_primary_context()
         held = []
@@ -99,17 +99,12 @@ def test_memory_of_a_retained_context_is_freed(kind, where, python):
             if "after" in {where!r}:
                 held.clear()
             return free
-        def on_a_thread(function):
-            thread = threading.Thread(target=lambda: results.append(function()))
-            thread.start()
-            thread.join()
-        results = []
         with bridge.primary_context():  # makes bridge's object on the main thread
             cupy.cuda.Device().synchronize()
-        on_a_thread(work)
+        free = on_a_thread(work)
         on_a_thread(held.clear)
         context.push()
-        print(results[0] - drv.mem_get_info()[0])
+        print(free - drv.mem_get_info()[0])
         context.pop()
     """)
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)

@@ -269,7 +269,6 @@ def test_a_stream_that_is_passed_is_part_of_the_call(held, where, latch):
 
 def test_a_thread_that_has_popped_its_context_works():
     """What an earlier call found out about the thread is not trusted."""
-    found = []
 
     def work():
         with bridge.primary_context():
@@ -278,24 +277,22 @@ def test_a_thread_that_has_popped_its_context_works():
         bridge.as_pycuda(cupy.zeros(3))
         drv.Context.pop()
         cupy.cuda.Device(0).use()
-        found.append(bridge.wrap_pycuda(lambda a: a.copy())(cupy.ones(3)).get().tolist())
+        return bridge.wrap_pycuda(lambda a: a.copy())(cupy.ones(3)).get().tolist()
 
-    on_a_thread(work)
-    assert found == [[1, 1, 1]]
+    assert on_a_thread(work) == [1, 1, 1]
 
 
 def test_a_thread_without_a_context_works():
-    results = []
 
     def work():
         x = cupy.asarray(HOST)
         y = scale_and_add(x, x)
-        results.extend([y.get(), drv.Context.get_current(), int(y.data.ptr)])
+        return y.get(), drv.Context.get_current(), int(y.data.ptr)
 
-    on_a_thread(work)
-    assert np.array_equal(results[0], 2 * HOST)
-    assert results[1] is None
-    assert cupy.cuda.runtime.pointerGetAttributes(results[2]).type == 0  # it was freed
+    result, context, pointer = on_a_thread(work)
+    assert np.array_equal(result, 2 * HOST)
+    assert context is None
+    assert cupy.cuda.runtime.pointerGetAttributes(pointer).type == 0  # it was freed
 
 
 @pytest.mark.parametrize("mode", ["argument", "a reference is kept", "a closure", "PyCUDA's own"])

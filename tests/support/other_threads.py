@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from concurrent.futures import Future
 
 
 def on_threads(action, *arguments):
@@ -20,4 +21,14 @@ def on_threads(action, *arguments):
 
 
 def on_a_thread(action):
-    on_threads(lambda _: action(), None)
+    """Call a function on another thread; return its result, or raise its error."""
+    done = Future()
+
+    def call(_):
+        try:
+            done.set_result(action())
+        except Exception as error:
+            done.set_exception(error)
+
+    on_threads(call, None)
+    return done.result()
