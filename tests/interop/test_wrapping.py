@@ -107,29 +107,12 @@ DTYPES = {  # a kernel object, its arguments, the result, and how the message na
 }
 
 
+@pytest.mark.parametrize("wrap", [lambda kernel: kernel, bridge.wrap_pycuda], ids=["", "wrapped"])
 @pytest.mark.parametrize(("make", "arguments", "result", "where"), DTYPES.values(), ids=DTYPES)
-def test_kernel_objects_take_arrays_of_their_dtype_only(make, arguments, result, where):
-    kernel = bridge.wrap_pycuda(make())
-    z, x = cupy.ones(8, np.float32), cupy.asarray(HOST)
-    found = kernel(*arguments(z, x))
-    found = arguments(z, x)[0] if found is None else found
-    assert type(found) is cupy.ndarray
-    assert np.array_equal(found.get(), result)
-    expected = z.get()
-    match = f"wrap_pycuda: {where} is an array of float64, but the kernel takes float32: pass"
-    for wrong in x.astype(np.float64), bridge.as_pycuda(x.astype(np.float64)):
-        with pytest.raises(TypeError, match=match):
-            kernel(*arguments(z, wrong))
-    assert np.array_equal(z.get(), expected)
-
-
-OF_AUTOINIT = list(DTYPES)
-
-
-@pytest.mark.parametrize("name", OF_AUTOINIT)
-def test_after_autoinit_kernel_objects_need_no_wrapping(name):
-    make, arguments, result, where = DTYPES[name]
-    kernel = make()
+def test_kernel_objects_take_arrays_of_their_dtype_only(make, arguments, result, where, wrap):
+    """After autoinit, they need no wrapping."""
+    plain = make()
+    kernel = wrap(plain)
     z, x = cupy.ones(8, np.float32), cupy.asarray(HOST)
     for _ in range(2):  # the first call compiles
         found = kernel(*arguments(z, x))
@@ -138,15 +121,18 @@ def test_after_autoinit_kernel_objects_need_no_wrapping(name):
         assert np.array_equal(found.get(), result)
         z.fill(1)
         x.set(HOST)
-    where = f"{type(kernel).__name__}: {where.removeprefix('InclusiveScanKernel: ')}"
-    match = f"{where} is an array of float64, but the kernel takes float32"
+    if kernel is plain:
+        where = f"{type(kernel).__name__}: {where.removeprefix('InclusiveScanKernel: ')}"
+    else:
+        where = f"wrap_pycuda: {where}"
+    match = f"{where} is an array of float64, but the kernel takes float32: pass"
     for wrong in x.astype(np.float64), gpuarray.to_gpu(HOST.astype(np.float64)):
         with pytest.raises(TypeError, match=match):
             kernel(*arguments(z, wrong))
     assert set(z.get()) == {1}
-    plain = kernel(*arguments(gpuarray.to_gpu(np.ones(8, "f4")), gpuarray.to_gpu(HOST)))
-    assert not isinstance(plain, cupy.ndarray)
-    bridge.wrap_pycuda(kernel)(*arguments(z, x))  # after calls, too
+    of_pycuda = plain(*arguments(gpuarray.to_gpu(np.ones(8, "f4")), gpuarray.to_gpu(HOST)))
+    assert not isinstance(of_pycuda, cupy.ndarray)
+    bridge.wrap_pycuda(plain)(*arguments(z, x))  # after calls, too
 
 
 def test_a_kernel_object_is_ordered_with_cupys_stream(latch, put):

@@ -808,18 +808,6 @@ def test_a_prepared_call_orders_a_bare_address(known, latch, put):
     assert (y.get() == 7).all()
 
 
-def test_launches_on_named_streams_overlap(known, latch):
-    """The kernel on the second stream does not wait for the first one's."""
-    first, second = drv.Stream(1), drv.Stream(1)
-    a, y = gpuarray.to_gpu(np.zeros(N, np.int32)), cupy.zeros(N, np.int32)
-    known("copy")(y, a, N, stream=second, **ONE)  # the first launch loads the kernel, and may wait
-    y[...] = 1
-    with latch.hold(first), cupy.cuda.Stream(non_blocking=True):
-        known("copy")(y, a, N, stream=second, **ONE)
-        second.synchronize()
-    assert (y.get() == 0).all()
-
-
 def test_pycudas_own_launches_stay_as_they_are(plain, latch, put):
     """They read the address from the array interface, and nothing there waits for other streams."""
     held, a, copy = drv.Stream(1), gpuarray.zeros(N, np.int32), gpuarray.zeros(N, np.int32)

@@ -179,12 +179,20 @@ def computed():
                     yield name, call, [(one, char, left), (other, second, right)]
 
 
-def judge_computed(name, call, operands):
+def result_of(call, operands):
+    """Return the operands on the host, and what a call with them gives, or its error."""
     hosts = [values(layout, char, seed) for seed, (layout, char, _) in enumerate(operands)]
     try:
-        got = on_host(call(*[made(h, o[0], o[2]) for h, o in zip(hosts, operands, strict=True)]))
+        given = [made(h, o[0], o[2]) for h, o in zip(hosts, operands, strict=True)]
+        return hosts, on_host(call(*given))
     except Exception as error:
-        return error
+        return hosts, error
+
+
+def judge_computed(name, call, operands):
+    hosts, got = result_of(call, operands)
+    if isinstance(got, Exception):
+        return got
     if any(h.size == 0 for h in hosts):
         return "" if all(one.size <= 1 for one in got) else f"{got} of no elements"
     shape = np.broadcast_shapes(*(h.shape for h in hosts))
@@ -338,11 +346,9 @@ def scanned(step, a):
 
 
 def judge_moved(name, call, numpys, operands):
-    hosts = [values(layout, char, seed) for seed, (layout, char, _) in enumerate(operands)]
-    try:
-        got = on_host(call(*[made(h, o[0], o[2]) for h, o in zip(hosts, operands, strict=True)]))
-    except Exception as error:
-        return error
+    hosts, got = result_of(call, operands)
+    if isinstance(got, Exception):
+        return got
     try:
         wanted = on_host(numpys(*hosts))
     except Exception as error:
