@@ -126,11 +126,8 @@ def frames(action, *arguments):
 @pytest.mark.parametrize("memory", [cupy.zeros, gpuarray.zeros], ids=["CuPy's", "a GPUArray"])
 def test_each_form_of_a_launch_runs_in_no_python_frame(form, memory):
     source = "__global__ void fill(float *x, float v, int n) { if (n) x[threadIdx.x] = v; }"
-    fill, x, stream = (
-        bridge.SourceModule(source).get_function("fill"),
-        memory(8, "f4"),
-        drv.Stream(),
-    )
+    fill = bridge.SourceModule(source).get_function("fill")
+    x, stream = memory(8, "f4"), drv.Stream()
     assert frames(FORMS[form], fill, x, stream) == []
     assert (x.get() == 2).all()
     assert frames(lambda: fill(x, 2.0, 8, block=8, shared=np.int32(0)))  # the control

@@ -139,42 +139,27 @@ def test_fields_of_structs_are_compared_by_name():
         f(out, cupy.zeros(1, dtype), one[()], block=1)
 
     call(struct(**FIELDS, end_pad="i4"))
-    for dtype, told in (
+    for fields, told in (
         (
-            struct(**{"m": "i4", **FIELDS}),
-            "has the field 'm' in the bytes 0 to 4, and the kernel in 4 to 8; list",
+            {"m": "i4", **FIELDS},
+            "the field 'm' in the bytes 0 to 4, and the kernel in 4 to 8; list",
         ),
-        (
-            struct(**{**FIELDS, "in": TURNED}),
-            "has the field 'in.d' in the bytes 8 to 16, and the kernel in 16 to",
-        ),
-        (
-            struct(**{**FIELDS, "a": ("i2", 5)}),
-            "has the field 'a' in the bytes 24 to 34, and the kernel in 24 to",
-        ),
-        (
-            struct(**{**FIELDS, "ins": (TURNED, 2)}),
-            r"has the field 'ins.0..d' in the bytes 40 to 48, and the kernel in 48 to",
-        ),
-        *(
-            (struct(**{**FIELDS, of: kind}), f"has {told}")
-            for of, kind, told in (
-                ("w", "i4", "int32 in the field 'w', and the kernel float32"),
-                ("a", ("f4", 3), "float32 in the field 'a', and the kernel int32"),
-            )
-        ),
+        ({"in": TURNED}, "the field 'in.d' in the bytes 8 to 16, and the kernel in 16 to"),
+        ({"a": ("i2", 5)}, "the field 'a' in the bytes 24 to 34, and the kernel in 24 to"),
+        ({"ins": (TURNED, 2)}, "the field 'ins.0..d' in the bytes 40 to 48, and the kernel in 48"),
+        ({"w": "i4"}, "int32 in the field 'w', and the kernel float32"),
+        ({"a": ("f4", 3)}, "float32 in the field 'a', and the kernel int32"),
     ):
+        dtype = struct(**(fields if "m" in fields else FIELDS | fields))
         for _ in range(2):
-            with pytest.raises(TypeError, match=f"1 ..const P .p.. {told}"):
+            with pytest.raises(TypeError, match=f"1 ..const P .p.. has {told}"):
                 call(dtype)
-        with pytest.raises(TypeError, match=f"2 ..P q.. {told}"):
-            f(out, cupy.zeros(1, one.dtype), np.zeros((), dtype)[()], block=1)
-        with pytest.raises(TypeError, match=f"2 ..P q.. {told}"):
-            f(out, cupy.zeros(1, one.dtype), np.zeros(1, dtype), block=1)
+        for value in np.zeros((), dtype)[()], np.zeros(1, dtype):
+            with pytest.raises(TypeError, match=f"2 ..P q.. has {told}"):
+                f(out, cupy.zeros(1, one.dtype), value, block=1)
     other = struct(**{"x" if name == "w" else name: kind for name, kind in FIELDS.items()})
-    with pytest.warns(
-        UserWarning, match="fields that are no plain members of the kernel's struct: x; th"
-    ):
+    told = "fields that are no plain members of the kernel's struct: x; th"
+    with pytest.warns(UserWarning, match=told):
         call(other)
     call(other)
 
@@ -193,17 +178,10 @@ __global__ void f(S *s, float *out) { out[0] = s->w + s->v.z; }
 
 
 def test_the_compiler_gives_a_struct_s_dtype():
-    module = bridge.SourceModule(
-        STRUCTS.replace("template", "} template").replace("T a; };", 'T a; }; extern "C" {')
-    )
-    assert module.dtype("P") == np.dtype(
-        {
-            "names": ["kind", "x", "y", "q"],
-            "formats": ["i1", "f8", "f8", "u8"],
-            "offsets": [0, 8, 16, 24],
-            "itemsize": 32,
-        }
-    )
+    text = STRUCTS.replace("template", "} template").replace("T a; };", 'T a; }; extern "C" {')
+    module = bridge.SourceModule(text)
+    assert module.dtype("P") == struct(kind="i1", x="f8", y="f8", q="u8")
+    assert module.dtype("P").itemsize == 32
     assert module.dtype("S") == module.dtype("tag")
     one = np.zeros(1, module.dtype("S"))
     one["w"], one["v"]["z"] = 2, 7
@@ -347,10 +325,8 @@ def test_texture_and_surface_objects_are_told_apart():
     surface = texture.SurfaceObject(resource)
     f(surface, image, image, block=1)
     for index, args in (0, (image, image, 1)), (1, (surface, surface, 1)):
-        match = (
-            rf"{index} .* is a cupy.cuda.texture.\w+Object, but the kernel takes a cuda(\w+)_t; "
-        )
-        with pytest.raises(TypeError, match=match + r"pass a cupy.cuda.texture.\1$"):
+        match = rf"{index} .* is a cupy.cuda.texture.\w+Object, but the kernel takes a cuda(\w+)_t"
+        with pytest.raises(TypeError, match=match + r"; pass a cupy.cuda.texture.\1$"):
             f(*args, block=1)
     with pytest.raises(TypeError, match=r"1 .* is device memory .* takes a cudaTextureObject_t"):
         f(surface, drv.mem_alloc(8), 1, block=1)
@@ -421,9 +397,8 @@ def test_types_that_are_not_known_are_said():
 
 def test_names_that_are_not_there():
     module = bridge.SourceModule(TEMPLATES, no_extern_c=True)
-    with pytest.raises(
-        drv.LogicError, match=r"source has blur \(a template\), scale; list instances .*name_exp"
-    ):
+    said = r"source has blur \(a template\), scale; list instances .*name_exp"
+    with pytest.raises(drv.LogicError, match=said):
         module.get_function("filters::blur<float>")
     module = bridge.SourceModule("__device__ void f(float *x) {}")
     with pytest.raises(drv.LogicError, match="its source has no function with __global__; list"):
@@ -459,10 +434,8 @@ def test_a_mismatch_of_pycudas_arrays_warns_once_a_line(lenient):
         for _ in range(3):
             lenient("set")(ints, 1, 1, block=1)
         lenient("set")(ints, 1, 1, block=1)
-    assert [(one.filename, "argument 0" in str(one.message)) for one in seen] == [
-        (__file__, True),
-        (__file__, True),
-    ]
+    told = [(one.filename, "argument 0" in str(one.message)) for one in seen]
+    assert told == [(__file__, True)] * 2
     assert "bridge run --strict PROGRAM raises" in str(seen[0].message)
     assert ints.get().view(np.float32)[0] == 1
 
@@ -480,15 +453,13 @@ def test_dtypes_that_cupy_lacks_go_by_their_address(lenient, kernel, dtype):
 
 def test_a_wrong_name_grid_or_block_has_one_traceback(kernel):
     x = cupy.zeros(4, np.float32)
-    for call in (
-        lambda: kernel("nosuch"),
-        *(
-            lambda sizes=sizes: kernel("set")(x, 1, 1, **{"block": 1, **sizes})
-            for sizes in ({"block": -1}, {"block": 4096}, {"grid": 2**40}, {"grid": -1})
-        ),
+    for name, sizes in (
+        ("nosuch", {}),
+        *(("set", {"block": size}) for size in (-1, 4096)),
+        *(("set", {"block": 1, "grid": size}) for size in (2**40, -1)),
     ):
         with pytest.raises((drv.Error, ValueError)) as info:
-            call()
+            kernel(name)(x, 1, 1, **sizes)
         assert info.value.__cause__ is None
         assert info.value.__suppress_context__ or info.value.__context__ is None
 

@@ -16,6 +16,14 @@ from pycuda._driver import have_gl_ext
 import bridge
 from bridge.legacy import names
 
+
+def notebook(*code):
+    """Return the text of a notebook with cells of code, below one that is none."""
+    cells = [{"cell_type": "markdown", "source": ["# SourceModule"]}]
+    cells += [{"cell_type": "code", "source": one.splitlines(True)} for one in code]
+    return json.dumps({"cells": cells})
+
+
 PROGRAMS = {
     "right.py": """
         import pycuda.driver as drv
@@ -52,23 +60,9 @@ PROGRAMS = {
     """,
     "other.py": "print('no CUDA')",
     "binary.py": "SourceModule\0",
-    "cells.ipynb": json.dumps(
-        {
-            "cells": [
-                {"cell_type": "markdown", "source": ["# SourceModule"]},
-                {
-                    "cell_type": "code",
-                    "source": [
-                        "%load_ext autoreload\n",
-                        "if True:\n",
-                        "    !pip install pycuda\n",
-                        "import pycuda.autoinit\n",
-                        "from pycuda.compiler import SourceModule\n",
-                        "SourceModule('__global__ void f(int n) {}')",
-                    ],
-                },
-            ]
-        }
+    "cells.ipynb": notebook(
+        "%load_ext autoreload\nif True:\n    !pip install pycuda\nimport pycuda.autoinit\n"
+        "from pycuda.compiler import SourceModule\nSourceModule('__global__ void f(int n) {}')"
     ),
 }
 
@@ -105,10 +99,8 @@ print("status", main({["check", *(a.format(folder) for a in arguments)]}))
 
 
 def test_a_folder(check, package):
-    (
-        package("cupy_backends.cuda.libs.cublas"),
-        package("cupy.cuda.cufft"),
-    )  # whose functions are looked up
+    for library in "cupy_backends.cuda.libs.cublas", "cupy.cuda.cufft":
+        package(library)  # whose functions are looked up
     package("libcst"), package("fissix")  # for the program in Python 2
     text, errors = check("{}")
     assert errors == ""
@@ -447,8 +439,7 @@ def test_python_2_that_python_3_can_parse(check, package, tmp_path):
 
 def test_lines_of_notebooks_are_told_by_cell(check, tmp_path):
     cells = "import pycuda.compiler as c\nn = '// %d' \\\n  % 2", "%time\nc.SourceModule('no')"
-    cells = [{"cell_type": "code", "source": cell.splitlines(True)} for cell in cells]
-    write(tmp_path, {"a.ipynb": json.dumps({"cells": cells})})
+    write(tmp_path, {"a.ipynb": notebook(*cells)})
     text, _ = check(str(tmp_path))
     assert "a.ipynb: code cell 2 of 2, line 2: does not compile: " in text
     assert "a source does not compile (code cell 2 of 2, line 2)\n" in text

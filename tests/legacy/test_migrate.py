@@ -597,17 +597,15 @@ def test_a_bridge_beside_the_program(tmp_path):
 
 
 @pytest.mark.starts
-@pytest.mark.parametrize("missing", ["libcst", "fissix"])
-def test_a_missing_library_is_named(missing, command, tmp_path):
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("libcst", "LibCST, which edits programs,"), ("fissix", "fissix, which converts Python 2,")],
+)
+def test_a_missing_library_is_named(missing, said, command, tmp_path):
     (tmp_path / f"{missing}.py").write_text("raise ImportError('not here')")
     path = os.pathsep.join([str(tmp_path), surroundings()["env"]["PYTHONPATH"]])
     done = command("print 1", "program.py", PYTHONPATH=path)
     assert done.returncode == 2
-    said = (
-        "fissix, which converts Python 2,"
-        if missing == "fissix"
-        else "LibCST, which edits programs,"
-    )
     assert f"{said} is not installed (not here): `pip install" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 

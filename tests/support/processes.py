@@ -87,14 +87,11 @@ class Zygote:
 
     def _serve(self, request: dict[str, Any]) -> Any:
         if self.process is None:
-            command = [
-                sys.executable,
-                *WARNINGS,
-                "tests/support/zygote.py",
-                *["host"] * (not ON_GPU),
-            ]
+            program = ["tests/support/zygote.py", *["host"] * (not ON_GPU)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            self.process = subprocess.Popen(command, **pipes, **surroundings())
+            self.process = subprocess.Popen(
+                [sys.executable, *WARNINGS, *program], **pipes, **surroundings()
+            )
         with tempfile.TemporaryDirectory() as folder:
             files = {name: Path(folder, name) for name in ("stdout", "stderr")}
             for file in files.values():

@@ -280,9 +280,8 @@ class Judge:
             homes = {
                 frame.f_globals.get("__name__", "").split(".")[0]
                 for frame, _ in traceback.walk_tb(error.__traceback__)
-                if not frame.f_code.co_name.endswith(
-                    "._launch_kernel"
-                )  # a launch is the program's own
+                # A launch is the program's own.
+                if not frame.f_code.co_name.endswith("._launch_kernel")
             }
             is_documented = re.search(DOCUMENTED["bridge" in homes], raised)
         if "capture" in one.text:

@@ -50,11 +50,8 @@ def run(SourceModule):
     copy(now, inputs(), True)
 
     mod = SourceModule(SOURCE)
-    step, cells, following = (
-        mod.get_function("step"),
-        mod.get_texref("cells"),
-        mod.get_surfref("next"),
-    )
+    step = mod.get_function("step")
+    cells, following = mod.get_texref("cells"), mod.get_surfref("next")
     for axis in 0, 1:
         cells.set_address_mode(axis, drv.address_mode.WRAP)
     cells.set_flags(drv.TRSF_NORMALIZED_COORDINATES)
