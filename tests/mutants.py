@@ -236,15 +236,9 @@ class Workshop:
         """Run Python on the copy; return its status and what it printed."""
         folders = self.folder, self.folder / "tests/support", ROOT / "hostcuda/src"
         path = os.pathsep.join(map(str, folders))
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=300,
-        )
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        around = {"cwd": self.folder, "env": env, "timeout": 300, "errors": "replace"}
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, **around)
         return done.returncode, done.stdout + done.stderr
 
     def write(self, file: str, text: str) -> None:

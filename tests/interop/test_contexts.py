@@ -41,12 +41,12 @@ FEW = [(0, 1, 2, 3), (0, 3, 2, 1), (1, 3, 0, 2), (2, 1, 0, 3), (2, 3, 0, 1), (3,
 def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
     lines = [*(f"import {FOUR[index]}" for index in order), *USE.splitlines(), "use()"]
     status = 3 * (order[-1] == 0)  # or the normal exit
-    done = python(
-        "import bridge, sys\ntry:\n    "
-        + "\n    ".join(lines)
-        + "\nexcept bridge.ContextError as error:\n    print(error)\n"
-        + f"if {status}: sys.exit({status})"
-    )
+    lines = ["import bridge, sys", "try:", *(f"    {line}" for line in lines)]
+    lines += [
+        "except bridge.ContextError as error: print(error)",
+        f"if {status}: sys.exit({status})",
+    ]
+    done = python("\n".join(lines))
     assert (done.returncode, done.stderr) == (status, "")
     autoinit = [index for index in order if index in (1, 3)]
     assert ("ran before" in done.stdout) == (autoinit == [1, 3])
@@ -57,10 +57,9 @@ def test_no_import_order_ends_in_an_abort_or_in_noise(python, order):
 @pytest.mark.parametrize("switch", ["", "with cupy.cuda.Device(0): pass"], ids=["", "switched"])
 def test_the_second_context_of_pycuda_autoinit_is_refused(python, cupy_first, switch):
     setup = "import pycuda.autoinit"
-    order = [CUPY, setup] if cupy_first else [setup, CUPY]
-    done = python(
-        "\n".join([*order, USE, switch, "try: use()", "except bridge.ContextError as e: print(e)"])
-    )
+    lines = [CUPY, setup] if cupy_first else [setup, CUPY]
+    lines += [USE, switch, "try: use()", "except bridge.ContextError as error: print(error)"]
+    done = python("\n".join(lines))
     assert (done.returncode, done.stderr) == (0, "")
     assert "`import bridge.autoinit` in place of pycuda.autoinit" in done.stdout
 

@@ -5,15 +5,24 @@ import functools
 import pytest
 from gpus import ON_GPU
 
-# A kernel that takes 20 ms on a GPU; the host driver is lazy in any case.
+# A kernel that takes 20 ms on a GPU; the host driver is lazy in any case.  And one of PyCUDA's own.
 START = f"""
 import bridge.autoinit
+from cupy.cuda.compiler import compile_using_nvrtc
 N, TURNS = 1 << 10, {20_000 if ON_GPU else 1}
 put = bridge.SourceModule(
     "__global__ void put(int *p, int n, int v, int turns)"
     "{{ for (int i = 0; i < turns; i++) __nanosleep(1000);"
     "  for (int i = threadIdx.x; i < n; i += blockDim.x) p[i] = v; }}"
 ).get_function("put")
+image, _ = compile_using_nvrtc('extern "C" __global__ void f(int *p) {{ p[0] = 1; }}')
+function = drv.module_from_buffer(image).get_function("f")
+
+def said(call):
+    try:
+        call()
+    except (bridge.ContextError, drv.LogicError) as error:
+        print(error)
 """
 
 
@@ -150,23 +159,8 @@ def test_a_module_that_goes_starts_no_other_device(run):
     assert run(script, start="", devices=2) == "0 0\n1 1\n[0] True\n"
 
 
-OF_ONE = """
-from cupy.cuda.compiler import compile_using_nvrtc
-image, _ = compile_using_nvrtc('extern "C" __global__ void f(int *p) { p[0] = 1; }')
-function = drv.module_from_buffer(image).get_function("f")
-
-def said(call):
-    try:
-        call()
-    except (bridge.ContextError, drv.LogicError) as error:
-        print(error)
-"""
-
-
 def test_another_devices_stream_is_refused_by_name(on_two):
-    out = on_two(
-        OF_ONE
-        + f"""
+    out = on_two(f"""
 a, x = gpuarray.zeros(N, np.int32), cupy.zeros(N, np.int32)
 with bridge.primary_context(1):
     streams = [{", ".join(STREAMS.values())}]
@@ -185,8 +179,7 @@ with bridge.primary_context(1):
     other.detach()
 with cupy.cuda.Device(1):
     said(lambda: bridge.wait_stream(None, None))
-"""
-    )
+""")
     *lines, unknown, beside = [line for line in out.splitlines() if "device" in line]
     names = [*["as_cupy", "as_pycuda", "as_cupy_stream", "put"] * 4, "launch"]
     for name, line in zip(names, lines, strict=True):
@@ -200,9 +193,7 @@ with cupy.cuda.Device(1):
 
 def test_another_devices_memory_is_refused_by_every_call(on_two):
     """And orders nothing: the stream that would wait does not become part of a capture."""
-    out = on_two(
-        OF_ONE
-        + """
+    out = on_two("""
 from pycuda.tools import DeviceMemoryPool
 from exporters import Plain
 
@@ -247,21 +238,17 @@ captured.end_capture()
 with bridge.primary_context(1):
     del x, a, pooled, ours, pool, converted, view, swapped, swapped_view, moved, holder
     del arrays, memory, one
-"""
-    )
+""")
     refusal = "is on device 1, but device 0 is current; work under"
     assert out.count(f"put: argument 0 (`int *p`) {refusal}") == 12 * 5
     assert out.count(f"launch: argument 0 {refusal}") == 12
     assert out.count(f": the array {refusal}") == 9 * 3 + 2
-    assert (
-        out.count("`with bridge.primary_context(1):`, or copy it to device 0") == 12 * 6 + 9 * 3 + 2
-    )
+    advice = "`with bridge.primary_context(1):`, or copy it to device 0"
+    assert out.count(advice) == 12 * 6 + 9 * 3 + 2
 
 
 def test_a_captured_launch_stays_on_its_device(on_two):
-    out = on_two(
-        OF_ONE
-        + """
+    out = on_two("""
 of_first = drv.Stream(1)
 with cupy.cuda.Stream(non_blocking=True) as stream:
     stream.begin_capture()
@@ -274,8 +261,7 @@ with bridge.primary_context(1):
     print(set(x.get().tolist()))
     said(lambda: put.capture(x, N, 7, 0, block=32, stream=of_first))
     said(lambda: node.update(graph, x, N, 7, 0))
-"""
-    )
+""")
     assert out.splitlines()[0] == "{7}"
     assert "put: stream is on device 0, but device 1 is current" in out
     assert "put: update: the graph is of device 0, but device 1 is current; work under" in out

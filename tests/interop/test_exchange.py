@@ -105,9 +105,8 @@ def test_an_array_is_taken_and_given_back(convert, newer):
 
 
 def test_arguments_of_kernels_are_taken():
-    f = bridge.SourceModule(
-        "__global__ void twice(float *x) { x[threadIdx.x] *= 2; }"
-    ).get_function("twice")
+    source = "__global__ void twice(float *x) { x[threadIdx.x] *= 2; }"
+    f = bridge.SourceModule(source).get_function("twice")
     x = cupy.arange(8, dtype=np.float32)
     f(exporter_of(x), block=8)
     assert x.get().tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
@@ -161,9 +160,7 @@ OTHER_WAYS = {
 def test_otherwise_the_python_protocols_are_asked(case):
     x = cupy.zeros(4, np.float32)
     exporter = exporter_of(x, **OTHER_WAYS[case])
-    type(exporter).__cuda_array_interface__ = property(
-        lambda self: Exporter(x).__cuda_array_interface__
-    )
+    type(exporter).__cuda_array_interface__ = Exporter(x).interface
     assert bridge.as_cupy(exporter).data.ptr == x.data.ptr
 
 

@@ -64,9 +64,8 @@ def test_in_a_capture_the_default_stream_is_a_consumer_as_well():
         with bridge.trace_order() as waits:
             a.__dlpack__(stream=1)
         stream.end_capture()
-    assert f" 0x{writer.handle:x}" in "".join(
-        wait.awaited for wait in waits if wait.waiter == "the default stream"
-    )
+    awaited = "".join(one.awaited for one in waits if one.waiter == "the default stream")
+    assert f" 0x{writer.handle:x}" in awaited
 
 
 def test_the_export_keeps_the_array_and_lets_it_go():

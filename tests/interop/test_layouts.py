@@ -117,10 +117,8 @@ class Case:
             np.testing.assert_array_equal(self.read(array), model)
         if self.on_cupy and model.size:  # PyCUDA goes by the strides alone
             flags = bridge.as_pycuda(self.array).flags
-            assert (flags.c_contiguous, flags.f_contiguous) == (
-                model.flags.c_contiguous,
-                model.flags.f_contiguous,
-            )
+            assert flags.c_contiguous == model.flags.c_contiguous
+            assert flags.f_contiguous == model.flags.f_contiguous
 
     def views(self):
         """Yield the array as one of the other library, and that as one of its own again."""
@@ -187,13 +185,8 @@ def check(data):
 
 def run(count, seed_of_all=0):
     """Run `check` that often: always on the same cases."""
-    settled = settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
+    checks = {"suppress_health_check": list(HealthCheck), "report_multiple_bugs": False}
+    settled = settings(max_examples=count, deadline=None, database=None, **checks)
     seed(seed_of_all)(settled(given(data=st.data())(check)))()
 
 

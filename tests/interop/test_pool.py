@@ -8,7 +8,6 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from pycuda import gpuarray
-from races import CUPY_STREAMS, PYCUDA_STREAMS
 
 import bridge
 from bridge.interop.memory_kinds import Allocation
@@ -213,10 +212,8 @@ def test_show_memory(capsys):
     del blocks[0]
     a = gpuarray.GPUArray(256, np.uint8)
     views = [bridge.as_cupy(a), bridge.as_cupy(a), bridge.as_pycuda(cupy.zeros(64, np.uint8))]
-    with CUPY_STREAMS["non-blocking"]():
-        views.append(
-            bridge.as_pycuda(cupy.zeros(64, np.uint8), stream=PYCUDA_STREAMS["Stream()"]())
-        )
+    with cupy.cuda.Stream(non_blocking=True):
+        views.append(bridge.as_pycuda(cupy.zeros(64, np.uint8), stream=drv.Stream()))
         views.append(bridge.as_cupy(a))
     rows = shown(capsys)
     *_, name = [name for name in rows if name.startswith("CuPy's MemoryPool ")]

@@ -263,7 +263,6 @@ atexit.register(late, "after")
     ends(python(script), 0, f"now {RESULT}\nafter {RESULT}\nbefore {RESULT}\n")
 
 
-@pytest.mark.starts
 def test_what_kernels_print_is_seen_though_the_program_ends_without_waiting(run):
     script = r"""
 import bridge.autoinit
@@ -313,10 +312,7 @@ def test_a_daemon_thread_that_never_leaves_ends_the_process(python):
 
     Beside other work, more than half of the runs end before any thread is there, so there are many.
     """
-    script = (
-        USE
-        + MAKE
-        + """
+    script = f"""{USE}{MAKE}
 def work():
     with bridge.primary_context():
         while True:
@@ -328,7 +324,6 @@ for _ in range(6):
     threading.Thread(target=work, daemon=True).start()
 started.wait()
 """
-    )
     said = ("The context stack was not empty", "FATAL: exception not rethrown", "terminate called")
 
     def is_ended():

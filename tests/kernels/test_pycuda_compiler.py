@@ -76,9 +76,7 @@ def test_pycudas_modules_are_bridges_if_asked(a):
 
 OF_PYCUDA = {
     "a module": lambda: SourceModule("__global__ void f() { }", options=["-e", "f"]),
-    "a kernel, at its first call": lambda: squared(
-        gpuarray.zeros(2, np.float32), options=["-e", "f"]
-    ),
+    "a kernel, at its first call": lambda: squared(gpuarray.zeros(2, "f4"), options=["-e", "f"]),
 }
 
 
