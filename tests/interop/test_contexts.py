@@ -226,18 +226,14 @@ def test_what_a_decorated_function_returns_may_be_dropped_anywhere(run):
     run(script, start="")
 
 
-@pytest.mark.parametrize(
-    ("start", "within", "after"),
-    [
-        (AUTOINIT, "drv.Context.pop()", "before.push()"),
-        (
-            "",
-            "other = drv.Device(0).make_context()",
-            "other.pop(); other.detach(); drv.Context.pop()",
-        ),
-    ],
-    ids=["popped, current before", "pushed"],
-)
+MAKE, UNMAKE = "other = drv.Device(0).make_context()", "other.pop(); other.detach(); "
+LEFT = {
+    "popped, current before": (AUTOINIT, "drv.Context.pop()", "before.push()"),
+    "pushed": ("", MAKE, f"{UNMAKE}drv.Context.pop()"),
+}
+
+
+@pytest.mark.parametrize(("start", "within", "after"), LEFT.values(), ids=LEFT)
 def test_leaving_another_context_than_was_entered_is_refused(start, within, after, run):
     script = f"""
         drv.init()

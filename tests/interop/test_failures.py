@@ -89,19 +89,15 @@ MESSAGE = (
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_every_call_says_that_a_kernel_has_failed(kernel, python):
     source, error = kernel
-    done = python(
-        BEFORE % source
-        + f"""
+    said = MESSAGE.format(error)
+    done = python(f"""{BEFORE % source}
 for code in {[*ACTIONS, UNORDERED, "bridge.as_cupy(a, stream=-1).get()"]}:
     try:
         exec(code)
     except Exception as error:
         print(code, type(error).__name__, error, sep="|")
-"""
-    )
-    expected = [
-        f"{code}|{kind}|{caller}{MESSAGE.format(error)}" for code, (kind, caller) in ACTIONS.items()
-    ]
+""")
+    expected = [f"{code}|{kind}|{caller}{said}" for code, (kind, caller) in ACTIONS.items()]
     expected.append(f"bridge.as_cupy(a, stream=-1).get()|CUDARuntimeError|{error}")
     assert done.stdout.splitlines() == expected
 

@@ -257,11 +257,10 @@ def test_a_broken_array_interface_is_refused(convert, entries, error, message):
     assert np.array_equal(x.get(), np.arange(3))
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [">f4", "M8[s]", "U3", "f16", "c32", "O", "f4,U3", "f4,>i4", [("a", "M8[s]", 2)]],
-    ids=str,
-)
+OF_ONE = [">f4", "M8[s]", "U3", "f16", "c32", "O", "f4,U3", "f4,>i4", [("a", "M8[s]", 2)]]
+
+
+@pytest.mark.parametrize("dtype", OF_ONE, ids=str)
 def test_a_dtype_that_not_both_libraries_have_is_refused(dtype):
     a = gpuarray.GPUArray((3,), np.complex128)
     a.dtype = np.dtype(dtype)

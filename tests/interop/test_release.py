@@ -105,9 +105,10 @@ LET_GO = """
 """
 
 
-@pytest.mark.parametrize(
-    "place", ["list.clear", "in_an_exception", "under_another_context", "in_a_cycle"]
-)
+PLACES = "list.clear", "in_an_exception", "under_another_context", "in_a_cycle"
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_pycudas_memory_is_let_go_anywhere(place, run):
     """Also on a thread without a context."""
     run(LET_GO.replace("PLACE", place), start="")

@@ -74,15 +74,11 @@ def copy_of(a):
     return copy
 
 
-@pytest.mark.parametrize(
-    ("kind", "end"),
-    [
-        (drv.Stream, in_a_cycle),
-        (Twice, dropped),
-        (drv.Stream, with_a_finalizer_of_later),
-        (Saved, saved_and_dropped),
-    ],
-)
+ENDS = {in_a_cycle: drv.Stream, dropped: Twice, saved_and_dropped: Saved}
+ENDS[with_a_finalizer_of_later] = drv.Stream
+
+
+@pytest.mark.parametrize(("end", "kind"), ENDS.items())
 def test_the_work_is_ordered(kind, end, latch, put):
     a, streams = gpuarray.to_gpu(np.zeros(N, np.int32)), [kind(1)]
     copy_of(a)  # lets go of what was kept for the end of earlier captures, and its streams

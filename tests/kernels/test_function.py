@@ -216,41 +216,24 @@ VALUES = [1, -3, 65535, -7, 0.5, 1e300, -(2**40), 200]
 
 
 HALVES = np.array([1.5, -0.1], np.float16)
+STRUCT = np.int8(1), np.array((2, 3.5, 4.5), POINT)[()], np.int32(6)
+NAMED = np.float32(1), np.array((2, 3), PAIR)[()], np.int8(4)
+VECTORS = gpuarray.vec.make_float2(0, 4), gpuarray.vec.make_float3(1, 2, 3)
 # Kernel, type of its output, arguments behind that, and what it finds.
 WITH_A_WIDTH = {
     "bool": ("scalars", "f8", (True, *SCALARS), VALUES),
     "numpy.bool": ("scalars", "f8", (np.True_, *SCALARS), VALUES),
     "float16": ("half_bits", "u4", HALVES, HALVES.view(np.uint16).tolist()),
-    "a struct, where C puts it": (
-        "structs",
-        "f8",
-        (np.int8(1), np.array((2, 3.5, 4.5), POINT)[()], np.int32(6)),
-        [1, 2, 3.5, 4.5, 6],
-    ),
-    "types of the source's own, by size": (
-        "named",
-        "f4",
-        (np.float32(1), np.array((2, 3), PAIR)[()], np.int8(4)),
-        [1, 2, 3, 4],
-    ),
-    "CUDA vectors": (
-        "vectors",
-        "f4",
-        (gpuarray.vec.make_float2(0, 4), gpuarray.vec.make_float3(1, 2, 3)),
-        [4, 6],
-    ),
+    "a struct, where C puts it": ("structs", "f8", STRUCT, [1, 2, 3.5, 4.5, 6]),
+    "types of the source's own, by size": ("named", "f4", NAMED, [1, 2, 3, 4]),
+    "CUDA vectors": ("vectors", "f4", VECTORS, [4, 6]),
 }
 OF_ONE = np.array(1, np.int8), np.array([(2, 3.5, 4.5)], POINT), np.array([6], np.int32)
 COMPLEX = np.float32(1), np.complex64(2 + 3j), np.int8(4)
-INTS = np.int32(256), 0, 0, 0, 3, 2**60, 0, 0
+INTS, NEGATIVE = (np.int32(256), 0, 0, 0, 3, 2**60, 0, 0), (np.int32(-1), np.int64(-1))
 BY_THE_PARAMETER = {
     "ints for a bool and floats": ("scalars", "f8", INTS, [1, 0, 0, 0, 3, 2.0**60, 0, 0]),
-    "negative ints for unsigned": (
-        "unsigned_bits",
-        "u8",
-        (np.int32(-1), np.int64(-1)),
-        [2**32 - 1, 2**64 - 1],
-    ),
+    "negative ints for unsigned": ("unsigned_bits", "u8", NEGATIVE, [2**32 - 1, 2**64 - 1]),
     "complex numbers for a struct and pairs": ("named", "c8", COMPLEX, [1 + 2j, 3 + 4j]),
     "host arrays of one": ("structs", "f8", OF_ONE, [1, 2, 3.5, 4.5, 6]),
 }

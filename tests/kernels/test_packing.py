@@ -14,9 +14,11 @@ from bridge.compiler.parameter_types import DTYPES
 from bridge.kernels import parameters as parameter_layout
 
 EXAMPLES = int(os.environ.get("BRIDGE_EXAMPLES", "25"))
-DECLARED = """
+DECLARED = r"""
 struct pair { char key, filler[7]; double value; };
 struct triple { short of[3]; };
+#define READ(p) \
+    for (int i = 0; i < (int)sizeof p; ++i) *out++ = ((const unsigned char *)&p)[i];
 """
 TYPES = {
     **{"bool": "?", "char": "i1", "unsigned char": "u1", "short": "i2", "unsigned short": "u2"},
@@ -55,15 +57,8 @@ def test_a_kernel_reads_what_was_given(seed):
     random = np.random.default_rng(seed)
     kinds = random.choice(sorted(TYPES), random.integers(1, 13)).tolist()
     parameters = "".join(f", {kind} p{index}" for index, kind in enumerate(kinds))
-    reads = "".join(
-        f"at = (const unsigned char *)&p{index};"
-        f"for (int i = 0; i < (int)sizeof p{index}; ++i) *out++ = at[i];"
-        for index in range(len(kinds))
-    )
-    source = (
-        f"{DECLARED} __global__ void f(unsigned char *out{parameters})"
-        f"{{ const unsigned char *at; {reads} }}"
-    )
+    reads = "".join(f"READ(p{index})" for index in range(len(kinds)))
+    source = f"{DECLARED} __global__ void f(unsigned char *out{parameters}) {{ {reads} }}"
     f = bridge.SourceModule(source).get_function("f")
     array = cupy.zeros(4)
     given = [value(kind, random, array) for kind in kinds]
