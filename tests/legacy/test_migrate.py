@@ -13,8 +13,6 @@ pytest.importorskip("fissix", reason="not installed: fissix")
 from bridge.legacy import names
 from bridge.legacy.migrate.command import migrate, write_copy
 
-LEGACY = ROOT / "tests" / "legacy"
-
 
 def lines(text):
     return textwrap.dedent(text).strip("\n") + "\n"
@@ -25,18 +23,6 @@ def migrated(program):
 
 
 # ---- programs that print the same ----------------------------------------------------------------
-
-# Modules of the folder as programs: the class is imported, and the results are printed.
-MODULES = "saxpy_prepared", "two_streams", "struct_by_value", "templates", "compaction"
-IMPORTS = "import pycuda.autoinit\nfrom pycuda.compiler import SourceModule\n"
-PRINT = "\nfor name, array in run().items():\n    print(name, array.dtype, array.tolist())\n"
-
-
-def program_of(name):
-    text = (LEGACY / "sources" / f"{name}.py").read_text()
-    docstring, rest = text.split("\n", 1)
-    return f"{docstring}\n{IMPORTS}{rest.replace('def run(SourceModule)', 'def run()')}{PRINT}"
-
 
 BOTH_LIBRARIES = """
 import numpy as np, cupy as cp
@@ -136,8 +122,7 @@ a = gpuarray.to_gpu(np.arange(6.0).reshape(2, 3))
 print(a.get().sum(axis=1) if misc is None else misc.sum(a, axis=1), auto.device.name() != "")
 """
 PROGRAMS = {
-    **{path.stem: path.read_text() for path in (LEGACY / "programs").glob("*.py")},
-    **{name: program_of(name) for name in MODULES},
+    **{path.stem: path.read_text() for path in (ROOT / "tests/legacy/programs").glob("*.py")},
     **{"both libraries": BOTH_LIBRARIES, "Python 2": OF_PYTHON_2, "scikit-cuda": SCIKIT},
     "a context that ends at exit": AT_EXIT,
 }
