@@ -26,24 +26,22 @@ SET = "__global__ void set(float *x) { x[0] = VALUE; }"
 
 # --- options ---------------------------------------------------------------------------------
 
+SAME = "-DN=3", "-UN", "-std=c++14", "-use_fast_math", "--fmad=false", "-lineinfo", "-ftz=true"
+NOT_NEEDED = (
+    "-Wno-deprecated-gpu-targets",
+    "-arch=native",
+    "-O3",
+    "-m64",
+    "--expt-relaxed-constexpr",
+)
 TRANSLATED = {
-    "-Wno-deprecated-gpu-targets": [],
-    "-arch=native": [],
-    "-O3": [],
-    "-m64": [],
-    "--expt-relaxed-constexpr": [],
-    "-DN=3": ["-DN=3"],
+    **{option: [option] for option in SAME},
+    **{option: [] for option in NOT_NEEDED},
     "-D N=3": ["-DN=3"],
-    "-UN": ["-UN"],
-    "-std=c++14": ["-std=c++14"],
     "--std c++14": ["-std=c++14"],
-    "-use_fast_math": ["-use_fast_math"],
-    "--fmad=false": ["--fmad=false"],
     "--maxrregcount 32": ["--maxrregcount", "32"],
-    "-lineinfo": ["-lineinfo"],
     "-g -G": ["-G"],
     "-Xptxas=-v,-warn-spills": ["--ptxas-options=-v", "--ptxas-options=-warn-spills"],
-    "-ftz=true": ["-ftz=true"],
 }
 
 

@@ -70,7 +70,8 @@ PARAMETERS = {
     "float x = 3 > 2": ("float x", False, "float32"),
 }  # fmt: skip
 
-ONE_FLOAT = [("float *x", True, "float32")]
+ONE_FLOAT, ONE_DOUBLE = [("float *x", True, "float32")], [("double *x", True, "float64")]
+UNNAMED = [("float *", True, "float32")]  # declared twice, or from a macro
 SOURCES = {
     "no parameters": ("__global__ void f() { }", []),
     "launch bounds": ("__global__ void __launch_bounds__(64, (1 + 1)) f(float *x) { }", ONE_FLOAT),
@@ -81,13 +82,13 @@ SOURCES = {
     "words before": ('extern "C" __global__ void f(float *x) { }', ONE_FLOAT),
     "declared and defined": (
         "__global__ void f(float *); __global__ void f(float *x) { }",
-        [("float *", True, "float32")],
+        UNNAMED,
     ),
     "in a comment": ("/* __global__ void f(int n) */ __global__ void f(float *x) { }", ONE_FLOAT),
     "a device function": ("__device__ void g(int n) { } ", None),
     "a template": ("}template <class T> __global__ void f(float *x, T n) { }\nnamespace {", None),
     "two of that name": (
-        "}__global__ void f(float *x) { } __global__ void f(int n) { }\nnamespace {",
+        "}__global__ void f(int *x) {} __global__ void f(int n) {}\nnamespace {",
         None,
     ),
     "two branches": (
@@ -98,17 +99,14 @@ SOURCES = {
         "__global__ void f(float *x\n#ifndef A\n, int n\n#endif\n) { }",
         [("float *", True, "float32"), ("int", False, "int32")],
     ),
-    "from a macro": (
-        "#define K(n) __global__ void n(float *x)\nK(f) { }",
-        [("float *", True, "float32")],
-    ),
+    "from a macro": ("#define K(n) __global__ void n(float *x)\nK(f) { }", UNNAMED),
     "its name from a macro": (
         "#define K(n, op) __global__ void n(float *x) { x[0] = x[0] op 2; }\nK(g, +) K(f, *)",
-        [("float *", True, "float32")],
+        UNNAMED,
     ),
     "C++ from a macro": (
         '}\n#define K(n) __global__ void n(float *x) { }\nK(f) extern "C" {',
-        [("float *", True, "float32")],
+        UNNAMED,
     ),
     "more than 75 parameters": (
         f"__global__ void f(float *x, {', '.join(f'int a{i}' for i in range(300))}) {{ }}",
@@ -118,10 +116,7 @@ SOURCES = {
         "struct half { float low, high; }; __global__ void f(half h, const half *p) { }",
         [("half h", False, None), ("const half *p", True, "|V8")],
     ),
-    "a keyword redefined": (
-        "#define float double\n__global__ void f(float *x) { }",
-        [("double *x", True, "float64")],
-    ),
+    "a keyword redefined": ("#define float double\n__global__ void f(float *x) { }", ONE_DOUBLE),
     "macros F and T": ("#define F 1\n#define T float\n__global__ void f(T *x) { }", ONE_FLOAT),
     "complex numbers of Thrust": (
         '}\n#include <thrust/complex.h>\nextern "C" {\n'
@@ -137,23 +132,16 @@ SOURCES = {
     ),
 }
 OPTIONS = {
-    "-DREAL=double": [("double *x", True, "float64")],
+    "-DREAL=double": ONE_DOUBLE,
     "-DREAL=float": ONE_FLOAT,
     "-DREAL=float -std=c++14": ONE_FLOAT,
     "-DREAL=float -std=c++11": None,  # no variable templates
 }
-CASES = {
-    **{
-        declaration: (
-            f'}}{BEFORE}extern "C" {{\n__global__ void f(int first, {declaration}) {{ }}',
-            [],
-        )
-        for declaration in PARAMETERS
-    },
-    **{name: (source, []) for name, (source, _) in SOURCES.items()},
-    "PTX": (SOURCES["its name from a macro"][0], [], "compute_80"),
-    **{option: ("__global__ void f(REAL *x) { }", option.split()) for option in OPTIONS},
-}
+START = f'}}{BEFORE}extern "C" {{\n__global__ void f(int first, '
+CASES = {declaration: (f"{START}{declaration}) {{ }}", []) for declaration in PARAMETERS}
+CASES |= {name: (source, []) for name, (source, _) in SOURCES.items()}
+CASES |= {option: ("__global__ void f(REAL *x) { }", option.split()) for option in OPTIONS}
+CASES["PTX"] = (SOURCES["its name from a macro"][0], [], "compute_80")
 
 
 READ = """

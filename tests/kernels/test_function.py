@@ -552,12 +552,8 @@ def test_a_launch_in_another_context_than_the_primary_one_is_refused(known):
         with stream:
             fill(x, N, 7, **ONE)
 
-    calls = [
-        lambda: fill(x, N, 7, grid=GRID, **ONE),
-        lambda: fill(x, N, 7, stream=stream, **ONE),
-        on_the_current_one,
-        lambda: fill.prepared_call(GRID, BLOCK, x.data.ptr, N, 7),
-    ]
+    calls = [lambda stream=stream: fill(x, N, 7, stream=stream, **ONE) for stream in (None, stream)]
+    calls += [on_the_current_one, lambda: fill.prepared_call(GRID, BLOCK, x.data.ptr, N, 7)]
     for _ in "at first", "again":
         x[:] = 0
         with second_context():
@@ -760,14 +756,7 @@ def test_a_launch_is_on_the_stream_that_is_given_or_current(how, copy, latch):
         assert not stream.is_done()
 
 
-GIVEN = {
-    "GPUArray": lambda a: a,
-    "DeviceAllocation": lambda a: a.gpudata,
-    "gpudata": lambda a: SimpleNamespace(gpudata=a.gpudata),
-}
-
-
-@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("given", [*OF_PYCUDA.values(), MAKE["what holds an allocation"]])
 def test_a_launch_comes_between_pycudas_work(given, copy, latch, put):
     """After the work that is queued on any of PyCUDA's streams, and before their later work."""
     current, first, second = cupy.cuda.Stream(non_blocking=True), drv.Stream(1), drv.Stream(1)

@@ -144,21 +144,17 @@ def test_rows_of_memory():
     assert fetch(module, AT + 1, ZERO + 1).tolist() == [4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5, 11]
 
 
-INTEGERS = np.array([[0, 1, 100, 255]], np.uint8)
+INTEGERS, FRACTIONS = np.array([[0, 1, 100, 255]], np.uint8), "cudaReadModeNormalizedFloat"
 
 
 @pytest.mark.parametrize(
     ("declared", "fetch_", "expected"),
     [
-        ("unsigned char, 2", "tex2D(image, x[i], 0)", [0, 1, 100, 255]),
-        (
-            "unsigned char, 2, cudaReadModeNormalizedFloat",
-            "tex2D(image, x[i], 0)",
-            [0, 1 / 255, 100 / 255, 1],
-        ),
-        ("float, 2", "tex2D(image, x[i], 0)", [0, 1 / 255, 100 / 255, 1]),  # the driver's default
+        ("unsigned char, 2", "tex2D(image, x[i], 0)", INTEGERS[0]),
+        (f"unsigned char, 2, {FRACTIONS}", "tex2D(image, x[i], 0)", INTEGERS[0] / 255),
+        ("float, 2", "tex2D(image, x[i], 0)", INTEGERS[0] / 255),  # the driver's default
         ("uchar4, 2", "tex2D(image, 0, 0).z + 1000 * x[i]", [100, 1100, 2100, 3100]),
-        ("uchar4, 2, cudaReadModeNormalizedFloat", "tex2D(image, x[i], 0).w", [1, 1, 1, 1]),
+        (f"uchar4, 2, {FRACTIONS}", "tex2D(image, x[i], 0).w", [1, 1, 1, 1]),
     ],
 )
 def test_integers_and_fractions(declared, fetch_, expected):

@@ -26,9 +26,8 @@ def run(SourceModule):
     values, mask = inputs()
     even = np.zeros(N, bool)
     masked = mod.get_function("masked")
-    masked(
-        drv.InOut(values), drv.In(mask), drv.Out(even), np.int32(N), block=(64, 1, 1), grid=(6, 1)
-    )
+    args = drv.InOut(values), drv.In(mask), drv.Out(even), np.int32(N)
+    masked(*args, block=(64, 1, 1), grid=(6, 1))
     return {"values": values, "even": even}
 
 
