@@ -6,14 +6,12 @@ import textwrap
 import cupy
 import pycuda.driver as drv
 import pytest
-from processes import ROOT
+from processes import ROOT, USUAL
 from pycuda import gpuarray
 
 import bridge
 
-USE = """
-import bridge, cupy, numpy as np, pycuda.driver as drv
-from pycuda import gpuarray
+USE = f"""{USUAL}
 def use():
     a = gpuarray.to_gpu(np.arange(4.0))
     x = bridge.as_cupy(a)
