@@ -182,7 +182,7 @@ FORMS = {
         GRID, BLOCK, cupy.cuda.Stream(non_blocking=True), p, N, 7
     ),
     "prepared_timed_call": lambda fill, p: fill.prepared_timed_call(GRID, BLOCK, p, N, 7)(),
-    "launch": lambda fill, p: bridge.launch(fill, p, np.int32(N), np.int32(7), grid=1, block=32),
+    "launch": lambda fill, p: bridge.launch(fill, p, N, 7, grid=1, block=32),
 }
 
 
