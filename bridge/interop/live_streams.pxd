@@ -33,7 +33,7 @@ cdef Py_ssize_t non_blocking_count[4]
 cdef Py_ssize_t ended_count
 cdef uint64_t record_count  # so far
 cdef bint per_thread_is_used  # whether CuPy works on threads' own default streams: without records
-cdef Py_ssize_t unnamed_calls  # how many calls so far ordered all streams of a library
+cdef Py_ssize_t unnamed_calls  # how many calls so far may have ordered all streams of a library
 
 cdef str name_of(Stream handle)
 cdef StreamRecord *record_of(Stream handle) noexcept

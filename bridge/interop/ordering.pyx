@@ -251,7 +251,10 @@ cdef int order_reuse(Stream owner) except -1:
     The block's owner, the default stream or the thread's, comes after PyCUDA's work on it.  PyCUDA's
     blocking streams need its event, which stands for other blocking streams and for the thread's.
     """
-    cdef int status = order_library(CUPY, owner, False, False) or order_library(
+    cdef int status
+    if not unnamed_calls:  # from now on, a new stream waits for the default one
+        note_unnamed_call()
+    status = order_library(CUPY, owner, False, False) or order_library(
         PYCUDA, owner, True, per_thread_is_used or blocking_count[BOTH] > 1
     )
     if status:

@@ -60,6 +60,7 @@ cdef int keep_for_graph(Kernel kernel, Stream stream) except -1:
     cdef Handle graph = NULL, user_object = NULL
     cdef uint64_t capture = 0
     cdef int state = 0
+    release_captured()
     cuStreamGetCaptureInfo(stream, &state, &capture, &graph, NULL, NULL)
     if graph is NULL or (capture, kernel) in in_graphs:
         return 0

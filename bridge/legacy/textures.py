@@ -24,6 +24,7 @@ from pycuda.gpuarray import GPUArray
 
 from ..errors import named
 from ..hooks import (
+    spoiling_no_capture,
     LaunchReference,
     check_device,
     cuda_device,
@@ -322,7 +323,9 @@ def _destroy_unused() -> None:
     for _ in range(len(_to_destroy)):
         with suppress(IndexError):  # another thread was here
             device_id, events, destroy, made, bound = entry = _to_destroy.popleft()
-            if not all(event.done for event in events):
+            with spoiling_no_capture():
+                done = all(event.done for event in events)
+            if not done:
                 _to_destroy.append(entry)
             elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
                 with cupy.cuda.Device(device_id):  # an object belongs to a context
