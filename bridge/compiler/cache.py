@@ -28,7 +28,7 @@ _PATH = r"(?:[\"<]/|\.\./)"
 _PATH_IN_SOURCE = re.compile(rf"(?:#|%:)(?:[^\n]*\\\r?\n)*[^\n]*{_PATH}")
 
 
-def path_of(program: Program, cache_dir: Any, has_kernels: bool = False) -> Path | None:
+def path_of(program: Program, cache_dir: Any) -> Path | None:
     """Return the path of the code in the cache; None if it is not cached."""
     # A header in the user's folders may change, or shadow one that a vendor's header includes.
     folder = None if drv.CUDA_DEBUGGING or program.folders else _folder(cache_dir)
@@ -38,18 +38,13 @@ def path_of(program: Program, cache_dir: Any, has_kernels: bool = False) -> Path
     text = program.translation_unit()
     if _PATH_IN_SOURCE.search(text) or any(re.search(_PATH, option) for option in options):
         return None
-    digest = hashlib.sha256(repr((fingerprint(), program, text, has_kernels)).encode())
+    digest = hashlib.sha256(repr((fingerprint(), program, text)).encode())
     return folder / f"{digest.hexdigest()}.cubin"
 
 
-def get(
-    program: Program,
-    cache_dir: Any,
-    compiler: Callable[[Program], Compiled],
-    has_kernels: bool = False,
-) -> Compiled:
+def get(program: Program, cache_dir: Any, compiler: Callable[[Program], Compiled]) -> Compiled:
     """Return the code of a program from the cache, or from the compiler for next time."""
-    path = path_of(program, cache_dir, has_kernels)
+    path = path_of(program, cache_dir)
     if path and (kept := load(path)):
         return kept
     compiled = compiler(program)

@@ -71,7 +71,6 @@ def compile(
         program._replace(expressions=_expressions(kernels or ())),
         request.cache_dir,
         functools.partial(_compiled_for_use, request, kernels is not None),
-        kernels is not None,
     )
 
 

@@ -3,7 +3,9 @@
 
 from bridge.interop.contexts cimport shared_device
 from bridge.interop.driver cimport CAPTURE_ISOLATION, Stream
-from bridge.interop.ordering cimport REFUSED, kind_of_wait, order
+from bridge.interop.ordering cimport (
+    JOINING, REFUSED, enter_capture, kind_of_wait, note_capture, order,
+)
 from bridge.interop.streams cimport *
 
 from contextlib import ContextDecorator
@@ -27,7 +29,8 @@ def wait_stream(waiter, awaited, /):
     waiter, awaited : pycuda.driver.Stream, cupy.cuda.Stream, any ``__cuda_stream__`` or None
         None means the current device's default stream.  Other streams may be on any device.
         `awaited` may also be an event of either library.  For one of PyCUDA's, another library's
-        stream waits for the default stream, too.
+        stream waits for the default stream, too.  In a capture, pass streams: an event of other
+        work invalidates the graph.
 
     Raises
     ------
@@ -47,6 +50,7 @@ def wait_stream(waiter, awaited, /):
     for `waiter` before the capture ends.
     *Cost:* one event.
     """
+    cdef int wait
     device_id = shared_device()
     first = handle_on_any_device(waiter, "wait_stream: waiter")
     if isinstance(awaited, cupy.cuda.Event):
@@ -61,14 +65,19 @@ def wait_stream(waiter, awaited, /):
     if {*devices} <= {-1, device_id}:
         order(first, second, True)
         return
-    if kind_of_wait(first, second, True) == REFUSED:
+    wait = kind_of_wait(first, second, True)
+    if wait == REFUSED:
         raise not_ordered(CAPTURE_ISOLATION, first, second)
+    if wait == JOINING:
+        enter_capture(first)
     try:
         # An event can only be recorded on its own device.
         with Scope(device_id if devices[1] < 0 else devices[1]):
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)
+        if wait == JOINING:
+            note_capture(first)
         if is_traced:
             note_wait(first, second)
     except runtime.CUDARuntimeError as error:

@@ -35,7 +35,6 @@ cdef class LoadedModule:
     cdef Handle context
 
     def __cinit__(self, bytes image):
-        release_captured()
         self.ptr = driver.moduleLoadData(image)
         self.context = cuda_current()
 
@@ -60,11 +59,13 @@ cdef int keep_for_graph(Kernel kernel, Stream stream) except -1:
     cdef Handle graph = NULL, user_object = NULL
     cdef uint64_t capture = 0
     cdef int state = 0
-    release_captured()
     cuStreamGetCaptureInfo(stream, &state, &capture, &graph, NULL, NULL)
     if graph is NULL or (capture, kernel) in in_graphs:
         return 0
+    release_captured()
     has_ended = calloc(1, sizeof(bint))  # of C: the flag may be set after Python's end
+    if has_ended is NULL:
+        raise MemoryError
     in_graphs[capture, kernel] = <intptr_t> has_ended
     # If CUDA refuses, the kernel stays loaded.
     if not cuUserObjectCreate(&user_object, has_ended, &set_flag, 1, NO_DESTRUCTOR_SYNC):

@@ -24,7 +24,6 @@ from pycuda.gpuarray import GPUArray
 
 from ..errors import named
 from ..hooks import (
-    spoiling_no_capture,
     LaunchReference,
     check_device,
     cuda_device,
@@ -32,6 +31,7 @@ from ..hooks import (
     is_capturing,
     libcuda,
     shared_device,
+    spoiling_no_capture,
 )
 from .texture_structures import Declaration, MemoryDesc, ResourceDesc, TextureDesc
 

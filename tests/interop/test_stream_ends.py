@@ -115,6 +115,27 @@ def test_streams_from_before_the_import_are_followed(case, python):
     assert (done.stdout, done.stderr) == ("True True\n", "")
 
 
+@pytest.mark.starts
+def test_a_blocking_stream_begins_after_the_block_that_it_reuses(run):
+    """CUDA orders it with work on the default stream, which has only waited."""
+    run("""
+        from latch import Latch, compile_plain, put
+
+        latch, reader = Latch(compile_plain), cupy.cuda.Stream()
+        n = 1000
+        x, y = cupy.full(n, 7, np.int32), cupy.zeros(n, np.int32)
+        pointer, allocate = x.data.ptr, bridge.pycuda_allocator()
+        with latch.hold(reader):
+            y.data.copy_from_device_async(x.data, x.nbytes, reader)
+            del x
+            a = gpuarray.GPUArray(n, np.int32, allocator=allocate)
+            assert int(a.gpudata) == pointer
+            stream = drv.Stream()
+            put(a.gpudata, n, 1, stream)
+        assert {*y.get().tolist()} == {7}
+    """)
+
+
 def test_a_stream_is_followed_until_its_last_object_ends():
     """Or until the one ends that destroys it."""
     gc.collect()

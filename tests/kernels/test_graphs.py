@@ -71,8 +71,15 @@ def test_a_pipeline_gets_new_buffers_without_a_new_capture(add):
     assert set(others[20].get().tolist()) == {140}
 
 
-def test_a_captured_kernel_is_unloaded_after_its_graph():
-    """By the first load after that: CUDA tells of the end on a thread of its own."""
+def test_a_captured_kernel_is_unloaded_after_its_graph(add):
+    """By the first capture after that: CUDA tells of the end on a thread of its own."""
+
+    def capture():
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            stream.begin_capture()
+            add(x, x, 1, 4, block=4)
+            return stream.end_capture()
+
     x, others = cupy.zeros(4, np.float32), []  # the end of one would wait for the stream
     with cupy.cuda.Stream(non_blocking=True) as stream:
         stream.begin_capture()
@@ -84,17 +91,17 @@ def test_a_captured_kernel_is_unloaded_after_its_graph():
         graph = stream.end_capture()
         bridge.wait_stream(stream, None)
         gc.collect()
-        others.append(bridge.SourceModule(SOURCE))
+        others.append(capture())
         graph.launch()
         graph.launch()
         del graph
-        others.append(bridge.SourceModule(SOURCE))
+        others.append(capture())
         stream.synchronize()
     assert x.tolist() == [12] * 4
     latest = time.monotonic() + 10
     while loaded() is not None:
         assert time.monotonic() < latest
-        bridge.SourceModule(SOURCE)
+        capture()
 
 
 @pytest.mark.starts
