@@ -247,6 +247,21 @@ with bridge.primary_context(1):
     assert out.count(advice) == 12 * 6 + 9 * 3 + 2
 
 
+def test_a_stream_of_another_device_joins_a_capture(on_two):
+    """The default stream of its device stands for it, so that conversions go on there."""
+    on_two("""
+        with bridge.primary_context(1):
+            a, other = gpuarray.zeros(N, np.int32), cupy.cuda.Stream(non_blocking=True)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        bridge.wait_stream(other, stream)
+        with bridge.primary_context(1):
+            bridge.as_cupy(a)
+        bridge.wait_stream(stream, other)
+        stream.end_capture()
+    """)
+
+
 def test_a_captured_launch_stays_on_its_device(on_two):
     out = on_two("""
 of_first = drv.Stream(1)

@@ -118,12 +118,13 @@ API cuStreamEndCapture(CUstream handle, CUgraph *out) {
   if (!stream->began_here) return spoil(graph, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   bool joined = true;
   auto inside = all_before(*graph, stream->last);
-  for (auto &t : stream->ctx->streams)
-    if (t->graph == graph) {
-      joined &= std::includes(inside.begin(), inside.end(), t->last.begin(), t->last.end());
-      t->graph = nullptr, t->began_here = false;
-      t->last.clear();
-    }
+  for (auto &item : driver.contexts)
+    for (auto &t : item.second.streams)
+      if (t->graph == graph) {
+        joined &= std::includes(inside.begin(), inside.end(), t->last.begin(), t->last.end());
+        t->graph = nullptr, t->began_here = false;
+        t->last.clear();
+      }
   graph->open = false;
   for (uintptr_t address : graph->dropped)
     if (Block *b = lookup(driver.blocks, address)) queue_free(b, *b->home);
