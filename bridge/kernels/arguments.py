@@ -60,7 +60,7 @@ FindMembers = Callable[[str, Sequence[str]], tuple[int, dict[str, Member]]]
 
 # Memory that PyCUDA's streams may be using.
 _OF_PYCUDA = (GPUArray, drv.ArgumentHandler, *HOLDERS)
-_COMPLEX = {DTYPES["float2"]: np.complex64, DTYPES["double2"]: np.complex128}
+_COMPLEX: dict[Any, Any] = {DTYPES["float2"]: np.dtype("F"), DTYPES["double2"]: np.dtype("D")}
 _WIDTHS = {int: "numpy.int32", float: "numpy.float32", complex: "numpy.complex64"}
 
 
@@ -250,18 +250,22 @@ def bytes_of_number(
     # As in CuPy, a number is converted to the other dtype, if that is of the same kind.
     if hasattr(value, "shape"):
         return None  # its __index__ would make the host wait
-    numbers = {"c": complex | float | int, "V": float | int}.get(wanted.kind)
-    if numbers is not None and isinstance(value, numbers):  # complex numbers and bfloat16
-        return wanted.type(value).tobytes()  # type: ignore[no-any-return]
-    is_number = isinstance(value, int) or is_float or (is_prepared and hasattr(value, "__index__"))
-    if not is_number or (is_float and wanted.kind != "f"):
+    is_integer = isinstance(value, int) or (is_prepared and hasattr(value, "__index__"))
+    is_complex = wanted.kind == "c" and isinstance(value, complex)
+    if not (is_integer or is_complex or (is_float and wanted.kind in "fcV")):
         return None
     try:
         # Only the standard formats, e.g. "<f", raise for values that are too large.
+        if wanted.kind == "c":
+            number = complex(value)
+            return struct.pack("<2" + wanted.char.lower(), number.real, number.imag)
+        if wanted.kind == "V":  # bfloat16, which has the range of a float
+            struct.pack("<f", value)
+            return wanted.type(value).tobytes()  # type: ignore[no-any-return]
         return struct.pack("<" * (wanted.kind == "f") + wanted.char, value)
     except (struct.error, OverflowError) as error:
         raise OverflowError(
-            f"{caller} is {value}, which does not fit into {wanted} ({error})"
+            f"{caller} is {named(value)}, which does not fit into {wanted} ({error})"
         ) from None
 
 
@@ -270,7 +274,7 @@ def pack_vector(value: Any, parameter: Parameter, caller: str) -> bytes:
     wanted: Any = parameter.dtype
     as_complex = _COMPLEX.get(wanted)
     if as_complex and isinstance(value, complex | np.complexfloating):
-        value = as_complex(value)
+        return pack_number(value, as_complex, caller, False)
     data, fits = value, True
     if isinstance(value, np.generic | np.ndarray):
         data, fits = value.tobytes(), wanted.fields is None or same_bits(value.dtype, wanted)

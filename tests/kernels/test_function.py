@@ -439,6 +439,9 @@ def test_bfloat16(package):
             brain(out, cupy.zeros(3, wrong), 1, block=1)
     with pytest.raises(TypeError, match=r"takes bfloat16 by value; pass ml_dtypes.bfloat16"):
         brain(out, x, np.timedelta64(1), block=1)
+    for value in 1e300, 10**400:
+        with pytest.raises(OverflowError, match="does not fit into bfloat16"):
+            brain(out, x, value, block=1)
     assert not out.any()
     if not HOLDS_BFLOAT16:
         return

@@ -123,6 +123,9 @@ __global__ void f(float *x, pycuda::complex<float> v, int n)
     assert x.tolist() == [1, 2, 3]
     f.prepare("PdH").prepared_call((1, 1), (1, 1, 1), x, 3 + 4j, 70000)  # the kernel's types count
     assert x.tolist() == [3, 4, 70000]
+    for value in 1e300, 1e300j, np.complex128(1e300), 10**400:
+        with pytest.raises(OverflowError, match="argument 1 .* does not fit into complex64"):
+            f(x, value, 3, block=1)
 
 
 def test_launch_refuses_what_may_be_a_vector_where_that_matters(compile_kernel):
