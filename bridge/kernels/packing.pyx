@@ -33,7 +33,6 @@ cdef extern from "Python.h":
 cdef type ndarray = cupy.ndarray, NUMPYS_STRUCT = np.void
 
 cdef frozenset holders = frozenset(HOLDERS)
-cdef tuple PLAIN = (np.generic, int, float, complex, type(None), drv.ArgumentHandler)
 
 cdef enum:
     EXACT = 1 << 24  # every int up to here is exact as a float
@@ -131,15 +130,17 @@ cdef class Parameters:
             packed.index = index + 1
             if pack_usual(slot, value, packed):
                 continue
-            if is_of_pycuda(value):
+            of_pycuda = is_of_pycuda(value)
+            if of_pycuda:
                 note_pycuda(packed)
                 packed.has_handlers = packed.has_handlers or isinstance(value, drv.ArgumentHandler)
-            packed.has_other_arrays = packed.has_other_arrays or not isinstance(value, PLAIN)
             parameter = self.each[index]
             data, array = pack_argument(
                 value, parameter, f"{self.name}: argument {index}", packed.device_id,
                 packed.strided, self.is_prepared, mismatch
             )
+            if not of_pycuda and (array is not None or hasattr(value, "ptr")):  # x.data
+                packed.has_other_arrays = True
             if array is not None:
                 kept = [array] if kept is None else kept + [array]  # an exporter's may be new
                 packed.has_host_memory = packed.has_host_memory or isinstance(value, np.ndarray)

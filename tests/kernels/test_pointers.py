@@ -44,6 +44,7 @@ __global__ void add(float *out, const float *in) { out[threadIdx.x] += in[thread
 __global__ void vectors(float *out, float3 v, float2 w) { *out = v.x + v.y + v.z + w.x + w.y; }
 __global__ void set(float *out, float a, int n) { out[0] = a; }
 __global__ void by_value(particle p, float *out) { out[0] = p.at.x; }
+__global__ void move(float *out, const float *in, point by) { out[0] = in[0] + by.x; }
 }
 """
 # Arrays by dtype, perhaps with an offset and a size in bytes; a message is that of an error.
@@ -310,6 +311,10 @@ def test_numpys_numbers_are_converted_where_they_fit():
     ):
         with pytest.raises(OverflowError, match=re.escape(f"f: argument {told}")):
             f(x, *args, block=1)
+    vectors = bridge.SourceModule("__global__ void v(float2 x) { }").get_function("v")
+    for value in 1e300 + 0j, np.complex128(1e300):
+        with pytest.raises(OverflowError, match=r"v: argument 0 .* does not fit into complex64"):
+            vectors(value, block=1)
     for wrong in np.float32(3), np.timedelta64(3), np.complex64(3):
         with pytest.raises(TypeError, match=r"1 \(`int n`\) is the numpy.*kernel takes int32"):
             f(x, wrong, 0, 0, 0, block=1)
@@ -475,5 +480,8 @@ def test_a_mismatch_of_other_arrays_raises(lenient):
     with pytest.warns(UserWarning, match="argument 1 is in Fortran order") as seen:
         lenient("add")(a, b, block=4)
     assert seen[0].filename == __file__
+    for value in np.zeros((), P12)[()], np.zeros((), P12), bytes(12):  # no array beside them
+        with pytest.warns(UserWarning, match="argument 1 is in Fortran order"):
+            lenient("move")(a, b, value, block=4)
     with pytest.warns(UserWarning, match="is not contiguous"):
         lenient("set")(a[:, 1], 1, 1, block=1)

@@ -787,10 +787,14 @@ OVERLAP = """
 import json
 from latch import Latch, compile_plain
 
-put = SourceModule("__global__ void put(int *x, int value) { *x = value; }").get_function("put")
+put = SourceModule('''
+struct one { int item; };
+__global__ void put(int *x, one value) { *x = value.item; }
+''').get_function("put")
 latch = Latch(compile_plain)
 latch._patience = np.int32(min(latch._patience, 200_000))  # where it waits, not for ten seconds
 one, two, views, zero = drv.Stream(1), drv.Stream(1), [], ((), np.int32)
+values = [np.array(n, [("item", "i4")]) for n in range(3)]  # these are no arrays for a kernel
 
 def converted(a):
     views.append(bridge.as_cupy(a))
@@ -806,13 +810,13 @@ MAKE = {
 
 def waits(make):
     x, y = make(), make()
-    put(x, np.int32(0), block=(1, 1, 1), stream=one)
+    put(x, values[0], block=(1, 1, 1), stream=one)
     drv.Context.synchronize()
     found = False
     try:
         with latch.hold(one):
-            put(x, np.int32(1), block=(1, 1, 1), stream=one)
-            put(y, np.int32(2), block=(1, 1, 1), stream=two)
+            put(x, values[1], block=(1, 1, 1), stream=one)
+            put(y, values[2], block=(1, 1, 1), stream=two)
             two.synchronize()
     except AssertionError as error:
         found = "the host waited" in str(error)
