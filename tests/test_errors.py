@@ -356,6 +356,10 @@ f(x, n, block=32)
     TypeError: fill: 2 arguments for 3 parameters: fill(float *x, int n, float v)
 f(np.zeros(N, np.float32), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a host numpy.ndarray; move it to the device first
+f(cupy.cuda.alloc_pinned_memory(32), n, v, block=32)
+    TypeError: PinnedMemoryPointer; pass a NumPy array on that memory: the one that pagelocked_empty
+launch(plain, drv.pagelocked_empty(N, "f4").base, n, v, grid=1, block=32)
+    TypeError: PagelockedHostAllocation; pass a NumPy array on that memory
 f(np.array(None), n, v, block=32)
     TypeError: e.g. cupy.asarray(a), or pass it in a pycuda.driver.In, Out or InOut
 f(cupy.zeros(N), n, v, block=32)

@@ -40,7 +40,7 @@ from typing import Any
 import cupy
 import numpy as np
 import pycuda.driver as drv
-from cupy.cuda import MemoryPointer
+from cupy.cuda import MemoryPointer, PinnedMemoryPointer
 from cupy.cuda.texture import SurfaceObject, TextureObject
 from pycuda.gpuarray import GPUArray, vec
 
@@ -401,6 +401,11 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
         pointer = bare_address(value)
         check_device(pointer, caller, device_id)
         return pointer, None
+    if isinstance(value, drv.PagelockedHostAllocation | PinnedMemoryPointer):
+        raise TypeError(
+            f"{caller} is {named(value)}; pass a NumPy array on that memory: the one that "
+            "pagelocked_empty returned, or numpy.frombuffer(memory, dtype) for memory of CuPy"
+        )
     array = value
     if type(value) is not cupy.ndarray:
         # PyCUDA's memory is ordered at the launch.
