@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import runpy
@@ -93,11 +94,11 @@ def check_function(function: Any, subject: str, advice: str) -> None:
 
 
 def is_hidden(filename: str) -> bool:
-    """Tell whether a file belongs to bridge, PyCUDA, pytools or the code that runs modules."""
-    packages = filter(None, map(sys.modules.get, ("bridge", "pycuda", "pytools")))
+    """Tell whether a file belongs to bridge, a library or Python, and not to the program."""
+    packages = filter(None, map(sys.modules.get, ("bridge", "pycuda", "pytools", "cupy")))
     folders = [os.path.join(package.__path__[0], "") for package in packages]
-    of_runpy = runpy.run_path.__code__.co_filename
-    return filename.startswith(("<frozen ", *folders)) or filename == of_runpy
+    of_python = runpy.run_path.__code__.co_filename, contextlib.__file__
+    return filename.startswith(("<frozen ", *folders)) or filename in of_python
 
 
 def program_frame() -> FrameType:

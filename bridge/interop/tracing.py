@@ -5,21 +5,11 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 
-import cupy
-import pycuda
-
+from ..errors import is_hidden
 from . import streams
-
-# Their lines are none of the program's.
-LIBRARIES = (
-    str(Path(__file__).parents[1]),
-    *(str(Path(str(one.__file__)).parent) for one in (cupy, pycuda)),
-    contextlib.__file__,
-)
 
 
 class Wait(NamedTuple):
@@ -37,7 +27,7 @@ class Wait(NamedTuple):
 def _place(lines: list[tuple[CodeType, int]]) -> traceback.FrameSummary:
     """Return the innermost line of the program; there is none where a thread ends."""
     for code, line in lines:
-        if not code.co_filename.startswith(LIBRARIES):
+        if not is_hidden(code.co_filename):
             return traceback.FrameSummary(code.co_filename, line, code.co_name)
     return traceback.FrameSummary("the end of a thread", 0, "")
 

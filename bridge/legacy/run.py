@@ -80,7 +80,9 @@ def _without_the_programs_modules() -> Iterator[None]:
     sys.path[:] = [one for one in path if Path(one).resolve() != folder]
     own = {file.stem for file in folder.glob("*.py")} - {"__main__"}
     is_own = {name: str(getattr(sys.modules[name], "__file__", "")) for name in own & before}
-    aside = {n: sys.modules.pop(n) for n, file in is_own.items() if file.startswith(str(folder))}
+    aside = {
+        n: sys.modules.pop(n) for n, file in is_own.items() if Path(file).is_relative_to(folder)
+    }
     try:
         yield
     finally:

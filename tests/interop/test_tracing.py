@@ -51,6 +51,16 @@ def test_a_wait_is_printed_with_its_place(streams):
     assert what == "    {} waits for {}".format(*names)
 
 
+def test_a_folder_beside_a_librarys_is_the_programs(streams):
+    name = f"{cupy.__path__[0]}_tools/program.py"
+    with bridge.trace_order() as waits:
+        exec(
+            compile("wait(*streams)", name, "exec"),
+            {"wait": bridge.wait_stream, "streams": streams},
+        )
+    assert [wait.where.filename for wait in waits] == [name]
+
+
 def test_blocks_may_be_nested_and_see_other_threads(streams):
     def wait():
         bridge.wait_stream(*streams)
