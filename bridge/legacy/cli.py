@@ -94,8 +94,8 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             record.write_text("")
         except OSError as error:
             parser.error(f"--record: {error}; give a file, which is overwritten")
-    own = {"--pool", "--strict", "--record"}.intersection(options.arguments)
-    if own:
+    own = parser._option_string_actions.keys() - {"-h", "--help", "-m"}  # programs have these, too
+    if own := own.intersection(options.arguments):
         print(
             f"bridge run: {min(own)} stands behind the program, so it is the program's; options of "
             "bridge run stand before it",

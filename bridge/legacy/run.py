@@ -49,7 +49,8 @@ def replace(pool: bool = False, strict: bool = False, record: Path | None = None
     prepare = spawn.get_preparation_data
 
     def prepare_spawned(name: str) -> dict[str, Any]:
-        return {**prepare(name), "bridge": _ReplaceInSpawned((pool, strict, record))}
+        replaces = _ReplaceInSpawned(pool=pool, strict=strict, record=record)
+        return {**prepare(name), "bridge": replaces}
 
     why = "spawned processes do the same"
     patches.apply("run", why, spawn, {"get_preparation_data": prepare_spawned})
@@ -97,11 +98,11 @@ def _keep_context() -> None:
         replacements.keep_context()
 
 
-class _ReplaceInSpawned(tuple[Any, ...]):
+class _ReplaceInSpawned(dict[str, Any]):
     """Arguments of `replace`, which is called in the process that unpickles them."""
 
     def __reduce__(self) -> Any:
-        return replace, tuple(self)
+        return functools.partial(replace, **self), ()
 
 
 class _Finder(MetaPathFinder):
