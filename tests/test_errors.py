@@ -324,6 +324,8 @@ SourceModule(SOURCE, keep="/tmp/kept")
     TypeError: SourceModule: keep is '/tmp/kept'; True or False is accepted
 SourceModule(SOURCE, no_extern_c="False")
     TypeError: SourceModule: no_extern_c is 'False'; True or False is accepted
+use_nvrtc(3)
+    TypeError: use_nvrtc: enable is 3; True or False is accepted
 use_nvrtc("nvcc")
     TypeError: use_nvrtc: enable is 'nvcc'; True or False is accepted
 SourceModule(SOURCE, options=["-O3 -lineinfo"])
@@ -372,6 +374,8 @@ f(object(), n, v, block=32)
     TypeError: fill: argument 0 (`float *x`) is a object; a GPUArray, a cupy.ndarray
 f(x, 8.0, v, block=32)
     TypeError: is 8.0, but the kernel takes int32 by value; pass an int; or the arguments are in
+f(x, np.float32(5), v, block=32)
+    TypeError: numpy.float32 5.0, but the kernel takes int32 by value; pass an int; or the arguments
 f(x, n, "7", block=32)
     TypeError: is '7', but the kernel takes float32 by value; pass a number
 f(a, x, v, block=32)
@@ -383,9 +387,9 @@ f(x, n, 1e300, block=32)
 f(np.int64(-1), n, v, block=32)
     ValueError: , which is no address
 f(drv.In(x), n, v, block=32)
-    TypeError: copies a cupy.ndarray; a contiguous NumPy array is accepted there
+    TypeError: is a pycuda.driver.In with a cupy.ndarray; it copies a contiguous NumPy array
 f(drv.Out(np.broadcast_to(np.float32(1), N).view()), n, v, block=32)
-    TypeError: a contiguous NumPy array is accepted there, in In also a NumPy number
+    TypeError: is a pycuda.driver.Out with a numpy.ndarray; it copies a contiguous NumPy array
 f(drv.Out(read_only()), n, v, block=32)
     ValueError: fill: argument 0 (`float *x`) is copied back into a read-only array; give it in
 f(drv.InOut(np.zeros(4, ">f4")), 4, 7, block=32)
@@ -394,6 +398,8 @@ gather([x, x], 0, block=32)
     TypeError: gather: argument 0 (`float **rows`) is a list; for pointers to pointers, pass an
 gather(None, a, block=32)
     TypeError: parameter; for a cudaTextureObject_t, a cupy.cuda.texture.TextureObject is accepted
+move(1, 5, 1, block=32)
+    TypeError: pass a NumPy number of that size, or for a struct numpy.zeros((), module.dtype("NAME"
 move(1, np.zeros(2, POINT), 1, block=32)
     TypeError: move: argument 1 (`point p`) is a numpy.ndarray, but the kernel takes 24 bytes by
 move(1, np.zeros((), "u8")[()], 1, block=32)
@@ -425,7 +431,7 @@ f(x, n, v, block=32, stream=-1)
 f(x, n, v, block=32, texrefs=[object()])
     TypeError: fill: texrefs has a object; a list of references of a bridge.SourceModule is accepted
 f(x, n, v, block=32, blocks=1)
-    TypeError: got an unexpected keyword argument 'blocks'
+    TypeError: fill: 'blocks' is no keyword of a launch; these are accepted: block, grid, shared
 
 # Prepared calls.
 f.prepare(3)

@@ -286,7 +286,10 @@ def adapt_arrays() -> None:
 
 
 def _refuse(self: Any, *args: Any, **keywords: Any) -> Any:
-    raise TypeError("NumPy takes no GPUArray; pass a.get(), or use CuPy with bridge.as_cupy(a)")
+    raise TypeError(
+        "NumPy takes no GPUArray; pass a.get(), or use CuPy with bridge.as_cupy(a); an operator of "
+        "PyCUDA takes another GPUArray, e.g. pycuda.gpuarray.to_gpu(h) of a NumPy array h"
+    )
 
 
 def keep_from_numpy() -> None:

@@ -63,6 +63,7 @@ def same_bits(one, other):
     return one.itemsize == other.itemsize and (halves or not floats)
 
 
+OF_STRUCTS = '; module.dtype("NAME") of a bridge.SourceModule is the dtype of its struct NAME'
 OF_ADDRESSES = (
     "for pointers to pointers, pass an array of addresses, e.g. cupy.array([a.data.ptr, "
     "b.data.ptr], dtype=numpy.uintp)"
@@ -85,7 +86,7 @@ def dtype_mismatch(found, wanted, caller):
         takes = f"items of {wanted.itemsize} bytes"
         advice = "give a.view(numpy.uint8) for raw bytes, or a structured dtype of that size"
         if found.fields is not None:
-            advice = f"yours have {found.itemsize}{struct_advice(found)}"
+            advice = f"yours have {found.itemsize}{OF_STRUCTS}"
     elif wanted == np.uintp and found.itemsize != wanted.itemsize:
         advice = OF_ADDRESSES
     return TypeError(f"{caller} is an array of {found}, but the kernel takes {takes}: {advice}")
@@ -94,16 +95,3 @@ def dtype_mismatch(found, wanted, caller):
 def scalar_type(dtype):
     """Return how a program names the scalar type of a dtype."""
     return f"{'ml_dtypes' if dtype.name == 'bfloat16' else 'numpy'}.{dtype}"
-
-
-def struct_advice(dtype):
-    """Return how to lay a struct out as the compiler does."""
-    if dtype.fields is None:
-        return ""
-    if dtype.isalignedstruct:  # but CUDA aligns vectors and `__align__` more than NumPy does
-        return (
-            "; numpy.dtype({'names': ..., 'formats': ..., 'offsets': ..., 'itemsize': ...}) "
-            "places each field where the compiler does: int4, float4, double2 and the like "
-            "begin at multiples of 16"
-        )
-    return "; numpy.dtype(..., align=True) lays structs out as C does"

@@ -50,7 +50,7 @@ from ..errors import Caller, kind, named, warn
 from ..interop import dtypes
 from ..interop.bare_memory import is_reachable
 from ..interop.conversions import device_array
-from ..interop.dtypes import OF_ADDRESSES, dtype_mismatch, same_bits, scalar_type, struct_advice
+from ..interop.dtypes import OF_ADDRESSES, OF_STRUCTS, dtype_mismatch, same_bits, scalar_type
 from ..interop.importing import check_array, check_device
 from ..interop.memory_kinds import HOLDERS, Allocation, bare_address
 
@@ -212,7 +212,7 @@ def pack_number(value: Any, wanted: np.dtype[Any], caller: str, is_prepared: boo
     if data := bytes_of_number(value, wanted, caller, is_prepared):
         return data
     advice = f"pass {scalar_type(wanted)}(...)"
-    if type(value) is float and wanted.kind in "biu":
+    if isinstance(value, float | np.floating) and wanted.kind in "biu":
         advice = "pass an int; or the arguments are in another order than the parameters"
     elif isinstance(value, complex | np.complexfloating) and wanted.kind != "c":
         advice = "pass its real part, or let the kernel take a complex number"
@@ -298,7 +298,7 @@ def pack_struct(value: Any, parameter: Parameter, caller: str, is_prepared: bool
         if value.nbytes != size:
             raise TypeError(
                 f"{caller} is a {value.dtype} of {value.nbytes} bytes, but the kernel's parameter "
-                f"has {size}{struct_advice(value.dtype)}"
+                f"has {size}{OF_STRUCTS if value.dtype.names else ''}"
             )
         return value.tobytes()
     if isinstance(value, bytes) and len(value) == size:
@@ -317,7 +317,7 @@ def pack_struct(value: Any, parameter: Parameter, caller: str, is_prepared: bool
 def _no_bytes(value: Any, size: int, caller: str) -> TypeError:
     return TypeError(
         f"{caller} is {_named(value)}, but the kernel takes {size} bytes by value; pass a NumPy "
-        "number of that size, or for a struct an element of a structured array"
+        'number of that size, or for a struct numpy.zeros((), module.dtype("NAME"))'
     )
 
 
@@ -365,8 +365,9 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
             array = np.asarray(array)
         if copies and not (isinstance(array, np.ndarray) and array.flags.forc):
             raise TypeError(
-                f"{caller} copies {named(array)}; a contiguous NumPy array is accepted there, in "
-                "In also a NumPy number; pass what is on the device without it"
+                f"{caller} is a pycuda.driver.{type(value).__name__} with {named(array)}; it "
+                "copies a contiguous NumPy array, and In also a NumPy number; pass a device array "
+                "without it"
             )
         if isinstance(value, drv.Out) and array is not None and not array.flags.writeable:
             raise ValueError(

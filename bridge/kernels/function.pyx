@@ -44,6 +44,9 @@ ctypedef object (*Vectorcall)(object, PyObject **, size_t, PyObject *)
 # Keywords of most calls, as interned in the caller's code.
 cdef str BLOCK = "block", GRID = "grid", SHARED = "shared", STREAM = "stream"
 cdef tuple ONE_BLOCK = (1, 1)
+cdef tuple KEYWORDS = (
+    BLOCK, GRID, SHARED, STREAM, "texrefs", "time_kernel", "strided", "cooperative", "cluster"
+)
 
 
 cdef class Function(Kernel):
@@ -263,6 +266,11 @@ cdef object call_function(Function self, PyObject **args, size_t flags, PyObject
         else:
             values = [<object> args[i] for i in range(count + PyTuple_GET_SIZE(names))]
             keywords = dict(zip(<object> names, values[count:]))
+            if unknown := [word for word in keywords if word not in KEYWORDS]:
+                raise TypeError(
+                    f"{self.name}: {unknown[0]!r} is no keyword of a launch; these are accepted: "
+                    f"{', '.join(KEYWORDS)}"
+                )
             return Function.__call__(self, *values[:count], **keywords)
     read_config(&config, self, grid, block, shared, stream, False, False, None)
     launch(self, self.known or self._parameters(), args, count, &config, False, ())

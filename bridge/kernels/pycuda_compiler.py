@@ -49,7 +49,7 @@ def use_nvrtc(enable: bool = True, /, *, modules: bool = False) -> None:
     kernels that launch kernels need it.
     *Cost:* none; NVRTC takes a tenth of nvcc's time.
     """
-    if not isinstance(enable, int):
+    if not isinstance(enable, bool):
         raise TypeError(f"use_nvrtc: enable is {named(enable)}; True or False is accepted")
     if not enable:
         patches.undo("nvrtc")

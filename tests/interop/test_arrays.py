@@ -153,6 +153,7 @@ def test_results_keep_the_class_and_the_allocator():
         (lambda a, x: a.__setitem__(0, [1, 2, 3]), "src must be GPUArray or ndarray"),
         (lambda a, x: a[True], "True and False are no indices; index bridge.as_cupy(a)"),
         (lambda a, x: np.asarray(a), "NumPy takes no GPUArray; pass a.get()"),
+        (lambda a, x: a + HOST, "an operator of PyCUDA takes another GPUArray, e.g. pycuda.gpuarr"),
         (lambda a, x: np.testing.assert_allclose(a, HOST), "NumPy takes no GPUArray; pass a.get()"),
         (lambda a, x: cupy.sum(a), "no attribute 'sum'; use bridge.as_cupy(a)"),
         (lambda a, x: cupy.pad(a, 1), "use bridge.as_cupy(a)"),
