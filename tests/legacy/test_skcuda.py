@@ -268,6 +268,9 @@ def test_streams_and_errors_of_cublas(libraries):
     assert cublas.cublasGetStream(handle) is None
     cublas.cublasSetStream(handle, stream.handle)
     assert cublas.cublasGetStream(handle) == stream.handle
+    for default in 0, None:  # programs put back what they got
+        cublas.cublasSetStream(handle, default)
+        assert cublas.cublasGetStream(handle) is None
     with pytest.raises(cublas.cublasInvalidValue) as caught:
         cublas.cublasSgemm(handle, "n", "n", -1, 1, 1, 1, 0, 1, 0, 1, 0, 0, 1)
     assert isinstance(caught.value, cublas.cublasError)

@@ -22,7 +22,7 @@ _LETTERS = {"trans": "NTC", "side": "LR", "uplo": "LU", "diag": "NU"}
 # Programs take the numbers of operations from it.
 _CUBLAS_OP = {key: n for n, name in enumerate("NTC") for key in (n, name, name.lower())}
 _CODES = {"S": "f", "D": "d", "C": "F", "Z": "D"}
-_streams: dict[int, int] = {}
+_streams: dict[int, int | None] = {}
 cublasCreate, cublasGetVersion = _cublas.create, _cublas.getVersion  # noqa: N816
 cublasError = _cublas.CUBLASError  # noqa: N816
 cublasExceptions = {  # noqa: N816
@@ -41,13 +41,13 @@ def cublasDestroy(handle: int) -> None:  # noqa: N802 (cuBLAS's names)
     _cublas.destroy(handle)
 
 
-def cublasSetStream(handle: int, id: int) -> None:  # noqa: N802
-    """Set the stream of a handle, by the stream's own handle; CuPy's current stream otherwise."""
-    _streams[handle] = int(id)
+def cublasSetStream(handle: int, id: int | None) -> None:  # noqa: N802
+    """Set the stream of a handle, by the stream's own handle; None for CuPy's current stream."""
+    _streams[handle] = None if id is None else int(id)
 
 
 def cublasGetStream(handle: int) -> int | None:  # noqa: N802
-    """Return the stream of a handle; None for CuPy's current stream."""
+    """Return the stream of a handle; None for CuPy's current stream, and the default one."""
     return _streams.get(handle) or None
 
 
