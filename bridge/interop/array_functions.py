@@ -259,6 +259,8 @@ class _Methods:
         return float(self.get().item())
 
     def __getattr__(self: Any, name: str) -> Any:
+        if hasattr(type(self), name):  # a property of a subclass, whose own error counts
+            return object.__getattribute__(self, name)
         raise AttributeError(f"'GPUArray' object has no attribute {name!r}; use bridge.as_cupy(a)")
 
 

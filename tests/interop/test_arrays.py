@@ -172,6 +172,16 @@ def test_what_is_refused_says_what_to_write(call, message):
     assert message in str(raised.value)
 
 
+def test_a_property_of_a_subclass_raises_its_own_error():
+    class Image(gpuarray.GPUArray):
+        @property
+        def width(self):
+            return self.columns
+
+    with pytest.raises(AttributeError, match="no attribute 'columns'; use bridge.as_cupy"):
+        _ = Image(3, np.float32).width
+
+
 def test_an_element_becomes_a_number_of_python():
     a = arrays()[0]
     assert float(a[1, 2]) == 6
