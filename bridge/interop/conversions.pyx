@@ -408,7 +408,7 @@ def call_with_gpuarrays(func, tuple args, dict keywords):
 
 
 cdef convert(value, bint to_pycuda, int device_id):
-    """Convert an array, or those in a tuple, list or dict; return other values unchanged.
+    """Convert an array, or those in a tuple, namedtuple, list or dict; return others unchanged.
 
     The libraries' streams are ordered already.
     """
@@ -417,7 +417,8 @@ cdef convert(value, bint to_pycuda, int device_id):
         if to_pycuda:
             return pycuda_view(value, None, device_id, True)
         return cupy_view(value, UNORDERED_STREAM, FROM_AS_CUPY)
-    if type(value) is not dict and type(value) is not list and not isinstance(value, tuple):
+    is_named = isinstance(value, tuple) and hasattr(value, "_make")
+    if type(value) not in (dict, list, tuple) and not is_named:
         return value
     items = list(value.values() if type(value) is dict else value)
     if not any([isinstance(item, wanted) for item in items]):
@@ -428,4 +429,4 @@ cdef convert(value, bint to_pycuda, int device_id):
     ]
     if type(value) is dict:
         return dict(zip(value, items))
-    return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    return value._make(items) if is_named else type(value)(items)

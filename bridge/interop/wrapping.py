@@ -40,8 +40,9 @@ def wrap_pycuda(func: Callable[..., Any], /) -> Callable[..., Any]:
     -------
     callable
         A function that accepts and returns a `cupy.ndarray` for each `GPUArray` of `func`.  Arrays
-        directly in a tuple, list or dict are converted as well.  Other values are passed unchanged.
-        If `func` returns an argument, the result is that same array.
+        directly in a tuple, namedtuple, list or dict are converted as well.  Other values, such as
+        an OrderedDict, are passed unchanged.  If `func` returns an argument, the result is that
+        same array.
 
     Raises
     ------

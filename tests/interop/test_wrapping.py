@@ -68,6 +68,17 @@ def test_arrays_in_containers_are_converted(make):
     assert bridge.wrap_pycuda(lambda value: value)(plain) is plain
 
 
+class Point(tuple):
+    def __new__(cls, x, y):
+        return super().__new__(cls, (x, y))
+
+
+def test_other_containers_are_passed_unchanged():
+    x = cupy.zeros(1)
+    for value in Point(x, x), collections.OrderedDict(a=x), collections.defaultdict(list, a=x):
+        assert bridge.wrap_pycuda(lambda value: value)(value) is value
+
+
 F = np.float32
 DTYPES = {  # a kernel object, its arguments, the result, and how the message names the wrong one
     "elementwise": (
