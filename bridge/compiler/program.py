@@ -69,7 +69,7 @@ def compile(
     program = _program(request, default_arch, options)
     return cache.get(
         program._replace(expressions=_expressions(kernels or ())),
-        request.cache_dir,
+        False if request.keep else request.cache_dir,  # what is kept is new each time
         functools.partial(_compiled_for_use, request, kernels is not None),
     )
 

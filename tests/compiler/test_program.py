@@ -507,8 +507,8 @@ def test_functions_keep_their_module_and_nothing_keeps_them():
 
 def test_keep_keeps_the_source_and_the_code(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    source = f"// {tmp_path}\n{SET}"  # of code in the cache, nothing is kept, as with PyCUDA
-    bridge.SourceModule(source, options=["-DVALUE=1"], keep=True)
+    for keep in False, True:  # also of code in the cache
+        bridge.SourceModule(SET, options=["-DVALUE=1"], keep=keep)
     folder = capsys.readouterr().out.removeprefix("*** compiler output in ").strip()
     assert SET in (tmp_path / folder / "kernel.cu").read_text()
     assert (tmp_path / folder / "kernel.cubin").stat().st_size > 100
