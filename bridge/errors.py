@@ -1,4 +1,4 @@
-"""ContextError, warnings, names of values in messages, and advice if a library is missing."""
+"""Errors and warnings: ContextError, texts for values, and the line of the program that called."""
 
 from __future__ import annotations
 

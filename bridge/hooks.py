@@ -1,6 +1,7 @@
 """What tools on top of `bridge` may use beside its public names.
 
-`bridge.legacy` uses nothing else of the library.  These names may change with a minor version.
+Of `interop` and `kernels`, `bridge.legacy` uses nothing else.  These names may change with a
+minor version.
 """
 
 from __future__ import annotations

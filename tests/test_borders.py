@@ -135,7 +135,7 @@ def test_make_files_lists_each_file_by_its_first_line():
     done = subprocess.run(["make", "-s", "files"], cwd=ROOT, capture_output=True, text=True)
     listed = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert {*listed} == {str(path.relative_to(ROOT)) for path in files}
-    assert listed["bridge/errors.py"].startswith("ContextError, warnings, names of values in")
+    assert listed["bridge/errors.py"].startswith("Errors and warnings: ContextError,")
 
 
 @pytest.mark.nightly

@@ -1,4 +1,8 @@
-"""Kinds of memory: a row for each class.  To add one, add a row."""
+"""Kinds of memory: a row for each class.
+
+The size of memory is found in `bridge.interop.bare_memory`.  `bridge.kernels.arguments.pointer_of`
+accepts what is `of_pycuda`, and lists the other classes that a kernel takes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What bridge replaces in other packages: one table, from which it is applied, listed and undone.
 
-Nothing else assigns to an attribute of PyCUDA's or CuPy's.  `bridge.show_config()` prints the
-table.  Of CuPy, the methods of streams and ``@`` are replaced.
+Nothing else replaces an attribute of their modules, classes and functions.  Single objects get
+attributes ``_bridge_...``.  `bridge.show_config()` prints the table.  Of CuPy, the methods of
+streams and ``@`` are replaced.
 """
 
 from __future__ import annotations

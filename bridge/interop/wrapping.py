@@ -234,14 +234,17 @@ def adapt_pycuda(mismatch: Mismatch = None) -> None:
     """Let PyCUDA's arrays, kernel objects and copies know CuPy's objects.
 
     Arrays are exported in order, kernel objects accept CuPy arrays and check what they are called
-    with, and the errors of copies say what to do.  `mismatch` is called with the error if only
-    PyCUDA's own arrays would be misread; None raises, and lets NumPy raise for a GPUArray.
+    with, and the errors of copies say what to do.  `mismatch` receives the error for PyCUDA's own
+    arrays that a kernel would misread.  Without it, the error is raised, and NumPy's functions
+    raise for a GPUArray.
     """
     export_in_order()
     adapt_arrays()
     for target, calls in CALLS.items():
         patches.apply("copies", "errors say what to do with CuPy's objects", target, calls)
-    if patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__:
+    if (
+        patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__
+    ):  # not yet done
         for kernels in ElementwiseKernel, ReductionKernel, _ScanKernelBase:
             why = "kernel objects accept CuPy arrays, and check their arguments"
             patches.apply("kernels", why, kernels, {"__call__": _checked(kernels, mismatch)})

@@ -1,7 +1,8 @@
-"""Arguments that `packing` has no fast way for: values, and pointers of any library's arrays.
+"""The bytes of a kernel's argument, and the errors for one that does not fit its parameter.
 
-`pack_argument` chooses the function by the parameter.  The first row that fits an argument counts,
-and an argument that fits none raises TypeError.  A NumPy array without dimensions is its element.
+`packing` packs the usual arguments by itself, and calls `pack_argument` for the others, which
+chooses the function by the parameter.  The first row that fits an argument counts, and an argument
+that fits none raises TypeError.  A NumPy array without dimensions is its element.
 
 ==================  ==============================  ================================================
 parameter           argument                        packed as
@@ -366,8 +367,7 @@ def pointer_of(value: Any, caller: str, device_id: int) -> tuple[int, Any]:
         if copies and not (isinstance(array, np.ndarray) and array.flags.forc):
             raise TypeError(
                 f"{caller} is a pycuda.driver.{type(value).__name__} with {named(array)}; it "
-                "copies a contiguous NumPy array, and In also a NumPy number; pass a device array "
-                "without it"
+                "copies a contiguous NumPy array, In also a number; pass a device array without it"
             )
         if isinstance(value, drv.Out) and array is not None and not array.flags.writeable:
             raise ValueError(
