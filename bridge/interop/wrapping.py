@@ -242,9 +242,8 @@ def adapt_pycuda(mismatch: Mismatch = None) -> None:
     adapt_arrays()
     for target, calls in CALLS.items():
         patches.apply("copies", "errors say what to do with CuPy's objects", target, calls)
-    if (
-        patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__
-    ):  # not yet done
+    is_new = patches.original(ElementwiseKernel, "__call__") is ElementwiseKernel.__call__
+    if is_new:
         for kernels in ElementwiseKernel, ReductionKernel, _ScanKernelBase:
             why = "kernel objects accept CuPy arrays, and check their arguments"
             patches.apply("kernels", why, kernels, {"__call__": _checked(kernels, mismatch)})
