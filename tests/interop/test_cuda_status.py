@@ -1,4 +1,4 @@
-"""After a kernel has failed, CUDA answers every call with its error: what the bridge then says."""
+"""After a kernel has failed, CUDA answers every call with its error: what bridge then says."""
 
 import re
 
