@@ -26,7 +26,7 @@ def rows_below(head):
 
 
 TABLE = {
-    call.strip("`"): columns
+    call.strip("`"): [column.replace("current", "CuPy") for column in columns]
     for calls, *columns in rows_below(
         "| call | runs on | after the work on | before later work on |"
     )
