@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "legacy": {"errors", "compiler", "face"},
     "face": {"errors", "interop", "kernels", "compiler", "legacy", "face"},
 }
-# Imports against the order of the floors, each in a function, where it is needed.
+# Imports against the order of the floors.
 DOORS = {
     ("bridge.errors", "bridge.interop.contexts"): "tried there, to say what is missing",
     ("bridge.compiler.nvrtc", "bridge.interop.scopes"): "NVRTC's thread has a context",

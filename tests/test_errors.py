@@ -526,7 +526,7 @@ ELSEWHERE = {
     "interop/ordering.pyx": "order_table pipelines",
     "interop/primary.py": "contexts",
     "interop/live_streams.pyx": "order_table unnamed_streams",
-    "interop/bare_memory.py": "raw_memory",
+    "interop/bare_memory.py": "bare_memory",
     "interop/streams.pyx": "devices",
     "interop/wrapping.py": "pycuda_compiler wrapping",
     "kernels/arguments.py": "function pointers",
