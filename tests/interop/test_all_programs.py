@@ -1,4 +1,4 @@
-"""All small programs that follow README's rules run in the order of their lines."""
+"""All small programs that follow the guide's rules run in the order of their lines."""
 
 import itertools
 import os

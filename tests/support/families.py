@@ -1,6 +1,6 @@
 """Families of small programs: templates of lines, and values for their fields, which may have some.
 
-Every program follows README's rules, and nothing more: before CuPy uses memory that PyCUDA has used
+Every program follows the guide's rules, and nothing more: before CuPy uses memory PyCUDA has used
 `as_cupy` is called, before PyCUDA uses memory that CuPy has used `as_pycuda`, on any stream, inside
 or outside of any block; and a view may be dropped anywhere.  With ``stream=``, the call names the
 stream of the work.  Two streams of one library take no turns without a call between them.

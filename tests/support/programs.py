@@ -1,4 +1,4 @@
-"""Small programs that follow README's three rules; the host driver judges each without luck.
+"""Small programs that follow the guide's three rules; the host driver judges each without luck.
 
 A program is text: paste `PREAMBLE`, then its lines.  It makes the streams and the memory that it
 names, lets the libraries take turns with the calls of rule 2 between them, then drops everything
