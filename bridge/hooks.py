@@ -9,7 +9,6 @@ from __future__ import annotations
 from .interop import patches as patches
 from .interop.contexts import cuda_device as cuda_device, shared_device as shared_device
 from .interop.driver import libcuda as libcuda
-from .interop.host_memory import spoiling_no_capture as spoiling_no_capture
 from .interop.importing import check_device as check_device
 from .interop.memory_kinds import Allocation as Allocation
 from .interop.scopes import push_primary as push_primary

@@ -35,7 +35,7 @@ def keep_until_done(stream: int, objects: Any) -> None:
 
 def release_done() -> None:
     """Release what was kept for work that is done."""
-    with spoiling_no_capture():
+    with _spoiling_no_capture():
         for _ in range(len(_kept)):
             with suppress(IndexError):  # another thread was here
                 entry = _kept.popleft()
@@ -44,7 +44,7 @@ def release_done() -> None:
 
 
 @contextmanager
-def spoiling_no_capture() -> Iterator[None]:
+def _spoiling_no_capture() -> Iterator[None]:
     """Query events in the block: otherwise that would spoil a capture in the mode "global"."""
     mode = ctypes.c_int(_RELAXED)
     libcuda.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))

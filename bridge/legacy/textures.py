@@ -31,7 +31,6 @@ from ..hooks import (
     is_capturing,
     libcuda,
     shared_device,
-    spoiling_no_capture,
 )
 from .texture_structures import Declaration, MemoryDesc, ResourceDesc, TextureDesc
 
@@ -323,9 +322,7 @@ def _destroy_unused() -> None:
     for _ in range(len(_to_destroy)):
         with suppress(IndexError):  # another thread was here
             device_id, events, destroy, made, bound = entry = _to_destroy.popleft()
-            with spoiling_no_capture():
-                done = all(event.done for event in events)
-            if not done:
+            if not all(event.done for event in events):
                 _to_destroy.append(entry)
             elif made and not isinstance(bound, TextureObject):  # CuPy destroys its own
                 with cupy.cuda.Device(device_id):  # an object belongs to a context

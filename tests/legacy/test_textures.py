@@ -354,25 +354,6 @@ def test_captures(linear):
         copy(out, out, out, 8, block=8)
 
 
-def test_a_capture_stays_whole_beside_a_module_that_is_released(latch):
-    """To ask whether its kernels are done would spoil a capture in CUDA's mode "global"."""
-    module = linear_module()
-    image, out = module.get_texref("image"), cupy.zeros(8, np.float32)
-    image.set_array(cupy.full(8, 1, np.float32))
-    module.get_function("copy")(out, out, out, 8, block=8)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture(runtime.streamCaptureModeGlobal)
-        module._resources.clear()
-        del module, image
-        gc.collect()
-        out += 1
-        graph = stream.end_capture()
-    graph.launch(stream)
-    stream.synchronize()
-    assert set(out.get()) == {2}
-
-
 # ---- the rest -----------------------------------------------------------------------------------
 
 
