@@ -187,16 +187,16 @@ template <class T> static inline T sat(T x) { return x > T(0) ? x < T(1) ? x : T
 static inline bool is_nan(f32 x) { return x != x; }
 static inline bool is_nan(f64 x) { return x != x; }
 static inline f32 nan_of(f32) { return bits<f32>(0x7fffffffu); }
-static inline f64 nan_of(f64) { return bits<f64>(0x7fffffffffffffffull); }
+static inline f64 nan_of(f64 x) { return x + x; }  // of a NaN, it keeps the sign
 static inline bool sign(f32 x) { return bits<u32>(x) >> 31; }
 static inline bool sign(f64 x) { return bits<u64>(x) >> 63; }
 static inline f32 negate(f32 x) { return bits<f32>(bits<u32>(x) ^ 0x80000000u); }
-static inline f64 negate(f64 x) { return bits<f64>(bits<u64>(x) ^ 1ull << 63); }
 static inline f32 absolute(f32 x) { return bits<f32>(bits<u32>(x) & 0x7fffffffu); }
-static inline f64 absolute(f64 x) { return bits<f64>(bits<u64>(x) & ~(1ull << 63)); }
-template <class T> static inline T copy_sign(T from, T to) {
-  return sign(from) == sign(to) ? to : negate(to);
-}
+// A GPU adds zero to a double for its sign or size, which leaves the sign of NaN.
+static inline f64 negate(f64 x) { return HC_RARE(is_nan(x)) ? x + x : -x; }
+static inline f64 absolute(f64 x) { return HC_RARE(is_nan(x)) ? x + x : __builtin_fabs(x); }
+static inline f32 copy_sign(f32 from, f32 to) { return __builtin_copysignf(to, from); }
+static inline f64 copy_sign(f64 from, f64 to) { return __builtin_copysign(to, from); }
 // What arithmetic makes of NaN on a GPU; a processor keeps bits of the operand.
 static inline f32 canonical(f32 x) { return is_nan(x) ? nan_of(x) : x; }
 // The larger or smaller of the sizes, with both signs.

@@ -175,7 +175,8 @@ std::string string_at(hc_thread *t, u64 address) {
 
 // ---- printf, malloc ------------------------------------------------------------------------------
 
-// The arguments lie one after the other, each at a multiple of its size.
+// The arguments lie one after the other, each at a multiple of its size. A conversion that CUDA lacks
+// (%zu, %.*f) is printed as it stands, and takes no argument.
 u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
   std::string out;
   u32 count = 0;
@@ -195,20 +196,23 @@ u32 hc_vprintf(hc_thread *t, u64 format, u64 arguments) {
       out += *p++;
       continue;
     }
+    const char *start = p;
     std::string spec = "%";
     bool wide = false;
-    for (++p; *p && strchr("-+ #0123456789.*lhjztL", *p); ++p) {
+    for (++p; *p && strchr("-+ #0123456789.*lh", *p); ++p) {
+      if (*p == '*' && p[-1] == '.') break;
       if (*p == '*')
         spec += std::to_string(take(0));
-      else if (strchr("ljztL", *p))
+      else if (*p == 'l')
         wide = true;
-      else if (*p != 'h')
-        spec += *p;
       else
-        spec += 'h';
+        spec += *p;
     }
-    char kind = *p;
-    if (!kind) break;
+    const char kind = *p;
+    if (!kind || !strchr("csdiouxXpeEfFgGaA", kind)) {
+      out.append(start, kind ? p + 1 : p--);
+      continue;
+    }
     char piece[512];
     ++count;
     if (strchr("eEfFgGaA", kind)) {

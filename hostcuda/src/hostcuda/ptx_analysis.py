@@ -22,7 +22,7 @@ _ARITHMETIC |= {"sin", "cos", "tanh", "min", "max", "setp", "set", "cvt", "slct"
 _ARITHMETIC |= {"atom", "red"}
 _WIDENED = "f32", "bf16"  # its bits are copied
 _SHORT = "f16", "f16x2", "e4m3x2", "e5m2x2"  # subnormal floats are zeros there
-_COPIES = {"copysign", "mov", "selp", "ld", "ldu", "shfl", "atom", "neg", "abs", "tex", "suld"}
+_COPIES = {"copysign", "mov", "selp", "ld", "ldu", "shfl", "atom", "tex", "suld"}
 _COPIES |= {"slct"}
 _TWO_TYPES = {"cvt", "set", "slct"}
 

@@ -81,7 +81,8 @@ static CUresult make_texture(intptr_t resource, intptr_t texture, CUtexObject *o
   for (int i = 0; i < 3; ++i) d.addressMode[i] = CUaddress_mode(given.address[i]);
   d.filterMode = CUfilter_mode(given.filter);
   d.flags = (given.read_mode ? 0 : CU_TRSF_READ_AS_INTEGER) |
-            (given.normalized ? CU_TRSF_NORMALIZED_COORDINATES : 0);
+            (given.normalized ? CU_TRSF_NORMALIZED_COORDINATES : 0) |
+            (given.srgb ? CU_TRSF_SRGB : 0);
   memcpy(d.borderColor, given.border, sizeof d.borderColor);
   return ready() ?: cuTexObjectCreate(out, &from, &d, nullptr);
 }

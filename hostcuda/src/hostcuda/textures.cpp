@@ -49,13 +49,54 @@ float fraction(int value) {
   return std::max(float(value) / std::numeric_limits<T>::max(), -1.0f);
 }
 
+// Round to so many bits, and to no less than 2 to the power of `least`.
+double rounded(double x, int bits, int least) {
+  int exponent;
+  std::frexp(x, &exponent);
+  double step = std::ldexp(1, std::max(exponent - bits, least));
+  return std::nearbyint(x / step) * step;
+}
+
+// Eight bits are left on an H200 (of 14 of the 256 values, the last differs there).
+float from_srgb(double x) {
+  return float(rounded(x <= 0.04045 ? x / 12.92 : std::pow((x + 0.055) / 1.055, 2.4), 8, -14));
+}
+
 // A channel of a texel: an integer, or a float.
 union Channel {
   uint32_t integer;
   float real;
 };
 
-Channel read(const Texture &t, const char *at) {
+bool is_signed(const Image &image) { return image.format & CU_AD_FORMAT_SIGNED_INT8; }
+
+bool is_srgb(const Texture &t, unsigned channel) {
+  return t.how.flags & CU_TRSF_SRGB && t.image.format == CU_AD_FORMAT_UNSIGNED_INT8 &&
+         !as_integer(t) && channel < (t.image.channels == 4 ? 3u : 1u);
+}
+
+// Outside of the image, the bits of a float that the program gave: as many as of an integer texel,
+// or its value as a texel of fractions has it (so on an H200).
+Channel border(const Texture &t, unsigned channel) {
+  Channel c;
+  c.real = t.how.borderColor[channel];
+  const int spare = 32 - 8 * int(t.image.channel_bytes());
+  if (as_integer(t)) {
+    c.integer = c.integer << spare >> spare;
+    if (is_signed(t.image)) c.integer = uint32_t(int32_t(c.integer << spare) >> spare);
+  } else if (t.image.format < CU_AD_FORMAT_HALF) {
+    const float most = float((1u << (32 - spare - is_signed(t.image))) - 1);
+    c.real = std::trunc(std::clamp(c.real, is_signed(t.image) ? -1.0f : 0.0f, 1.0f) * most) / most;
+  }
+  return c;
+}
+
+// What is at these indices; -1: the border.
+Channel read(const Texture &t, const long *i, unsigned channel) {
+  const Image &image = t.image;
+  if (std::min({i[0], i[1], i[2]}) < 0) return border(t, channel);
+  const char *at = image.data + i[2] * image.slice + i[1] * image.row + i[0] * image.texel() +
+                   channel * image.channel_bytes();
   Channel c = {};
   bool whole = as_integer(t);
   auto load = [&](auto value) {
@@ -66,8 +107,11 @@ Channel read(const Texture &t, const char *at) {
     else
       c.real = fraction<T>(value);
   };
-  switch (t.image.format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8: load(uint8_t()); break;
+  switch (image.format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+      load(uint8_t());
+      if (is_srgb(t, channel)) c.real = from_srgb(c.real);
+      break;
     case CU_AD_FORMAT_SIGNED_INT8: load(int8_t()); break;
     case CU_AD_FORMAT_UNSIGNED_INT16: load(uint16_t()); break;
     case CU_AD_FORMAT_SIGNED_INT16: load(int16_t()); break;
@@ -80,6 +124,14 @@ Channel read(const Texture &t, const char *at) {
       memcpy(&c, at, sizeof c);
   }
   return c;
+}
+
+// What a linear fetch has of a texel, and answers: fractions have 16 bits, a half has 11.
+double precise(const Texture &t, double x, unsigned channel) {
+  if (t.image.format == CU_AD_FORMAT_FLOAT) return x;
+  if (t.image.format == CU_AD_FORMAT_HALF || is_srgb(t, channel)) return rounded(x, 11, -24);
+  const double most = is_signed(t.image) ? 0x7fff : 0xffff;
+  return std::floor(x * most + 0.5 + 1e-6) / most;  // a half goes up
 }
 
 // The index of a texel as the address mode takes it; -1: the border.
@@ -112,8 +164,8 @@ void hostcuda::fetch(u64 handle, int i, unsigned *words) {
   const Texture &t = object(handle, false);
   memset(words, 0, 4 * sizeof *words);  // outside, the answer is zero
   if (i < 0 || size_t(i) >= t.image.size[0]) return;
-  for (unsigned c = 0; c < t.image.channels; ++c)
-    words[c] = read(t, t.image.data + i * t.image.texel() + c * t.image.channel_bytes()).integer;
+  const long at[] = {i, 0, 0};
+  for (unsigned c = 0; c < t.image.channels; ++c) words[c] = read(t, at, c).integer;
 }
 
 void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int layer,
@@ -124,7 +176,7 @@ void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int 
   bool normalized = t.how.flags & CU_TRSF_NORMALIZED_COORDINATES;
   // A layer before the first is the last one, and a line is a row of a plane (seen on an H100).
   long first[3] = {0, 0, long(std::min<unsigned long>(layer, image.size[2] - 1))};
-  float weight[3] = {};  // of the texel behind the first one
+  int weight[3] = {};  // of the texel behind the first one, of 256: eight bits, as on a GPU
   const float row[] = {coordinates[0], 0};
   if (dimensions == 1) coordinates = row, dimensions = 2;
   for (int d = 0; d < dimensions; ++d) {
@@ -133,36 +185,33 @@ void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int 
     x = std::fmin(std::fmax(x, -1e9f), 1e9f);
     float whole = std::floor(x);
     first[d] = long(whole);
-    if (linear) weight[d] = std::floor((x - whole) * 256 + 0.5f) / 256;  // eight bits, as on a GPU
+    if (linear) weight[d] = int(std::floor((x - whole) * 256 + 0.5f));
   }
-  float sum[4] = {};
+  // So do the products of weights: those of x and z, and then with that of y (equal to an H200 in all
+  // of 40,000 fetches from planes, and in 94 % of those from volumes).
+  const int both = (weight[0] * weight[2] + 128) / 256;
+  double sum[4] = {};
   memset(words, 0, 4 * sizeof *words);
   for (int corner = 0; corner < 1 << dimensions; ++corner) {
-    float share = 1;
-    long at[3] = {first[0], first[1], first[2]};
-    for (int d = 0; d < dimensions; ++d) {
-      bool next = corner >> d & 1;
-      share *= next ? weight[d] : 1 - weight[d];
-      at[d] = resolve(at[d] + next, long(image.size[d]), t.how.addressMode[d], normalized);
-    }
+    const bool next[] = {bool(corner & 1), bool(corner & 2), bool(corner & 4)};
+    int share = next[0] ? next[2] ? both : weight[0] - both
+                        : next[2] ? weight[2] - both : 256 - weight[0] - weight[2] + both;
+    const int below = (share * weight[1] + 127 + next[0]) / 256;
+    share = next[1] ? below : share - below;
     if (!share) continue;
-    bool border = std::min({at[0], at[1], at[2]}) < 0;
-    const char *texel = image.data + at[2] * image.slice + at[1] * image.row + at[0] * image.texel();
+    long at[3] = {first[0], first[1], first[2]};
+    for (int d = 0; d < dimensions; ++d)
+      at[d] = resolve(at[d] + next[d], long(image.size[d]), t.how.addressMode[d], normalized);
     for (unsigned c = 0; c < image.channels; ++c) {
-      Channel found;
-      if (!border)
-        found = read(t, texel + c * image.channel_bytes());
-      else if (as_integer(t))
-        found.integer = uint32_t(int32_t(t.how.borderColor[c]));
-      else
-        found.real = t.how.borderColor[c];
-      if (as_integer(t))
-        words[c] = found.integer;
-      else
-        sum[c] += share * found.real;
+      Channel found = read(t, at, c);
+      words[c] = found.integer;
+      if (linear) sum[c] += share * precise(t, found.real, c);
     }
   }
-  if (!as_integer(t)) memcpy(words, sum, sizeof sum);
+  for (unsigned c = 0; c < image.channels && linear; ++c) {
+    const float mixed = float(precise(t, sum[c] / 256, c));
+    memcpy(&words[c], &mixed, sizeof mixed);
+  }
 }
 
 // One component of the four texels that a linear fetch would mix.
@@ -180,10 +229,8 @@ void hostcuda::gather(u64 handle, const float *coordinates, int component,
   for (int i = 0; i < 4; ++i) {
     long x = resolve(first[0] + right[i], long(image.size[0]), t.how.addressMode[0], normalized);
     long y = resolve(first[1] + below[i], long(image.size[1]), t.how.addressMode[1], normalized);
-    words[i] = 0;
-    if (x < 0 || y < 0 || unsigned(component) >= image.channels) continue;
-    const char *texel = image.data + y * image.row + x * image.texel();
-    words[i] = read(t, texel + component * image.channel_bytes()).integer;
+    const long at[] = {x, y, 0};
+    words[i] = unsigned(component) < image.channels ? read(t, at, unsigned(component)).integer : 0;
   }
 }
 

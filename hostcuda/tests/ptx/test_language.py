@@ -82,6 +82,13 @@ def test_printf(gpu, capfd):
     assert out[:3].tolist() == [6, 0, 2]
 
 
+def test_printf_prints_conversions_that_cuda_lacks_as_they_stand(gpu, capfd):
+    given = "%zu %jd %td %.*f %Lf %k %5% %d %5d %lld %s|"
+    gpu.run(f'printf("{given}\\n", 1, 2, 3ll, "end");', block=1)
+    _flush()
+    assert capfd.readouterr().out == "%zu %jd %td %.*f %Lf %k %5% 1     2 3 end|\n"
+
+
 def test_printf_of_many(gpu, capfd):
     args = ", ".join(map(str, range(32)))
     gpu.run(f'printf("{"%d " * 32}\\n", {args});', block=1)

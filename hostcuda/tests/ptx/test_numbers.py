@@ -143,6 +143,22 @@ def test_nan(gpu, expression, expected):
     assert value(gpu, expression, F("nan")) == expected
 
 
+@pytest.mark.parametrize("sign", [0, 1])
+@pytest.mark.parametrize("expression", ["-a", "fabs(a)", "-fabs(a)", "-(a + 1)", "fmin(a, a)"])
+def test_a_double_nan_keeps_its_sign(gpu, expression, sign):
+    """A GPU adds zero for the sign or the size, and a sum with NaN is that NaN."""
+    nan = np.uint64(0x7FF8000000000123 | sign << 63).view(np.float64)
+    found = gpu.run(f"o[0] = {expression};", nan, out=(1, "f8"), block=1)
+    assert found.view(np.uint64)[0] == nan.view(np.uint64)
+
+
+@pytest.mark.parametrize("expression", ["-a", "fabsf(a)", "-fabsf(a)", "-(a + 1)"])
+def test_the_nan_of_a_float_is_the_canonical_one(gpu, expression):
+    nan = np.uint32(0xFFC00123).view(np.float32)
+    found = gpu.run(f"o[0] = {expression};", nan, out=(1, "f4"), block=1)
+    assert found.view(np.uint32)[0] == 0x7FFFFFFF
+
+
 def test_min_of_double_and_nan(gpu):
     assert value(gpu, "min(a, 1.0)", np.float64("nan"), kind="f8") == 1
 
