@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import glob
 import importlib.util
 import os
 import re
@@ -37,6 +38,7 @@ __all__ = [
     "finish",
     "host_waits",
     "install",
+    "install_by_variable",
     "installed",
     "launches",
     "live_blocks",
@@ -143,6 +145,9 @@ def install(
     global _driver, _settings
     if _driver is not None:
         return
+    ours = [finder for finder in sys.meta_path if type(finder).__module__ == "hostcuda_start"]
+    for finder in ours:
+        sys.meta_path.remove(finder)
     given = os.environ.get("HOSTCUDA_ORDER", "latest") if order is None else order
     number = ""
     if order is None:
@@ -154,7 +159,7 @@ def install(
             "also random:7"
         )
     if "pycuda._driver" in sys.modules:
-        raise Unsupported("hostcuda: PyCUDA is loaded already; install() must come before it")
+        raise Unsupported(f"hostcuda: PyCUDA {_cupy.LOADED}")
     if check:
         os.environ["HOSTCUDA_CHECK"] = "1"
     if pool is None:
@@ -176,19 +181,21 @@ def install(
             if not file.stat().st_size:
                 file.unlink(missing_ok=True)
         os.environ[f"{library.upper()}_CACHE_DIR"] = str(cache)
-    if compilers:
-        try:
+    try:
+        built = _build.driver()
+        if compilers:
             _nvrtc.library()
-        except FileNotFoundError as error:
-            raise Unsupported(str(error)) from None
+            _build.vendor_folders()
+    except FileNotFoundError as error:
+        raise Unsupported(str(error)) from None
+    if compilers:
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
-        _build.vendor_folders()
         if importlib.util.find_spec("pycuda"):  # it needs an nvcc
             os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
             os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
     os.environ["NUMBA_DISABLE_CUDA"] = "1"  # numba.cuda.is_available() is False
-    driver = ctypes.CDLL(str(_build.driver()), ctypes.RTLD_GLOBAL)
+    driver = ctypes.CDLL(str(built), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long
     driver.hostcuda_failures.restype = ctypes.c_size_t
@@ -232,6 +239,34 @@ def install(
     spawn.get_preparation_data = prepare_with_driver
     if not pool:
         _give_blocks(driver)
+
+
+def install_by_variable(*arguments: Any, **keywords: Any) -> bool:
+    """Install the driver if ``$HOSTCUDA`` is 1, or, beside a GPU, "force"; say whether it is.
+
+    Each process does so when it imports PyCUDA or CuPy, if hostcuda is installed in its Python.
+    The arguments are those of `install`.
+    """
+    value = os.environ.get("HOSTCUDA", "")
+    if installed() or value in ("", "0"):
+        return installed()
+    if value not in ("1", "force"):
+        raise Unsupported(
+            f"hostcuda: HOSTCUDA is {value!r}; give 1 or 0, or force beside a GPU (the "
+            "number of devices is HOSTCUDA_DEVICES)"
+        )
+    if value == "1" and glob.glob("/dev/nvidia[0-9]*"):
+        text = "hostcuda: this machine has a GPU, which is used; HOSTCUDA=force uses host memory"
+        print(text, file=sys.stderr)
+        return False
+    install(*arguments, **keywords)
+    return True
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Install the driver in a notebook: ``%load_ext hostcuda``."""
+    install()
+    print_damage()
 
 
 def _give_blocks(driver: Any) -> None:

@@ -100,6 +100,8 @@ def _cuda_version(include: Path) -> int:
 
 def driver() -> Path:
     """Build the driver and answer its path."""
+    if not shutil.which(CXX):
+        raise FileNotFoundError(f"hostcuda: no {CXX}; install g++, or name it in CXX")
     include = cuda_include()
     apart = FOLDER / "refused.cpp"  # must not see cuda.h
     sources = sorted({*FOLDER.glob("*.cpp")} - {apart}, key=lambda path: path.stat().st_size)

@@ -20,6 +20,7 @@ from typing import Any
 from . import _build, _libraries, _nvrtc, _properties
 
 WRITTEN_FOR = "CuPy 13.6 and 14"
+LOADED = "is loaded already: set HOSTCUDA=1 before Python starts, or call install() earlier"
 NEW_IN_14 = {  # nothing in CuPy 13 calls them
     "_launchHostFuncUnmanaged",
     "pointerGetMemoryType",
@@ -110,7 +111,7 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
     except StopIteration:
         return  # PyCUDA alone
     if "cupy" in sys.modules:
-        raise Unsupported("hostcuda: CuPy is loaded already; install() must come before it")
+        raise Unsupported(f"hostcuda: CuPy {LOADED}")
     misfit = f"hostcuda: {name} {version(name)} does not fit; this was written for {WRITTEN_FOR}"
 
     import cupy_backends.cuda.api.runtime as runtime

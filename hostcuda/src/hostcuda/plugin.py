@@ -80,22 +80,22 @@ def pytest_load_initial_conftests(
         raise pytest.UsageError(
             "the driver was installed before pytest began, so that --hostcuda-devices, -order, "
             "-seed, -memory, -pool and -check come too late: give `python -m hostcuda` its own "
-            "--devices, --order, --seed, --memory, --pool and --check, before `-m pytest`"
+            "--devices, --order, --seed, --memory, --pool and --check, before `-m pytest`; or set "
+            "HOSTCUDA_DEVICES, HOSTCUDA_ORDER, HOSTCUDA_MEMORY, HOSTCUDA_CHECK beside HOSTCUDA=1"
         )
-    if any(settings) and not (options.hostcuda or hostcuda.installed()):
+    try:
+        (hostcuda.install if options.hostcuda else hostcuda.install_by_variable)(
+            options.hostcuda_devices,
+            order=options.hostcuda_order,
+            seed=options.hostcuda_seed,
+            pool={"": None, "yes": True, "no": False}[options.hostcuda_pool],
+            check=options.hostcuda_check,
+            memory=options.hostcuda_memory,
+        )
+    except hostcuda.Unsupported as error:
+        raise pytest.UsageError(str(error)) from None
+    if any(settings) and not hostcuda.installed():
         raise pytest.UsageError("the options --hostcuda-... need --hostcuda")
-    if options.hostcuda:
-        try:
-            hostcuda.install(
-                options.hostcuda_devices,
-                order=options.hostcuda_order,
-                seed=options.hostcuda_seed,
-                pool={"": None, "yes": True, "no": False}[options.hostcuda_pool],
-                check=options.hostcuda_check,
-                memory=options.hostcuda_memory,
-            )
-        except hostcuda.Unsupported as error:
-            raise pytest.UsageError(str(error)) from None
 
 
 def pytest_report_header() -> str | None:
