@@ -1,5 +1,6 @@
 """NVRTC compiles every source; what it makes runs here."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -11,12 +12,11 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from cupy.cuda import driver
-from cupy_backends.cuda.libs import cutensor
 from pycuda import gpuarray
 from pycuda.compiler import SourceModule
 
 import hostcuda
-from hostcuda import _build, _libraries
+from hostcuda import _build
 
 REFUSED = {
     "the C++ library": ("#include <vector>\n__global__ void f(int *x) {}", '"vector"'),
@@ -225,9 +225,11 @@ def test_threads_get_programs_of_their_own():
         nvrtc.destroyProgram(program)
 
 
-def test_a_library_that_cannot_work_says_so():
-    with pytest.raises(_libraries.Missing, match=r"^hostcuda: cuTENSOR brings its own GPU code"):
-        cutensor.create()
+@pytest.mark.parametrize("name", ["cupy_backends.cuda.libs.cutensor", "cupy.cuda.jitify"])
+def test_a_library_that_cannot_work_says_so(name):
+    said = r"^hostcuda: (cuTENSOR|Jitify \(jitify=True\)) brings its own GPU code"
+    with pytest.raises(ImportError, match=said):
+        importlib.import_module(name)
 
 
 def test_random_numbers_are_random_and_repeat():

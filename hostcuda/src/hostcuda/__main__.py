@@ -84,7 +84,7 @@ def main() -> int:
         if options.module:
             runpy.run_module(options.program, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(options.program, run_name="__main__")
+            runpy.run_path(os.path.abspath(options.program), run_name="__main__")
     except SystemExit as end:
         status = end.code
     except SyntaxError as error:

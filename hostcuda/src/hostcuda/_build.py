@@ -252,6 +252,16 @@ def compile(
     return Compiled(image, log, lowered)
 
 
+def ptx_of(
+    source: str,
+    options: Iterable[str],
+    names: Iterable[str] = (),
+    headers: Mapping[str, str | bytes] | None = None,
+) -> bytes:
+    """Return the PTX of a source, which compiles."""
+    return _check(source, tuple(options), tuple(names), headers).ptx.encode()
+
+
 def compile_ptx(text: str) -> Path:
     """Compile PTX for the host; return the image's file.
 

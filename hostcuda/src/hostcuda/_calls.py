@@ -48,7 +48,11 @@ class Library:
                 super().__init__(f"{title.upper()}_STATUS_{names[status]}")
                 self.status = status
 
+            def __reduce__(self) -> Any:
+                return type(self), (self.status,)
+
         Error.__name__ = Error.__qualname__ = error
+        Error.__module__ = module["__name__"].replace("hostcuda._", "cupy_backends.cuda.libs.")
         self.Error = module[error] = Error
         self.pointer_modes: dict[int, int] = {}  # of each handle
         self.numbers = itertools.count(1)

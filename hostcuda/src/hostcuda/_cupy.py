@@ -167,8 +167,9 @@ _KEEP: list[bytes] = []
 class _Program:
     """One NVRTC program, compiled for the host."""
 
-    def __init__(self, source: str, headers: Any, names: Any) -> None:
-        self.source = source
+    def __init__(self, source: str, name: str, headers: Any, names: Any) -> None:
+        self.source, self.name = source, name or "default_program"  # NVRTC's own
+        self.options: Any = ()
         names = [name.decode() if isinstance(name, bytes) else name for name in names]
         self.headers = dict(zip(names, headers, strict=True))
         self.expressions: list[str] = []
@@ -182,31 +183,36 @@ def replace_nvrtc() -> None:
     programs: dict[int, _Program] = {}
     numbers = itertools.count(1)
 
-    class Refused(nvrtc.NVRTCError):  # type: ignore[misc]
-        def __init__(self) -> None:  # the original asks the library for its message
-            RuntimeError.__init__(self, "NVRTC_ERROR_COMPILATION")
-
     def create_program(source: str, name: str, headers: Any, include_names: Any) -> int:
         key = next(numbers)
-        programs[key] = _Program(source, headers, include_names)
+        programs[key] = _Program(source, name, headers, include_names)
         return key
 
     def compile_program(key: int, options: Any = ()) -> None:
         program = programs[key]
+        if "curand" in program.source:  # nvcc finds its headers in the toolkit
+            options = (*options, *(f"-I{folder}" for folder in _build.vendor_folders()))
+        program.options = options
         try:
             program.compiled = _build.compile(
                 program.source, options, program.expressions, program.headers
             )
         except _build.CompileError as error:
             program.compiled = _build.Compiled(b"", str(error), {})
-            raise Refused from None
+            failure = nvrtc.NVRTCError.__new__(nvrtc.NVRTCError)
+            failure.args, failure.status = ("NVRTC_ERROR_COMPILATION (6)",), 6
+            raise failure from None  # the class asks the library for its message
 
     def get_ptx(key: int) -> bytes:
         # CuPy compiles an empty source to learn the compiler's version from the comments.
         program = programs[key]
-        return (
-            program.compiled.image if program.source else f"// {_build.compiler_key()}\n".encode()
-        )
+        if not program.source:
+            return f"// {_build.compiler_key()}\n".encode()
+        return _build.ptx_of(program.source, program.options, program.expressions, program.headers)
+
+    def get_log(key: int) -> str:
+        program = programs[key]
+        return program.compiled.log.replace(_nvrtc.FILE, program.name)
 
     replacements = {
         "getVersion": _nvrtc.version,
@@ -215,7 +221,7 @@ def replace_nvrtc() -> None:
         "compileProgram": compile_program,
         "getPTX": get_ptx,
         "getCUBIN": lambda key: programs[key].compiled.image,
-        "getProgramLog": lambda key: programs[key].compiled.log,
+        "getProgramLog": get_log,
         "addNameExpression": lambda key, name: programs[key].expressions.append(name),
         "getLoweredName": lambda key, name: programs[key].compiled.lowered[name],
     }

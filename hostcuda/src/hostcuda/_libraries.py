@@ -12,17 +12,16 @@ import mmap
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from . import _build
 
-# CuPy's modules -> what is meant, and how a program reaches it.
+# CuPy's modules -> what is meant: they cannot be imported, as where the library is not installed.
 MISSING = {
     "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
-    "cupyx.cutensor": "cuTENSOR (cupyx.cutensor)",
 }
 # CuPy's modules -> the library, and the file in this folder that answers.
 ANSWERED = {
@@ -77,10 +76,14 @@ class _Function(type):
     def __call__(cls, *args: Any, **keywords: Any) -> NoReturn:
         if cls.needs:
             raise Missing(f"hostcuda: {cls.title} needs {cls.needs} here: install it")
-        raise Missing(
-            f"hostcuda: {cls.title} brings its own GPU code, which the host cannot run; compute "
-            "this part with NumPy in tests without a GPU, or skip the test without a GPU"
-        )
+        raise Missing(_refusal(cls.title))
+
+
+def _refusal(title: str) -> str:
+    return (
+        f"hostcuda: {title} brings its own GPU code, which the host cannot run; compute this part "
+        "with NumPy in tests without a GPU, or skip the test without a GPU"
+    )
 
 
 def refusing(title: str, needs: str = "") -> _Function:
@@ -98,8 +101,6 @@ class _Library(ModuleType):
             raise AttributeError(name)
         if name.isupper():  # a constant, for a call that follows
             return 0
-        if self.__name__ in MISSING:
-            return refusing(MISSING[self.__name__])
         needs = "" if importlib.util.find_spec("scipy") else "SciPy"
         return refusing(f"{ANSWERED[self.__name__][0]} ({name})", needs)
 
@@ -108,7 +109,9 @@ class _Finder(MetaPathFinder, Loader):
     """Imports the stand-ins, and CuPy's modules in which functions are replaced."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name in MISSING or name in ANSWERED:
+        if name in MISSING:
+            raise ImportError(_refusal(MISSING[name]), name=name)
+        if name in ANSWERED:
             return ModuleSpec(name, self)
         if name not in PATCHES and name not in LINKED:
             return None
@@ -123,10 +126,10 @@ class _Finder(MetaPathFinder, Loader):
         return _Library(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__name__ not in ANSWERED:
-            return
+        file = ANSWERED[module.__name__][1]
+        module.__file__ = f"{_build.FOLDER}/{file}.py"
         try:
-            own = importlib.import_module(f".{ANSWERED[module.__name__][1]}", __package__)
+            own = importlib.import_module(f".{file}", __package__)
         except ModuleNotFoundError:  # SciPy: then each call is refused
             return
         module.__dict__.update({k: v for k, v in vars(own).items() if k[:2] != "__"})
@@ -159,5 +162,14 @@ def replace() -> None:
     except ImportError:  # CuPy 13 does not need it
         return
     load = pathfinder.load_nvidia_dynamic_lib
-    names = {module.rpartition(".")[2] for module in (*MISSING, *ANSWERED, "cufft")}
-    pathfinder.load_nvidia_dynamic_lib = lambda name: None if name.lower() in names else load(name)
+    files = {module.rpartition(".")[2]: f"{file}.py" for module, (_, file) in ANSWERED.items()}
+    files["cufft"] = "linked.cpp"
+
+    def load_or_answer(name: str) -> Any:
+        if title := MISSING.get(f"cupy_backends.cuda.libs.{name.lower()}"):
+            raise pathfinder.DynamicLibNotFoundError(_refusal(title))
+        if name not in files:
+            return load(name)
+        return SimpleNamespace(abs_path=f"{_build.FOLDER}/{files[name]}")
+
+    pathfinder.load_nvidia_dynamic_lib = load_or_answer

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ARCHITECTURE = "-arch=sm_90"  # of the devices of this driver
+FILE = "kernel.cu"  # each source's name: a program's own can be that of a temporary folder
 # Headers of the host that sources for nvcc include: NVRTC declares what kernels use of them.
 HOST_HEADERS = """assert.h cassert cfloat climits cmath complex.h cstddef cstdint cstdio cstdlib
 cstring cuda.h cuda_runtime.h device_launch_parameters.h float.h inttypes.h limits.h math.h
@@ -149,7 +150,7 @@ def check(
     status = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),
         source.encode(),
-        b"kernel.cu",
+        FILE.encode(),
         len(texts),
         _array(texts),
         _array(called),

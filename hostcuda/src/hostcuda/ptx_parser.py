@@ -202,6 +202,12 @@ class _Parser:
         elif kind == "file":
             number, name = re.match(r'\s*(\d+)\s+"([^"]*)"', rest).groups()  # type: ignore[union-attr]
             self.module.files[int(number)] = name
+        elif (
+            kind == "target" and (target := re.match(r"\s*sm_(\d+)", rest)) and int(target[1]) > 90
+        ):
+            raise Unsupported(
+                f"hostcuda: PTX for sm_{target[1]} is not supported: devices are sm_90"
+            )
         elif kind == "address_size" and rest.strip() != "64":
             raise Unsupported(f"hostcuda: PTX's .address_size {rest.strip()} is not supported")
         return True

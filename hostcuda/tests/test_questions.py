@@ -1,0 +1,138 @@
+"""Questions are answered where work is refused: versions, files, what is available, messages."""
+
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import cupy
+import cupyx
+import numpy as np
+import pytest
+from cupy.cuda import curand, nvrtc
+
+LIBRARIES = {
+    "cublas": "CUBLASError",
+    "cusolver": "CUSOLVERError",
+    "cusparse": "CuSparseError",
+    "curand": "CURANDError",
+}
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_configuration_is_shown(full, capsys):
+    cupy.show_config(_full=full)
+    told = dict(line.split(" : ", 1) for line in capsys.readouterr().out.splitlines())
+    told = {key.strip(): value for key, value in told.items()}
+    assert told["Device 0 Name"] == "host memory (no GPU)"
+    assert told["cuTENSOR Version"] == told["cuSPARSELt Build Version"] == "None"
+    paths = {k: v for k, v in told.items() if k.split()[0].lower() in (*LIBRARIES, "cufft")}
+    paths = [value for key, value in paths.items() if key.endswith("Path")]
+    assert len(paths) == (5 if full else 0)
+    assert all(Path(path).exists() for path in paths)
+
+
+def test_what_the_runtime_is():
+    info = cupyx.get_runtime_info()
+    assert info.nvrtc_version == nvrtc.getVersion()
+    assert info.cuda_driver_version >= info.cuda_runtime_version
+    assert info.cutensor_path is None
+
+
+def test_what_cupy_offers_of_a_library_that_is_not_there_is_not_available():
+    with warnings.catch_warnings(action="ignore"):  # CuPy says how to install it
+        assert not importlib.import_module("cupy.cuda.cutensor").available
+    with pytest.raises(ImportError, match="cuSPARSELt brings its own GPU code"):
+        importlib.import_module("cupy_backends.cuda.libs.cusparselt")
+
+
+def test_accelerators_that_are_not_there_fall_back():
+    program = "import cupy; a = cupy.ones((4, 4)); cupy._core.set_routine_accelerators(names)\n"
+    program += "cupy._core.set_reduction_accelerators(names)\n"
+    program += "print(a.sum(), cupy.einsum('ij,jk', a, a).sum(), (a @ a + a).sum())"
+    program = f"import hostcuda; hostcuda.install(); names = ['cub', 'cutensor']\n{program}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("16.0 64.0 80.0\n", "")
+
+
+def program(source, name="kern.cu", options=("-arch=sm_90",)):
+    made = nvrtc.createProgram(source, name, (), ())
+    nvrtc.compileProgram(made, options)
+    return made
+
+
+def test_ptx_is_text():
+    made = program('extern "C" __global__ void f(int *x) { *x = 7; }')
+    text = nvrtc.getPTX(made)
+    assert text.startswith(b"//")
+    assert b".visible .entry f(" in text
+    module = cupy.cuda.function.Module()
+    module.load(text)
+    x = cupy.zeros(1, np.int32)
+    module.get_function("f")((1,), (1,), (x,))
+    assert x.tolist() == [7]
+
+
+@pytest.mark.parametrize("name", ["kern.cu", "/some/where/a.cu", ""])
+def test_messages_have_the_name_of_the_file(name):
+    made = nvrtc.createProgram("__global__ void f(int *x) {\n*y = 1; }", name, (), ())
+    with pytest.raises(nvrtc.NVRTCError, match="NVRTC_ERROR_COMPILATION") as found:
+        nvrtc.compileProgram(made, ("-arch=sm_90",))
+    assert found.value.status == 6
+    said = nvrtc.getProgramLog(made)
+    assert said.startswith(f"{name or 'default_program'}(2): error: ")
+    assert "kernel.cu" not in said
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_errors_of_libraries_can_be_pickled(library):
+    module = importlib.import_module(f"cupy_backends.cuda.libs.{library}")
+    kind = getattr(module, LIBRARIES[library])
+    again = pickle.loads(pickle.dumps(kind(105 if library == "curand" else 1)))
+    assert type(again) is kind
+    assert "_STATUS_" in str(again)
+    assert again.status
+    assert Path(inspect.getfile(module)).is_absolute()
+
+
+@pytest.mark.parametrize("name", ["Normal", "NormalDouble", "LogNormal", "LogNormalDouble"])
+def test_an_odd_number_of_normals_raises(name):
+    generator = curand.createGenerator(curand.CURAND_RNG_PSEUDO_DEFAULT)
+    generate, x = getattr(curand, f"generate{name}"), cupy.zeros(4)
+    generate(generator, x.data.ptr, 4, 0.0, 1.0)
+    with pytest.raises(curand.CURANDError, match="LENGTH_NOT_MULTIPLE"):
+        generate(generator, x.data.ptr, 3, 0.0, 1.0)
+    curand.generatePoisson(generator, x.data.ptr, 3, 1.0)
+    assert len(cupy.random.normal(size=3)) == 3
+
+
+def test_curands_header_is_found():
+    source = """#include <curand_kernel.h>
+    extern "C" __global__ void f(float *x) {
+      curandState s; curand_init(7, 0, 0, &s); *x = curand_uniform(&s); }"""
+    x = cupy.zeros(1, np.float32)
+    cupy.RawKernel(source, "f")((1,), (1,), (x,))
+    assert 0 < x[0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("target", "is_newer"), [("sm_80", False), ("sm_90a", False), ("sm_120", True)]
+)
+def test_ptx_for_a_newer_device_is_refused(target, is_newer, tmp_path):
+    path = tmp_path / "f.ptx"
+    path.write_text(f".version 8.8\n.target {target}\n.address_size 64\n.entry f() {{ ret; }}\n")
+    if is_newer:
+        with pytest.raises(cupy.cuda.driver.CUDADriverError, match="INVALID_PTX"):
+            cupy.RawModule(path=str(path)).get_function("f").compile()
+    else:
+        cupy.RawModule(path=str(path)).get_function("f")((1,), (1,), ())
+
+
+def test_a_program_has_an_absolute_path(tmp_path):
+    (tmp_path / "program.py").write_text("print(__file__)")
+    command = [sys.executable, "-m", "hostcuda", "program.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == f"{tmp_path}/program.py\n"
