@@ -43,7 +43,8 @@ def test_what_the_runtime_is():
 
 
 def test_what_cupy_offers_of_a_library_that_is_not_there_is_not_available():
-    with warnings.catch_warnings(action="ignore"):  # CuPy says how to install it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy says how to install it
         assert not importlib.import_module("cupy.cuda.cutensor").available
     with pytest.raises(ImportError, match="cuSPARSELt brings its own GPU code"):
         importlib.import_module("cupy_backends.cuda.libs.cusparselt")
@@ -136,3 +137,37 @@ def test_a_program_has_an_absolute_path(tmp_path):
     command = [sys.executable, "-m", "hostcuda", "program.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == f"{tmp_path}/program.py\n"
+
+
+NUMBERS = """
+import cupy, numpy as np
+f = cupy.RawKernel('extern "C" __global__ void f(double *o, float x, double y, int n, long long k)'
+                   '{ o[0] = x; o[1] = y; o[2] = n; o[3] = k; }', "f")
+o = cupy.zeros(4)
+for _ in range(2):
+    f((1,), (1,), (o, %s))
+    print(o.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "kind"),
+    [
+        ("1.5, 2.5, 3, 4", 2, "float"),
+        ("3, 2.5, 3, 4", 2, "float"),
+        ("np.float64(1.5), 2.5, 3, 4", 2, "float"),
+        ("np.float32(1.5), np.float32(2.5), 3, 4", 3, "double"),
+        ("np.float32(1.5), 2.5, 3, 4", 0, ""),
+        ("np.float32(1.5), np.float64(2.5), np.int32(3), np.int64(4)", 0, ""),
+    ],
+    ids=["float", "int", "float64", "float32", "right", "numpy"],
+)
+def test_a_number_that_is_not_the_parameters_is_named(run_program, arguments, argument, kind):
+    done = run_program(NUMBERS % arguments)
+    text = (
+        f"hostcuda: kernel f: argument {argument} has other bytes than a {kind}, which the kernel "
+    )
+    text += f"reads: pass numpy.float{32 if kind == 'float' else 64}(...)\n"
+    assert done.stderr == (text if argument else "")
+    assert done.returncode == (70 if argument else 0)
+    assert argument or done.stdout == "[1.5, 2.5, 3.0, 4.0]\n" * 2

@@ -142,7 +142,7 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
                     getattr(driver, "hostcuda_refuse_" + refusal), ctypes.c_void_p
                 )
                 replaced[key] = (signature, address.value)
-    _libraries.replace()
+    _libraries.replace(driver)
     if compilers:
         replace_nvrtc()
     for key, (signature, address) in replaced.items():

@@ -58,6 +58,9 @@ LINKED = {
 }
 
 
+NUMBERS = "cupy._core._scalar"
+
+
 class Missing(NotImplementedError):  # noqa: N818 (it says what it is)
     """A library that the host cannot run was called."""
 
@@ -108,14 +111,21 @@ class _Library(ModuleType):
 class _Finder(MetaPathFinder, Loader):
     """Imports the stand-ins, and CuPy's modules in which functions are replaced."""
 
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name in MISSING:
             raise ImportError(_refusal(MISSING[name]), name=name)
         if name in ANSWERED:
             return ModuleSpec(name, self)
-        if name not in PATCHES and name not in LINKED:
+        if name not in PATCHES and name not in LINKED and name != NUMBERS:
             return None
         spec: Any = PathFinder.find_spec(name, path)
+        if spec and name == NUMBERS:
+            execute = functools.partial(_tell_numbers, self.driver, spec.loader.exec_module)
+            spec.loader.exec_module = execute
+            return spec  # type: ignore[no-any-return]
         if spec and name in LINKED:
             check_linked(name, spec.origin)
         elif spec:
@@ -141,6 +151,23 @@ def _patch(execute: Any, module: ModuleType) -> None:
         setattr(module, name, refusing(title) if title else lambda *args, **keywords: None)
 
 
+def _tell_numbers(driver: Any, execute: Any, module: ModuleType) -> None:
+    """Tell the driver how CuPy 14 keeps the numbers of a launch: find the parts of one."""
+    execute(module)
+    import numpy as np
+
+    kind, (single, double) = module.CScalar, map(np.dtype, ("float32", "float64"))
+    try:
+        number = kind(np.float64(1))
+    except TypeError:  # CuPy 13
+        return
+    words = (ctypes.c_size_t * 16).from_address(id(number))
+    at = (words[2] - id(number)) // 8
+    if kind.__basicsize__ >= 128 and words[1] == id(kind) and at < 16 and id(double) in words:
+        parts = id(kind), at, [*words].index(id(double)), id(single), id(double)
+        driver.hostcuda_numbers(*map(ctypes.c_size_t, parts))
+
+
 def check_linked(name: str, path: str) -> None:
     """Raise ImportError if a module of CuPy's does not have the functions that are replaced."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
@@ -152,9 +179,9 @@ def check_linked(name: str, path: str) -> None:
                 )
 
 
-def replace() -> None:
+def replace(driver: Any) -> None:
     """Put all in place, before CuPy imports the modules."""
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder(driver))
     for name in ("libcufft.so.11", "libcufft.so.12"):  # of CUDA 12 and 13: linked.cpp
         ctypes.CDLL(str(_build.empty_library(name)))
     try:

@@ -56,6 +56,24 @@ bool copy_if_there(char *to, void *from, size_t size) {
   return memcpy(to, from, size), true;  // it is not permitted to ask
 }
 
+// How CuPy keeps a number of a launch: in an object, beside its dtype. Where the parts are, in words.
+struct Numbers {
+  size_t type, at, dtype, float32, float64;
+} numbers;
+
+// CuPy passes a number as it is. A kernel reads a float's bytes, of whatever there is.
+void check_number(const Function &f, int i, void *given) {
+  size_t object[16], start = size_t(given) - numbers.at * sizeof *object;
+  const bool is_double = f.kernel->sizes[i] == 8;
+  if (f.kernel->kinds[i] != 'f' || !numbers.type) return;
+  if (!copy_if_there((char *)object, (void *)start, sizeof object)) return;
+  if (object[1] != numbers.type || object[2] != size_t(given)) return;  // no number of CuPy's
+  if (object[numbers.dtype] == (is_double ? numbers.float64 : numbers.float32)) return;
+  if (told.insert({f.name, ~0ull, i}).second)
+    find(text("kernel %s: argument %d has other bytes than a %s, which the kernel reads: pass numpy.%s(...)",
+              f.name.c_str(), i + 1, is_double ? "double" : "float", is_double ? "float64" : "float32"));
+}
+
 // The parameter bytes of a launch, at CUDA's offsets, from either form of the call.
 CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
   if (extra) {
@@ -73,6 +91,7 @@ CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
     for (int i = 0; i < f.kernel->count; ++i) {
       char *to = packed->data() + f.kernel->offsets[i];
       size_t size = size_t(f.kernel->sizes[i]);
+      check_number(f, i, params[i]);
       if (copy_if_there(to, params[i], size)) continue;
       tell(text("kernel %s has %d parameters, and argument %d is no memory: are some missing?",
                 f.name.c_str(), f.kernel->count, i + 1));
@@ -217,6 +236,9 @@ API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_o
   return status;
 }
 
+EXPORT void hostcuda_numbers(size_t type, size_t at, size_t dtype, size_t float32, size_t float64) {
+  numbers = {type, at, dtype, float32, float64};
+}
 EXPORT void hostcuda_translator(void (*function)(const char *ptx)) { translate = function; }
 EXPORT void hostcuda_translated(const char *image, size_t size, const char *problem) {
   translated = {Bytes(image, image + size), problem};

@@ -336,9 +336,10 @@ class _Translator:
             f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"
             f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};"
         )
+        kinds = "".join(v.kind[0] if v.count is None else "b" for v in f.parameters)
         row = (
             f'{{"{f.name}", {code}, &hostcuda_module, {len(sizes)}, {code}_sizes, '
-            f"{code}_offsets, {end}, {shared}, {waits}, {flushes}, {{{limits}}}}}"
+            f'{code}_offsets, "{kinds}", {end}, {shared}, {waits}, {flushes}, {{{limits}}}}}'
         )
         return tables, row
 

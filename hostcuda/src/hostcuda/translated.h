@@ -74,6 +74,7 @@ struct hc_kernel {
   const hc_module *module;
   s32 count;  // of its parameters
   const size_t *sizes, *offsets;
+  const char *kinds;     // one letter each; f: a float or a double
   size_t bytes;  // of the packed parameters
   u32 shared;    // static shared memory, to where the dynamic one begins
   bool waits;    // a thread may wait for others
