@@ -30,13 +30,6 @@ CURAND_RNG_QUASI_SCRAMBLED_SOBOL64 = 204
 class CURANDError(RuntimeError):
     """An error of cuRAND."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__("CURAND_STATUS_LENGTH_NOT_MULTIPLE")  # the only one
-        self.status = status
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.status,)
-
 
 _generators: dict[int, np.random.Generator] = {}
 
@@ -71,8 +64,8 @@ def _filling(method: str, dtype: Any) -> Any:
     """Return a function of cuRAND's that fills memory with numbers of a NumPy generator."""
 
     def fill(generator: int, pointer: int, n: int, *parameters: float) -> None:
-        if method != "poisson" and n % 2:  # cuRAND makes them in pairs
-            raise CURANDError(105)
+        if method != "poisson" and n % 2:  # as CuPy says it
+            raise ValueError(f"cuRAND makes an even number of normal numbers; {n} were asked for")
         _put(pointer, getattr(_generators[generator], method)(*parameters, n), dtype)
 
     return fill
