@@ -87,7 +87,7 @@ def test_a_kernel_that_fails_is_named(python):
     assert "hostcuda: kernel f, block (0,0,0), thread (0,0,0): writes 4 bytes" in done.stderr
 
 
-@pytest.mark.parametrize("library", ["cupy", "cupyx", "cupy_backends", "pycuda.driver"])
+@pytest.mark.parametrize("library", ["cupy", "cupyx", "cupyx.scipy", "pycuda.driver"])
 def test_libraries_are_imported_once(python, library):
     """Else CuPy would set its allocator again, where the driver gave each array a block."""
     program = f"import {library}, cupy; x = cupy.ones(2)\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import glob
 import importlib.util
 import os
@@ -223,7 +224,8 @@ def install(
     if path or _build.is_checking():
         _trace(driver, path)
     atexit.register(driver.hostcuda_end_python)
-    _cupy.replace_runtime(driver, compilers)
+    give_blocks = None if pool else functools.partial(_give_blocks, driver)
+    _cupy.replace_runtime(driver, compilers, give_blocks)
     if compilers:
         _translate_ptx(driver)
     _driver = driver
@@ -237,8 +239,6 @@ def install(
         return {**prepare(name), "hostcuda": installing}
 
     spawn.get_preparation_data = prepare_with_driver
-    if not pool:
-        _give_blocks(driver)
 
 
 def install_by_variable(*arguments: Any, **keywords: Any) -> bool:
@@ -269,10 +269,8 @@ def load_ipython_extension(shell: Any) -> None:
     print_damage()
 
 
-def _give_blocks(driver: Any) -> None:
+def _give_blocks(driver: Any, cupy: Any) -> None:
     """Give each array of CuPy's a block, whose free is work on the stream where it was made."""
-    import cupy
-
     from . import _work
 
     direct = ctypes.PyDLL(None, handle=driver._handle)  # raises Python's exceptions

@@ -103,7 +103,7 @@ def _outline(original: Any) -> inspect.Signature:
     )
 
 
-def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
+def replace_runtime(driver: ctypes.CDLL, compilers: bool, give_blocks: Any) -> None:
     """Replace the runtime functions that CuPy's modules are about to bind."""
     try:
         version = importlib.metadata.version
@@ -142,7 +142,7 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool = True) -> None:
                     getattr(driver, "hostcuda_refuse_" + refusal), ctypes.c_void_p
                 )
                 replaced[key] = (signature, address.value)
-    _libraries.replace(driver)
+    _libraries.replace(driver, give_blocks)
     if compilers:
         replace_nvrtc()
     for key, (signature, address) in replaced.items():

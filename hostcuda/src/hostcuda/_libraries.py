@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import mmap
 import sys
+from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
@@ -56,9 +57,6 @@ LINKED = {
         b"_Z8binomialillllllll",
     ),
 }
-
-
-NUMBERS = "cupy._core._scalar"
 
 
 class Missing(NotImplementedError):  # noqa: N818 (it says what it is)
@@ -112,24 +110,22 @@ class _Finder(MetaPathFinder, Loader):
     """Imports the stand-ins, and CuPy's modules in which functions are replaced."""
 
     def __init__(self, driver: Any) -> None:
-        self.driver = driver
+        self.after: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(PATCHES, _patch)
+        self.after["cupy._core._scalar"] = functools.partial(_tell_numbers, driver)
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name in MISSING:
             raise ImportError(_refusal(MISSING[name]), name=name)
         if name in ANSWERED:
             return ModuleSpec(name, self)
-        if name not in PATCHES and name not in LINKED and name != NUMBERS:
+        if name not in self.after and name not in LINKED:
             return None
         spec: Any = PathFinder.find_spec(name, path)
-        if spec and name == NUMBERS:
-            execute = functools.partial(_tell_numbers, self.driver, spec.loader.exec_module)
-            spec.loader.exec_module = execute
-            return spec  # type: ignore[no-any-return]
         if spec and name in LINKED:
             check_linked(name, spec.origin)
         elif spec:
-            spec.loader.exec_module = functools.partial(_patch, spec.loader.exec_module)
+            steps = spec.loader.exec_module, self.after[name]
+            spec.loader.exec_module = lambda module: [step(module) for step in steps]
         return spec  # type: ignore[no-any-return]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -145,15 +141,13 @@ class _Finder(MetaPathFinder, Loader):
         module.__dict__.update({k: v for k, v in vars(own).items() if k[:2] != "__"})
 
 
-def _patch(execute: Any, module: ModuleType) -> None:
-    execute(module)
+def _patch(module: ModuleType) -> None:
     for name, title in PATCHES[module.__name__].items():
         setattr(module, name, refusing(title) if title else lambda *args, **keywords: None)
 
 
-def _tell_numbers(driver: Any, execute: Any, module: ModuleType) -> None:
+def _tell_numbers(driver: Any, module: ModuleType) -> None:
     """Tell the driver how CuPy 14 keeps the numbers of a launch: find the parts of one."""
-    execute(module)
     import numpy as np
 
     kind, (single, double) = module.CScalar, map(np.dtype, ("float32", "float64"))
@@ -179,9 +173,12 @@ def check_linked(name: str, path: str) -> None:
                 )
 
 
-def replace(driver: Any) -> None:
+def replace(driver: Any, give_blocks: Callable[[ModuleType], None] | None) -> None:
     """Put all in place, before CuPy imports the modules."""
-    sys.meta_path.insert(0, _Finder(driver))
+    finder = _Finder(driver)
+    if give_blocks:
+        finder.after["cupy"] = give_blocks
+    sys.meta_path.insert(0, finder)
     for name in ("libcufft.so.11", "libcufft.so.12"):  # of CUDA 12 and 13: linked.cpp
         ctypes.CDLL(str(_build.empty_library(name)))
     try:
