@@ -17,12 +17,14 @@ SUM = "import cupy; print(int(cupy.arange(3).sum()))"
 @pytest.fixture(scope="session")
 def python(tmp_path_factory):
     """Return a function that runs a Python in which hostcuda's wheel is installed."""
-    folder = tmp_path_factory.mktemp("venv")
-    venv.create(folder)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    paths = [FOLDER / "src", *site.getsitepackages(), site.getusersitepackages()]
-    (packages / "a.pth").write_text("".join(f"{path}\n" for path in paths))
-    shutil.copy(FOLDER / "hostcuda.pth", packages)
+    folder, executable = tmp_path_factory.mktemp("venv"), Path(sys.executable)
+    if not any(Path(one, "hostcuda.pth").exists() for one in site.getsitepackages()):
+        venv.create(folder)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        paths = [FOLDER / "src", *site.getsitepackages(), site.getusersitepackages()]
+        (packages / "a.pth").write_text("".join(f"{path}\n" for path in paths))
+        shutil.copy(FOLDER / "hostcuda.pth", packages)
+        executable = folder / "bin/python"
 
     def run(*arguments, variable="1", given="", cwd=folder, **more):
         env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
@@ -30,7 +32,7 @@ def python(tmp_path_factory):
         if variable is None:
             del env["HOSTCUDA"]
         pipes = {"capture_output": True, "text": True, "input": given}
-        return subprocess.run([folder / "bin/python", *arguments], env=env, cwd=cwd, **pipes)
+        return subprocess.run([executable, *arguments], env=env, cwd=cwd, **pipes)
 
     return run
 
