@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from multiprocessing import spawn
+from multiprocessing import set_forkserver_preload, spawn
 from typing import Any, NamedTuple
 
 from . import _build, _cupy, _nvrtc
@@ -239,6 +239,7 @@ def install(
         return {**prepare(name), "hostcuda": installing}
 
     spawn.get_preparation_data = prepare_with_driver
+    set_forkserver_preload([])  # a fork server would import the program before its children
 
 
 def install_by_variable(*arguments: Any, **keywords: Any) -> bool:

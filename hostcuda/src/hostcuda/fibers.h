@@ -82,7 +82,7 @@ CUresult run_kernel(const Run &run, std::string *message);
 inline const Run *now = nullptr;  // what runs
 inline Fiber *active = nullptr;   // the thread that does; null: the scheduler
 
-// The order of threads and blocks (shuffle.cpp).
+// The order of threads and blocks (thread_order.cpp).
 inline uint64_t thread_state = 0;  // if it is random; 0: as numbered
 void shuffle_threads(u32 threads);          // of the blocks of a kernel that begins
 u32 thread_at(u32 place);                   // which one begins there
