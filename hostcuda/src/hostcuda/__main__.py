@@ -39,6 +39,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="find reads of memory that nothing has written, and races in a block of a kernel",
     )
+    parser.add_argument(
+        "--cover",
+        metavar="FILE",
+        help="append to FILE, in lcov's form, which lines of CUDA C can run and which did",
+    )
     parser.add_argument("--memory", help="of each device: 4GiB, 512MiB; 1GiB if omitted")
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a path; with -m, a module's name")
@@ -63,6 +68,10 @@ def main() -> int:
         memory = [] if options.memory is None else ["--memory", options.memory]
         program = [*devices, *memory, "--pool" if options.pool else "--no-pool", *program]
         return orders.compare(program, options.orders, options.seed)
+    if options.cover:
+        os.environ["HOSTCUDA_COVER"] = os.path.abspath(
+            options.cover
+        )  # the program may go elsewhere
     try:
         hostcuda.install(
             options.devices,

@@ -237,19 +237,34 @@ def compile(
     def checked() -> _nvrtc.Checked:
         return _check(source, options, names, headers, of_nvcc)
 
+    copy = _covered_source(source)
+
     def make(target: Path) -> None:
-        _make_image(checked().ptx, checked().limits, target)
+        _make_image(checked().ptx, checked().limits, target, copy)
 
     def note(target: Path) -> None:
         target.write_text(json.dumps(checked()[:2]))
 
     # What a source includes may change under it.
     key = checked().ptx if "inc" in source else source
-    parts = compiler_key(), repr((options, names, of_nvcc, _nvrtc.version())), key
+    parts = compiler_key(), repr((options, names, of_nvcc, _nvrtc.version(), copy)), key
     encoded = [part.encode() for part in parts]
     image = _cached("kernel", ".so", encoded, make).read_bytes()
     log, lowered = json.loads(_cached("kernel", ".json", encoded, note).read_text())
     return Compiled(image, log, lowered)
+
+
+def _covered_source(source: str) -> str:
+    """Write a program's source beside the file of ``--cover``; return its path, or "" without."""
+    report = os.environ.get("HOSTCUDA_COVER", "")
+    name = re.search(r"__global__\s+(?:__\w+__\([^)]*\)\s*)?\w+\s+(\w+)", source)
+    if not report or not name or "<cupy/carray.cuh>" in source:  # CuPy makes these
+        return ""
+    digest = hashlib.sha256(source.encode()).hexdigest()[:8]
+    copy = Path(f"{os.path.abspath(report)}.sources", f"{name[1]}-{digest}.cu")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(source)
+    return str(copy)
 
 
 def ptx_of(
@@ -271,9 +286,11 @@ def compile_ptx(text: str) -> Path:
     return _cached("ptx", ".so", parts, lambda target: _make_image(text, {}, target))
 
 
-def _make_image(text: str, limits: Mapping[str, tuple[int, ...]], target: Path) -> None:
+def _make_image(
+    text: str, limits: Mapping[str, tuple[int, ...]], target: Path, source: str = ""
+) -> None:
     try:
-        code, made = ptx.translate(text, limits, checks=is_checking())
+        code, made = ptx.translate(text, limits, is_checking(), source)
     except ptx.Unsupported as error:
         raise CompileError(str(error)) from None
     flags = [*KERNEL_FLAGS, *_processor_flags()]
@@ -320,6 +337,7 @@ def compiler_key() -> str:
     """Name what compiled kernels depend on besides their source, for the caches of others."""
     digest = hashlib.sha256(CXX.encode() + Path(__file__).read_bytes())
     digest.update(" ".join(_processor_flags()).encode() + b"checks" * is_checking())
+    digest.update(os.path.abspath(os.environ.get("HOSTCUDA_COVER") or "/").encode())
     for path in (*ptx.FILES, *FOLDER.glob("_n*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

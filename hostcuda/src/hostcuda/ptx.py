@@ -46,8 +46,11 @@ _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "active
 
 
 class _Translator:
-    def __init__(self, module: Module, limits: Mapping[str, tuple[int, ...]], checks: bool) -> None:
-        self.module, self.limits = module, limits
+    def __init__(
+        self, module: Module, limits: Mapping[str, tuple[int, ...]], checks: bool, source: str
+    ) -> None:
+        self.module, self.limits, self.source = module, limits, source
+        self.lines: set[int] = set()  # of the source: those that can run
         self.made: dict[str, Instruction] = {}  # by the lines of C++
         self.common = Shared(module, checks)
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
@@ -222,6 +225,10 @@ class _Translator:
             if self.common.checks:
                 before, after = unwritten(w, i, code)
                 code = before + code + after
+            if self.source and (line := i.own_line):
+                self.lines.add(line)
+                note = f'hc_cover(hc_source, "DA:{line},1")'
+                code = f"if (!hc_ran[{line}]) {{ hc_ran[{line}] = true; {note}; }} {code}"
             if i.guard:
                 code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
             lines.append(f"  {code}")
@@ -349,6 +356,12 @@ class _Translator:
         count = len(self.common.sites)
         yield f'#include "{FOLDER}/arithmetic.h"'
         yield f"static hc_site hc_sites[{count + 1}] = {{{', '.join(self.common.sites)}}};"
+        if self.lines:
+            listed = "\\n".join(f"DA:{line},0" for line in sorted(self.lines))
+            yield f"static bool hc_ran[{max(self.lines) + 1}];"
+            yield f'static const char hc_source[] = "{self.source}";'
+            yield "__attribute__((constructor)) static void hc_list() {"
+            yield f'  hc_cover(hc_source, "{listed}"); }}'
         yield from declarations
         names = [self.common.codes[n] for n, f in self.bodies.items() if not f.is_entry]
         addresses = "".join(f"u64(&{n}), " for n in names)
@@ -405,12 +418,12 @@ def _translated(w: Writer, i: Instruction) -> str:
 
 
 def translate(
-    text: str, limits: Mapping[str, tuple[int, ...]], checks: bool = False
+    text: str, limits: Mapping[str, tuple[int, ...]], checks: bool = False, source: str = ""
 ) -> tuple[str, dict[str, Instruction]]:
     """Return C++ for PTX, and which of its lines are which instruction.
 
     `limits` are those of `_nvrtc.Limits`, by the kernels' names.  With `checks`, the driver looks
-    at each access (``checks.cpp``).
+    at each access (``checks.cpp``).  With `source`, a path, it notes which lines run (`hc_cover`).
 
     Raises
     ------
@@ -419,7 +432,7 @@ def translate(
     """
     module = parse(text)
     try:
-        translator = _Translator(module, limits, checks)
+        translator = _Translator(module, limits, checks, source)
         return translator.text(), translator.made
     except Unsupported:
         raise

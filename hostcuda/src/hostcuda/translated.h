@@ -104,6 +104,8 @@ char *hc_access(hc_thread *, hc_site *, u64 address);
 // depend on what was there.
 char *hc_seen(hc_thread *, hc_site *, char *, const void *value);
 void hc_used(hc_thread *, const char *how, u32 line, u32 file);  // a value that nothing has written
+// With `--cover`: which lines of a source can run, and when one has.
+void hc_cover(const char *source, const char *lines);
 void hc_fence(hc_thread *);
 void hc_local_full(hc_thread *, u32 line);  // never answers
 u64 hc_callee(hc_thread *, const u64 *functions, u32 count, u64 address, u32 line);
