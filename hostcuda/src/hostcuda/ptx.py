@@ -206,7 +206,7 @@ class _Translator:
                 end = _aligned(end, v.align)
                 w.offsets[id(v)] = end
                 end += v.bytes
-        w.local_bytes = _aligned(end, 16)
+        w.local_bytes = end
         for v in self.module.variables.values():
             if v.space == "shared" and v.is_extern:
                 w.offsets[id(v)] = dynamic
@@ -257,7 +257,8 @@ class _Translator:
             declared.append("  const u64 shared_bytes = t->block->shared_bytes;")
         if w.local_bytes:
             declared.append(
-                f"  char *const local = t->local; t->local += {_aligned(w.local_bytes, 128)};"
+                "  char *const before = t->local, *const local = before + (-u64(before) & 127); "
+                f"t->local = local + {end};"
             )
         elif "local" in w.uses:
             declared.append("  char *const local = t->local;")
@@ -268,7 +269,7 @@ class _Translator:
                 f"hc_local_full(t, {body[0].own_line if body else 0});"
             )
         if w.local_bytes and not function.is_entry:
-            lines.append("  t->local = local;")
+            lines.append("  t->local = before;")
         return "\n".join([f"{self._head(function)} {{", *declared, *lines, "}"])
 
     def _head(self, function: Function) -> str:

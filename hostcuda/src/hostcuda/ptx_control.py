@@ -47,7 +47,7 @@ def _ret(w: Writer, i: Instruction, m: Modifiers) -> str:
         return "return;"
     if i.name == "exit":
         return "hc_exit(t);"
-    return "{ t->local = local; return; }" if w.local_bytes else "return;"
+    return "{ t->local = before; return; }" if w.local_bytes else "return;"
 
 
 @instruction("call")

@@ -101,6 +101,20 @@ def test_outside_of_local_memory(gpu):
     fails(gpu, ILLEGAL, "local memory", body, np.int32(6))
 
 
+@pytest.mark.parametrize("used", [5, 6])
+def test_just_behind_local_memory(gpu, used):
+    body = """
+        int x[5], sum = 0;
+        for (int j = 0; j < a; ++j) x[j] = j;
+        for (int j = 0; j < a; ++j) sum += x[3 * j % a];
+        o[l] = sum;
+    """
+    if used == 5:
+        assert list(gpu.run(body, np.int32(used))) == [10] * 32
+    else:
+        fails(gpu, ILLEGAL, "outside of the thread's local memory", body, np.int32(used))
+
+
 def test_an_assertion(gpu, capfd):
     import pycuda.driver as cuda
 
