@@ -67,6 +67,39 @@ FOUND = {
         "__shared__ int s;\nif (!t) s = 0;\nx[t] = atomicAdd(&s, 1);",
         r"writes \(line 2\) and .* updates \(line 3\) bytes 0 to 4 of shared memory",
     ),
+    "two barriers": (
+        "if (t % 2) {\n__syncthreads(); x[t] = 1; } else {\n__syncthreads(); u[t] = 1; }",
+        r"thread \(1,0,0\): waits at a barrier \(line 2\), and other threads of the block at "
+        r"another one \(line 3\)",
+    ),
+    "two barriers of a count": (
+        "if (t < 32)\nx[t] = __syncthreads_or(t);\nelse {\n__syncthreads(); x[t] = 1; }",
+        r"waits at a barrier \(line 4\), and other threads of the block at another one \(line 2\)",
+    ),
+    "a shuffle from outside of the mask": (
+        "if (t < 8)\nx[t] = __shfl_sync(0xff, t, 9);",
+        r"thread \(\d,0,0\): a shuffle reads lane 9, which takes no part in it, and the thread "
+        r"writes what it read \(line 2\)",
+    ),
+    "a reduction in a part of a warp": (
+        "if (t < 20) { int v = t; for (int d = 16; d; d /= 2) "
+        "v += __shfl_down_sync(0xfffff, v, d); if (!t) x[0] = v; }",
+        r"a shuffle reads lane \d+, which takes no part",
+    ),
+    "blocks write one place": (
+        "x[t] = blockIdx.x;",
+        r"block \(2,0,0\), thread \(0,0,0\): writes \(line 1\) bytes 0 to 4 of a block of 512, "
+        r"which block \(1,0,0\) writes, and nothing orders the blocks",
+    ),
+    "blocks add to one place": ("x[t] += 1;", r"which block \(0,0,0\) writes, and nothing orders"),
+    "blocks read what another writes": (
+        "int b = blockIdx.x; if (!t)\nx[b] = 7;\nif (t == 1 && b)\nu[b] = x[b - 1];",
+        r"block \(1,0,0\), thread \(1,0,0\): reads \(line 4\) .*, which block \(0,0,0\) writes",
+    ),
+    "blocks, an atomic beside a write": (
+        "if (!t && blockIdx.x) atomicAdd(x, 1); else if (!t) x[0] = 5;",
+        r"updates \(line 1\) bytes 0 to 4 .*, which block \(0,0,0\) writes",
+    ),
 }
 SILENT = {
     "barrier": "__shared__ int s[128]; s[t] = t; __syncthreads(); x[t] = s[127 - t];",
@@ -107,6 +140,73 @@ SILENT = {
         do { seen = old; old = atomicCAS(&s, seen, max(seen, t + v)); } while (old != seen);
         __syncthreads();
         x[t] = s;
+    """,
+    "a maximum with an early exit": """
+        __shared__ int s;
+        if (!t) s = 0;
+        __syncthreads();
+        int old = s;
+        while (old < 7 * t % 128) {
+            int seen = old;
+            old = atomicCAS(&s, seen, 7 * t % 128);
+            if (old == seen) break;
+        }
+        x[t] = t;
+        __syncthreads();
+        u[t] = s;
+    """,
+    "one barrier of two callers": """
+        auto meet = [] { __syncthreads(); };
+        if (t % 2) meet(); else meet();
+    """,
+    "barriers of parts": """
+        if (t < 64) asm volatile("bar.sync 1, 64;");
+        else
+            asm volatile("bar.sync 2, 64;");
+        if (t < 32) asm volatile("bar.arrive 3, 64;"); else if (t < 64)
+            asm volatile("bar.sync 3, 64;");
+    """,
+    "a shuffle up": """
+        int v = t;
+        if (t < 20) {
+            for (int d = 1; d < 20; d *= 2) {
+                int y = __shfl_up_sync(0xfffff, v, d);
+                if (t >= d) v += y;
+            }
+            x[t] = v;
+        }
+    """,
+    "a shuffled value that is not used": """
+        if (t < 20) {
+            int y = __shfl_down_sync(0xfffff, t, 1);
+            if (t == 19) y = 5;
+            x[t] = y;
+        }
+    """,
+    "blocks with parts of their own": "if (t < 32) x[32 * blockIdx.x + t] += t + 1;",
+    "blocks that write the same": "x[t] = 7;",
+    "blocks with atomics": "atomicAdd(&x[t], 1); atomicMax(&x[0], t);",
+    "blocks with a volatile flag": """
+        volatile int *flag = x;
+        if (!t) { if (!blockIdx.x) *flag = 1; else while (!*flag) ; }
+    """,
+    "blocks of which the last one adds": """
+        __shared__ bool is_last;
+        if (!t) {
+            x[blockIdx.x + 1] = blockIdx.x + 5;
+            __threadfence();
+            is_last = atomicAdd(x, 1) == gridDim.x - 1;
+        }
+        __syncthreads();
+        if (!t && is_last) { int sum = 0; for (int b = 1; b < 5; ++b) sum += x[b]; x[5] = sum; }
+    """,
+    "blocks with a maximum": """
+        int old = x[0];
+        while (old < t) {
+            int seen = old;
+            old = atomicCAS(x, seen, t);
+            if (old == seen) break;
+        }
     """,
     "the same value": "__shared__ int s; s = 7; __syncthreads(); x[t] = s;",
     "lock": """
@@ -189,7 +289,8 @@ for name in kernels:
     arrays = cupy.zeros(128, "i4"), cupy.empty(128, "i4"), cupy.array([3] * 128, "i4")
     filled = cupy.empty(128, "i4")
     filled.data.memset(0, 512)
-    module.get_function(name)((1,), (128,), (*arrays, filled), shared_mem=512)
+    grid = 4 if name.startswith("k_blocks") else 1
+    module.get_function(name)((grid,), (128,), (*arrays, filled), shared_mem=512)
     hostcuda.finish()
     found[name] = hostcuda.failures()
     hostcuda.revive()

@@ -126,14 +126,123 @@ def test_without_checks_it_says_what_to_do(run_program):
     assert "RuntimeError: hostcuda: conflicts() must know what kernels use: call" in done.stderr
 
 
-def test_clocks_forget_streams_that_have_ended(run_program, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOSTCUDA_TRACE", str(tmp_path / "trace"))
-    program = """
-for _ in range(20):
-    with cupy.cuda.Stream(non_blocking=True): twice(x)
-    cupy.cuda.Device().synchronize()
+SYNCHRONIZE = "cupy.cuda.Device().synchronize()\n"
+
+
+@pytest.fixture
+def check(run_program):
+    """Return a function that runs a program with --check, and returns the races that it prints."""
+
+    def run(program, *options):
+        done = run_program(
+            f"{START.rpartition('with')[0]}{SYNCHRONIZE}{program}", "--check", *options
+        )
+        lines = done.stderr.splitlines()
+        assert all(line.startswith("hostcuda: a race: ") for line in lines), done.stderr
+        assert done.returncode == (70 if lines else 0)
+        return lines
+
+    return run
+
+
+IN_TURN = """for _ in range(3):
+    with s: twice(x); e.record()
+    {}
+    with t: twice(x)
+    t.synchronize()
 """
-    run_program(START + "    pass" + program, "--check", "--pool")
-    last = (tmp_path / "trace").read_text().rpartition("work ")[2]
-    assert "kernel twice" in last
-    assert len(re.findall("^after", last, re.MULTILINE)) <= 3
+
+
+@pytest.mark.parametrize("order", ["latest", "earliest"])
+def test_a_race_is_printed_once_with_both_lines(check, order):
+    program = f"{IN_TURN.format('pass')}\n{SYNCHRONIZE}"
+    found = check(program, "--order", order)
+    assert re.match(
+        r"hostcuda: a race: kernel twice of program.py:10 \(on stream \d+\) and kernel twice of "
+        r"program.py:12 \(on stream \d+\) are not ordered, and both use bytes 0 to 32 of a block ",
+        found[0],
+    )
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "between", ["t.wait_event(e)", "s.synchronize()", "e.synchronize()", "t = s"]
+)
+def test_ordered_work_prints_nothing(check, between):
+    assert check(IN_TURN.format(between)) == []
+
+
+def test_blocking_streams_and_the_default_one_are_ordered(check):
+    program = (
+        "s = cupy.cuda.Stream()\nfor _ in range(3):\n    with s: twice(x)\n    twice(x)\nx.get()"
+    )
+    assert check(program) == []
+    found = check(program.replace("Stream()", "Stream(non_blocking=True)"))
+    assert len(found) == 3  # the second work, the next turn's first, and the last copy
+
+
+def test_the_end_of_the_program_is_no_race(check):
+    assert check("s.wait_event(cupy.cuda.Stream.null.record())\nwith s: y = x * 2") == []
+
+
+@pytest.mark.parametrize(("more", "count"), [("", 0), ("x[1] = x[2];", 1)])
+def test_atomics_of_two_streams_are_no_race(check, more, count):
+    source = f'extern "C" __global__ void f(double *x) {{ atomicAdd(x, 1.0); {more} }}'
+    program = f"""
+f = cupy.RawKernel({source!r}, "f")
+with s: f((1,), (1,), (x,)); e.record()
+with t: f((1,), (1,), (x,))
+"""
+    assert len(check(program)) == count
+
+
+@pytest.mark.parametrize(("column", "count"), [(16, 0), (8, 1)])
+def test_columns_of_a_matrix_are_copied_apart(check, column, count):
+    program = f"""
+import pycuda.autoprimaryctx, pycuda.driver as drv
+m, z = cupy.zeros((4, 4)), cupy.ones(8)
+{SYNCHRONIZE}
+for column in 0, {column}:
+    copy = drv.Memcpy2D()
+    copy.set_src_device(z.data.ptr)
+    copy.set_dst_device(m.data.ptr + column)
+    copy.src_pitch, copy.dst_pitch, copy.width_in_bytes, copy.height = 16, 32, 16, 4
+    copy(drv.Stream(1))
+"""
+    assert len(check(program)) == count
+
+
+PAGE_LOCKED = """
+import numpy as np
+memory = cupy.cuda.alloc_pinned_memory(32)
+h = np.frombuffer(memory, "f8", 4)
+h[:] = 1
+z = cupy.zeros(4); cupy.cuda.Device().synchronize()
+x.set(h, stream=s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "count"),
+    [
+        ("h[2] = 5", 1),
+        ("s.synchronize(); h[2] = 5", 0),
+        ("s.record(e); e.synchronize(); h[2] = 5", 0),
+        ("y = h.copy()", 0),
+        ("x.get(stream=s, out=h, blocking=False); x.set(h, stream=s)", 0),
+        ("s.launch_host_func(h.fill, 3); x.set(h, stream=s)", 0),
+    ],
+)
+def test_page_locked_memory_that_the_host_changes(check, then, count):
+    found = check(f"{PAGE_LOCKED}{then}\n{SYNCHRONIZE}")
+    assert len(found) == count
+    for text in found:
+        assert re.search(
+            r"a copy of 32 bytes of program.py:15 \(on stream \d+\) uses page-locked memory that "
+            "the host changes before it waits for this work$",
+            text,
+        )
+
+
+def test_page_locked_memory_of_two_streams(check):
+    assert len(check(PAGE_LOCKED + "z.get(stream=t, out=h, blocking=False)")) == 1

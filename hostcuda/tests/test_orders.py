@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from hostcuda import orders
-
 START = """
 import cupy, numpy as np, pycuda.autoprimaryctx, pycuda.driver as drv
 from pycuda import gpuarray
@@ -132,28 +130,6 @@ def test_a_program_that_never_prints_the_same_is_not_compared(run):
     done = run("import time; print(time.time_ns())", "--orders", "3")
     assert done.returncode == 1
     assert "two runs in the same order differ" in done.stderr
-
-
-def test_work_with_a_common_predecessor_is_unordered():
-    trace = "work 1 1 a\nafter 1 1\nwrite 9 8 0 8\nwork 2 2 b\nafter 1 1\nafter 2 2\nread 9 8 4 4\n"
-    one = orders.Run("latest", "", 0, *orders._read(trace))
-    assert one.work[1].clock == {1: 1, 2: 2}
-    assert one.work[0].writes == [orders.Range(9, 8, 0, 8)]
-    assert list(orders._races(one, one)) == []
-
-
-def test_a_trace_that_a_crash_cut_is_read():
-    work, _ = orders._read("work 1 1 a\nread 1 8 0 8\nwork 2 1 b\nread 1")
-    assert [one.name for one in work] == ["a", "b"]
-
-
-def test_work_is_the_same_work_where_a_run_has_more_fences():
-    """`number` counts these, and a library may leave out the fence of a stream that is done."""
-    race = "work {} 1 a\nwrite 9 8 0 8\n", "work {} 2 b\nwrite 9 8 2 6\n"
-    one = orders.Run("latest", "", 0, *orders._read(race[0].format(1) + race[1].format(2)))
-    other = orders.Run("earliest", "", 0, *orders._read(race[1].format(4) + race[0].format(1)))
-    (text,) = orders._races(one, other)
-    assert text.endswith("both use bytes 2 to 8 of a block of 8")
 
 
 def test_the_race_of_a_program_that_asserts_is_named(run):
@@ -310,9 +286,24 @@ print(x.sum())
     assert outputs[0] == outputs[1] != run(script).stdout
     done = run(script, "--orders", "5")
     assert done.returncode == 1
-    named = r"order of threads and blocks in kernel f of program.py:\d+ makes the difference"
-    assert re.search(named, done.stderr)
+    said = "nothing orders the blocks" if body == "blocks" else "with no barrier between them"
+    assert re.search(rf"hostcuda: kernel f, block .* {said}\n", done.stderr)
     assert "a race: " not in done.stderr
+    assert done.stderr.endswith("makes the difference: see what --check finds, above\n")
+
+
+def test_sums_of_floats_by_atomics_depend_on_the_order(run):
+    script = """
+f = cupy.RawKernel('''extern "C" __global__ void f(float *x) {
+    atomicAdd(x, threadIdx.x ? 0.4f : 16777216.0f);
+}''', "f")
+x = cupy.zeros(1, np.float32)
+f((1,), (64,), (x,))
+print(int(x[0]))
+"""
+    done = run(script, "--orders", "9")
+    assert done.returncode == 1
+    assert "--check finds no race: are floats added by atomics" in done.stderr
 
 
 # The pool gives y, in the order of the default stream, the memory that t's work still reads.

@@ -207,11 +207,16 @@ def install(
         *(ctypes.c_bool, ctypes.c_bool),
         *(ctypes.c_int, ctypes.c_ulonglong),
     ]
-    driver.hostcuda_judge.argtypes = [ctypes.c_bool]
-    driver.hostcuda_compare.restype = ctypes.c_size_t
-    driver.hostcuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    driver.hostcuda_gather.argtypes = [ctypes.c_bool]
+    driver.hostcuda_ask.argtypes = [ctypes.c_void_p]
+    driver.hostcuda_find_into.argtypes = [ctypes.c_char_p]
     driver.hostcuda_loud.argtypes, driver.hostcuda_loud.restype = [ctypes.c_bool], ctypes.c_bool
-    for query in (driver.hostcuda_live_blocks, driver.hostcuda_damaged, driver.hostcuda_launches):
+    for query in (
+        driver.hostcuda_live_blocks,
+        driver.hostcuda_damaged,
+        driver.hostcuda_launches,
+        driver.hostcuda_conflicts,
+    ):
         query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
     if devices is None:
         count = os.environ.get("HOSTCUDA_DEVICES", "1")
@@ -220,9 +225,10 @@ def install(
         devices = int(count)
     driver.hostcuda_configure(devices, int(size[1]) * _UNITS[size[2]])
     driver.hostcuda_begin(not compilers, _build.is_checking(), ORDERS.index(order), seed)
-    path = os.environ.get("HOSTCUDA_TRACE") or None
-    if path or _build.is_checking():
-        _trace(driver, path)
+    if _build.is_checking():
+        _tell_callers(driver)
+    if path := os.environ.get("HOSTCUDA_FINDINGS"):
+        driver.hostcuda_find_into(path.encode())
     atexit.register(driver.hostcuda_end_python)
     give_blocks = None if pool else functools.partial(_give_blocks, driver)
     _cupy.replace_runtime(driver, compilers, give_blocks)
@@ -317,8 +323,8 @@ _MAIN = os.path.join(os.path.dirname(__file__), "__main__.py")
 _LIBRARIES = {"bridge", "cupy", "cupyx", "hostcuda", "pycuda", "pytools"}
 
 
-def _trace(driver: Any, path: str | None) -> None:
-    """Let the driver know which lines of the program call it; and, in a file, what work uses."""
+def _tell_callers(driver: Any) -> None:
+    """Let the driver know which lines of the program call it."""
 
     @ctypes.CFUNCTYPE(None)
     def ask() -> None:
@@ -330,9 +336,9 @@ def _trace(driver: Any, path: str | None) -> None:
             is_ours = frame.f_code.co_filename == _MAIN  # the program's frames are gone
             driver.hostcuda_caller(b"the end of the program" if is_ours else name.encode())
 
-    driver.hostcuda_trace(path and path.encode(), ask)
+    driver.hostcuda_ask(ask)
     # It also keeps `ask`.
-    atexit.register(lambda ask=ask: driver.hostcuda_trace(None, None))
+    atexit.register(lambda ask=ask: driver.hostcuda_ask(None))
 
 
 class _InstallInSpawned:
@@ -466,17 +472,14 @@ def conflicts() -> Iterator[list[Conflict]]:
         )
     found: list[Conflict] = []
     _driver.hostcuda_finish()
-    _driver.hostcuda_judge(True)
+    _driver.hostcuda_gather(True)
     try:
         yield found
     finally:
         _driver.hostcuda_finish()
-        if count := _driver.hostcuda_compare():
-            rows = (ctypes.c_char_p * count)()
-            _driver.hostcuda_conflicts(rows)
-            texts = [(row or b"").decode() for row in rows]
-            found += map(Conflict._make, zip(*[iter(texts)] * 3, strict=True))
-        _driver.hostcuda_judge(False)
+        texts = [row.decode() for row in _rows(_driver.hostcuda_conflicts, ctypes.c_char_p)]
+        found += map(Conflict._make, zip(*[iter(texts)] * 3, strict=True))
+        _driver.hostcuda_gather(False)
 
 
 def clear() -> None:

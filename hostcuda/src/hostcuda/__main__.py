@@ -89,11 +89,11 @@ def main() -> int:
     sys.argv[:] = [options.program, *options.arguments]
     sys.path[0] = "" if options.module else str(Path(options.program).resolve().parent)
     status = 0
-    try:
+    try:  # `_kept`: what the program's variables have is freed when all work has run
         if options.module:
-            runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+            _kept = runpy.run_module(options.program, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(os.path.abspath(options.program), run_name="__main__")
+            _kept = runpy.run_path(os.path.abspath(options.program), run_name="__main__")
     except SystemExit as end:
         status = end.code
     except SyntaxError as error:

@@ -62,7 +62,7 @@ CUresult allocate(Context *ctx, size_t size, Kind kind, unsigned flags, void **o
   CHECK(start, CUDA_ERROR_OUT_OF_MEMORY);
   memset(start, FRESH_BYTE, size);
   driver.blocks[uintptr_t(start)] = {uintptr_t(start), size, kind, ctx, true, flags, ++last_id,
-                                      driver.traces ? "" : caller};
+                                      caller};
   *out = start;
   return CUDA_SUCCESS;
 }

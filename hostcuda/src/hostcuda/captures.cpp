@@ -37,7 +37,7 @@ void launch(Stream &s, const shared_ptr<Graph> &launched) {
         continue;
       Work work = graph.nodes[i].work;
       work.graph = launched;
-      if (driver.traces)
+      if (checking)
         work.node = std::make_shared<InGraph>(InGraph{number, i, all_before(graph, after)});
       enqueue(s, std::move(work));
       done.insert(i);

@@ -72,10 +72,6 @@ std::string whereabouts(u64 address, u64 bytes) {
   return address < 4096 ? text(" at 0x%llx, near a null pointer", address) : found;
 }
 
-const char *verb(const hc_site &site) {
-  return site.kind == hc_reads ? "reads" : site.kind == hc_writes ? "writes" : "updates";
-}
-
 [[noreturn]] void bad_access(hc_thread *t, const hc_site &site, CUresult status,
                              const std::string &where) {
   fail(t, status, text("%s %u bytes", verb(site), site.bytes) + where, site.line, site.file);

@@ -198,7 +198,7 @@ void begin() {
 
 void start_group(Group &g, const Run &run, u64 index) {
   g.threads = g.alive = run.block.x * run.block.y * run.block.z;
-  g.started = g.current = g.active = 0;
+  g.started = g.current = g.active = 0, g.index = u32(index) + 1;
   g.ctaid[0] = u32(index % run.grid.x), g.ctaid[1] = u32(index / run.grid.x % run.grid.y);
   g.ctaid[2] = u32(index / run.grid.x / run.grid.y);
   const Size *sizes[] = {&run.grid, &run.block};

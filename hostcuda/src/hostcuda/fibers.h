@@ -22,8 +22,8 @@ struct Fiber : hc_thread {
   u32 mask;     // of a warp function; which lanes met
   hc_warp_op op;
   u64 a, result;
-  const hc_site *reader;  // of shared memory that nothing has written
-  u64 read_at;
+  const hc_site *reader;  // of what nothing has written; null: a shuffle
+  u64 read_at;            // of a shuffle, the lane
   u32 b, c;
   u32 lane() const { return number % WARP; }
   u32 warp() const { return number / WARP; }
@@ -43,6 +43,7 @@ struct Warp {
 struct Barrier {
   u32 arrived = 0, expected = 0;  // 0: every thread that lives
   u32 result = 0, count = 0;      // of the predicates
+  u32 line = 0;
   u32 waits[MOST_WARPS] = {};     // for this barrier
   u32 counted[MOST_WARPS] = {};   // arrived, whether they wait or not
 };
@@ -52,6 +53,7 @@ struct Checks;  // what a block's threads did with memory
 // A block that has begun.
 struct Group : hc_block {
   u32 threads, started, alive;
+  u32 index;       // in the grid, from 1
   u32 current;     // warp
   u32 active;      // warps with lanes that are ready, or that meet
   bool uses_barriers;
@@ -100,6 +102,9 @@ std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 std::string wrong_memory(const Context &ctx, u64 address, u64 bytes);
 std::string place(const Fiber &fiber);  // its block and thread
 std::string source(u32 line, u32 file);  // " (line 4)"
+inline const char *verb(const hc_site &site) {
+  return site.kind == hc_reads ? "reads" : site.kind == hc_writes ? "writes" : "updates";
+}
 void number(Fiber &fiber, u32 number);   // it becomes this thread of its block
 
 void release(Group &g, u32 warp, u32 lanes);     // they are ready
@@ -110,9 +115,7 @@ void begin_checks(Group &g);  // of a block that begins
 void pass_barrier(Group &g);  // what its threads did comes before what they will do
 void pass_warp(Group &g, u32 warp, u32 lanes);
 void check_written(const std::string &work, const std::vector<Range> &reads);
-// The bytes that the last kernel used.
-void take_uses(std::vector<Range> *reads, std::vector<Range> *writes);
-inline bool checking = false;
+void take_uses(std::vector<Range> *uses);  // the bytes that the last kernel used: a list of each hc_kind
 inline std::vector<std::string> findings;
 inline std::set<std::tuple<std::string, u64, u64>> told;  // what they are about
 void find(const std::string &finding);

@@ -18,6 +18,15 @@ void copy_box(Box to, Box from, size_t width, size_t height, size_t depth) {
               width);
 }
 
+// Its rows; without checks, all bytes from the first one to the last.
+std::vector<Range> ranges_of(Box b, size_t width, size_t height, size_t depth) {
+  if (!checking) return {{uintptr_t(b.start), (depth - 1) * b.slice + (height - 1) * b.row + width}};
+  std::vector<Range> found;
+  for (size_t z = 0; z < depth; ++z)
+    for (size_t y = 0; y < height; ++y) found.push_back({uintptr_t(b.start) + z * b.slice + y * b.row, width});
+  return found;
+}
+
 enum class When { now, queued };
 
 // One copy, with the host side treated as the documentation says ("API synchronization behavior"):
@@ -37,8 +46,8 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
   auto work = [&](std::function<void()> run) {
     std::string kind = is_direct ? "a copy of " : "an upload of ";
     Work made = {kind + std::to_string(width * height * depth) + " bytes", {}, {}, run};
-    if (target) made.writes.push_back({uintptr_t(to.start), last(to)});
-    if (source) made.reads.push_back({uintptr_t(from.start), last(from)});
+    if (target) made.writes = ranges_of(to, width, height, depth);
+    if (source) made.reads = ranges_of(from, width, height, depth);
     return made;
   };
   if (device_only && stream->legacy && source->ctx->device != target->ctx->device) {
@@ -95,7 +104,8 @@ CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height
         CUDA_ERROR_INVALID_VALUE);
   TRY(may_queue(*stream));
   size_t size = (height - 1) * pitch + width * sizeof(T);
-  enqueue(*stream, {"a fill of " + std::to_string(size) + " bytes", {}, {{to, size}}, [=] {
+  auto rows = ranges_of({(char *)to, pitch, 0}, width * sizeof(T), height, 1);
+  enqueue(*stream, {"a fill of " + std::to_string(size) + " bytes", {}, rows, [=] {
     for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
   }});
   return CUDA_SUCCESS;

@@ -68,10 +68,11 @@ struct Work {
   std::vector<Range> reads, writes;
   std::function<void()> run;
   shared_ptr<const Launch> launch = nullptr;  // of a kernel
-  std::string caller = {};  // if traced: "program.py:7"
+  std::string caller = {};  // if checked: "program.py:7"
   std::function<void(CUresult)> host = nullptr;  // what is to be called besides, with no lock held
-  shared_ptr<const InGraph> node = nullptr;  // if traced
+  shared_ptr<const InGraph> node = nullptr;  // if checked
   shared_ptr<const Graph> graph = nullptr;  // that was launched
+  uint64_t host_bytes = 0, queued = 0;      // if checked: of page-locked memory, a hash; and when
 };
 
 // One call of a host function (callbacks.cpp).
@@ -176,6 +177,7 @@ struct Block {
   std::string caller = {};  // the program's line that allocated it, if checked
   CUmemoryPool pool = nullptr;  // if allocated in stream order
   bool is_leaving = false;      // its free is queued
+  uint64_t written = 0;         // of page-locked memory: when, by work
   shared_ptr<Stream> home = nullptr;  // of an array that shares no block: its free is work there
 };
 
@@ -211,7 +213,6 @@ struct Driver {
   bool is_cleanup = false;    // of this call the answer is dropped, by libraries' destructors
   bool loads_images = true;   // of a GPU; launches of their kernels are recorded, and do nothing
   bool records = false;       // launches
-  bool traces = false;        // what work uses, and what comes before it
 
   int device_count = 1;
   size_t device_bytes = size_t(1) << 30;
@@ -235,9 +236,10 @@ struct Driver {
   std::deque<Block> freed;            // their bytes are kept for a while
   std::vector<Damage> broken;         // found when work ran, or the bytes of a freed block went
   std::vector<Launch> launches;
-  void (*ask_caller)() = nullptr;     // if traced or checked, at each call of the program
+  void (*ask_caller)() = nullptr;     // if checked, at each call of the program
 };
 extern Driver driver;
+inline bool checking = false;
 inline thread_local std::string caller;  // the program's line, if asked
 
 inline Death::operator CUresult() {
@@ -318,16 +320,16 @@ CUresult ready();  // makes the primary context current, if none is
 
 // ---- conflicts.cpp ------------------------------------------------------------------------------
 
-void note_use(const Stream &s, const Operation &op, const std::vector<Range> &reads,
-              const std::vector<Range> &writes);
+void see_host_bytes(Work *work);  // that is queued
+void check_host_bytes(const Stream &s, const Work &work);  // before it runs
+void note_uses(const Stream &s, const Operation &op);  // of what has run
+void add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes);  // of what runs
 void forget_streams(const std::vector<int> &numbers);
 
-// ---- trace.cpp ----------------------------------------------------------------------------------
+// ---- perform.cpp --------------------------------------------------------------------------------
 
 void mark_written(uintptr_t start, size_t size);     // checks.cpp
 void perform(const Stream &s, const Operation &op);  // runs it, unless the context has failed, and says what it damaged
-void add_uses(const std::vector<Range> &reads, const std::vector<Range> &writes);  // of what runs
-void keep_clocks(bool yes);  // also without a trace
 void report(const Damage &damage);
 void tell(const std::string &message);  // prints what is wrong, if this is asked for
 

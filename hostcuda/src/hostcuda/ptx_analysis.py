@@ -253,7 +253,7 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
     return w.put(i.operands[0], kind, f"sat({found})" if "sat" in i.modifiers else found)
 
 
-_FOREIGN = {"shfl", "vote", "match", "redux", "elect", "activemask", "atom", "call", "tex", "tld4"}
+_FOREIGN = {"vote", "match", "redux", "elect", "activemask", "atom", "call", "tex", "tld4"}
 
 
 def unwritten(w: Writer, i: Instruction, code: str) -> tuple[str, str]:
@@ -287,6 +287,9 @@ def unwritten(w: Writer, i: Instruction, code: str) -> tuple[str, str]:
         return before, ""
     if i.name in ("ld", "ldu"):
         source = "t->unwritten" if "hc_seen" in code else "false"
+    elif i.name == "shfl":  # or of a lane that takes no part
+        (to,) = flags([w.pair(i.operands[0])[0]])
+        return f"t->unwritten = {either([i.operands[1]])}; ", f" {to} = t->unwritten;"
     elif i.name == "selp":
         a, b, by = i.operands[1:]
         source = f"{either([by])} | ({w.use(by, 'pred')} ? {either([a])} : {either([b])})"

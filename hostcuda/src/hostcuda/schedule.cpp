@@ -92,7 +92,7 @@ void join(Clock &clock, const Clock &other) {
 }
 
 void host_waited(const Clock &clock) {
-  if (driver.traces) join(driver.host_clock, clock);
+  if (checking) join(driver.host_clock, clock);
 }
 
 // Before each operation runs all that it waits for. Every dependency has a smaller number than the
@@ -128,7 +128,8 @@ uint64_t enqueue(Stream &s, Work work, const Event *after) {
   record(s, work);
   uint64_t seq = ++driver.clock;
   driver.polls = 0;
-  if (driver.traces) {
+  if (checking) {
+    see_host_bytes(&work);
     join(s.clock, driver.host_clock);
     for (auto &t : s.ctx->streams)
       if (ordered(s, *t)) join(s.clock, t->clock);

@@ -90,7 +90,7 @@ API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
     return spoil(stream->graph, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   if (event->stream && undone(*event->stream, event->seq))
     enqueue(*stream, {"", {}, {}, [] {}}, event);
-  else if (driver.traces && event->stream)
+  else if (checking && event->stream)
     join(stream->clock, event->clock);
   return CUDA_SUCCESS;
 }

@@ -27,6 +27,7 @@ struct hc_site {
   hc_kind kind;
   bool is_volatile;
   void *shadow;  // of that memory (checks.cpp)
+  bool is_guess;  // some thread has read here, and then updated the same bytes by an atomic
 };
 
 // What all threads of a block share.

@@ -49,7 +49,11 @@ Barrier &arrive(Fiber &f, u32 number, u32 count, u32 predicate, u32 line) {
          text("barrier %u is for %u threads here, and for %u where others wait", number, count,
               barrier.expected),
          line);
-  barrier.expected = count;
+  if (checking && !count && barrier.arrived && barrier.line != line &&
+      told.insert({now->name + " barriers", barrier.line, line}).second)
+    find(now->name + place(f) + ": waits at a barrier" + source(line, 0) +
+         ", and other threads of the block at another one" + source(barrier.line, 0));
+  barrier.expected = count, barrier.line = line;
   barrier.counted[f.warp()] |= 1u << f.lane();
   ++barrier.arrived;
   barrier.count += predicate != 0;
@@ -60,7 +64,7 @@ Barrier &arrive(Fiber &f, u32 number, u32 count, u32 predicate, u32 line) {
 
 u64 pack(u32 value, bool predicate) { return value | u64(predicate) << 32; }
 
-u64 shuffle(const Warp &warp, const Fiber &f, u32 group) {
+u64 shuffle(const Warp &warp, Fiber &f, u32 group) {
   u32 lane = f.lane(), clamp = f.c & 31, segment = f.c >> 8 & 31, b = f.b & 31;
   u32 first = lane & segment, last = first | (clamp & ~segment);
   int from = 0;
@@ -81,6 +85,8 @@ u64 shuffle(const Warp &warp, const Fiber &f, u32 group) {
   if (!inside) from = int(lane);
   // What an absent lane holds is not defined: the thread's own value.
   const Fiber &source = group >> from & 1 ? *warp.lanes[from] : f;
+  f.unwritten = !(group >> from & 1) || source.a >> 32;
+  if (f.unwritten) f.reader = &source == &f ? nullptr : source.reader, f.read_at = &source == &f ? u64(from) : source.read_at;
   return pack(u32(source.a), inside);
 }
 
@@ -228,6 +234,7 @@ u64 hc_warp(hc_thread *t, hc_warp_op op, u32 mask, u64 a, u32 b, u32 c, u32 line
     fail(&f, CUDA_ERROR_LAUNCH_FAILED,
          text("calls a warp function with mask 0x%x, which does not name its lane %u", mask, f.lane()),
          line);
+  if (op <= hc_shfl_idx) a |= u64(f.unwritten) << 32;
   f.op = op, f.mask = mask, f.a = a, f.b = b, f.c = c;
   size_t i = 0;
   while (i < warp.waiting.size() && (warp.waiting[i].op != op || warp.waiting[i].mask != mask)) ++i;
