@@ -132,8 +132,8 @@ def install(
         outside of an array, or into one that was dropped, is found.  By default without, if
         `check`.
     check
-        Find kernels that read what nothing has written, and threads of a block that race.  By
-        default ``$HOSTCUDA_CHECK``.
+        Find work and threads that race, and kernels that read what nothing has written.  By default
+        ``$HOSTCUDA_CHECK``.
     memory
         Of each device: "4GiB", "512MiB", or a number of MiB.  By default ``$HOSTCUDA_MEMORY``, or
         1 GiB.

@@ -26,7 +26,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--orders",
         type=int,
         metavar="N",
-        help="run the program in N orders, compare what it prints, and name work that races",
+        help="run the program in N orders, compare what it prints, and print what --check finds",
     )
     parser.add_argument(
         "--pool",
@@ -37,7 +37,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="find reads of memory that nothing has written, and races in a block of a kernel",
+        help="find reads of memory that nothing has written, and races of work and of threads",
     )
     parser.add_argument(
         "--cover",

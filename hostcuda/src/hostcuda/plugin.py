@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hostcuda-check",
         action="store_true",
-        help="find reads of memory that nothing has written, and races in a block of a kernel",
+        help="find reads of memory that nothing has written, and races of work and of threads",
     )
     group.addoption(
         "--hostcuda-strict",
