@@ -69,6 +69,8 @@ bool is_kernel_of(const char *names) { return !now->name.rfind(std::string("kern
 
 // Tell it once of each line, or pair of lines, of a kernel.
 bool is_told(const hc_site &a, const hc_site &b) {
+  // Threads of CuPy's labels follow and shorten one chain, on purpose.
+  if (is_kernel_of("cupyx_scipy_ndimage_label")) return true;
   auto key = [](const hc_site &s) { return u64(s.file) << 40 | u64(s.line) << 8 | s.kind; };
   return !told.insert({now->name, key(a), key(b)}).second;
 }
@@ -109,8 +111,7 @@ void tell_unwritten(const Fiber &f, const char *how, u32 line, u32 file) {
 
 void tell_race(const Fiber &f, const hc_site &site, const Access &other, u64 address) {
   const hc_site &first = now->kernel->module->sites[other.site];
-  // Threads of CuPy's labels follow and shorten one chain, on purpose.
-  if (is_kernel_of("cupyx_scipy_ndimage_label") || is_told(first, site)) return;
+  if (is_told(first, site)) return;
   Fiber earlier;
   earlier.block = f.block;
   number(earlier, other.thread);

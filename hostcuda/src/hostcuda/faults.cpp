@@ -128,6 +128,7 @@ char *hc_access(hc_thread *t, hc_site *site, u64 address) {
     return (char *)address;
   Block *b = find_block((void *)address);
   std::string wrong = wrong_memory(*now->ctx, address, bytes);
+  if (!wrong.empty()) add_uses({{address, bytes}}, {});  // beside the free of a block that was freed
   if (!wrong.empty()) bad_access(t, *site, CUDA_ERROR_ILLEGAL_ADDRESS, wrong);
   remember(site, b->start, b->start + b->size);
   return (char *)address;
