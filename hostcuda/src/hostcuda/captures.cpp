@@ -170,6 +170,11 @@ API cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long 
   return CUDA_SUCCESS;
 }
 
+API cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph handle, CUDA_GRAPH_INSTANTIATE_PARAMS *how) {
+  how->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+  return cuGraphInstantiateWithFlags(out, handle, how->flags);
+}
+
 API cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
   ENTER;
   FIND(found, executables, handle);
@@ -227,6 +232,16 @@ API cuGraphRetainUserObject(CUgraph handle, CUuserObject object, unsigned count,
   CHECK(graph && references && count, CUDA_ERROR_INVALID_VALUE);
   shared_ptr<void> kept = references->front();
   if (flags & CU_GRAPH_USER_OBJECT_MOVE) TRY(cuUserObjectRelease(object, count));
-  graph->kept.push_back(kept);
+  graph->kept[object].resize(graph->kept[object].size() + count, kept);
+  return CUDA_SUCCESS;
+}
+
+API cuGraphReleaseUserObject(CUgraph handle, CUuserObject object, unsigned count) {
+  std::vector<shared_ptr<void>> dropped;  // at the end, without the lock
+  ENTER;
+  Graph *graph = graph_of(handle);
+  auto *kept = graph ? lookup(graph->kept, object) : nullptr;
+  CHECK(kept && count <= kept->size(), CUDA_ERROR_INVALID_VALUE);
+  for (; count; --count, kept->pop_back()) dropped.push_back(kept->back());
   return CUDA_SUCCESS;
 }

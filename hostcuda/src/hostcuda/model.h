@@ -94,7 +94,7 @@ struct Graph {
   CUstreamCaptureMode mode;
   cuuint64_t id;
   CUgraph handle;
-  std::vector<shared_ptr<void>> kept;  // the user's objects; executables keep them, too
+  std::map<CUuserObject, std::vector<shared_ptr<void>>> kept;  // executables keep them, too
   bool open = true, spoilt = false;
   std::vector<uintptr_t> dropped;  // blocks, whose frees are queued when the capture ends
 };
