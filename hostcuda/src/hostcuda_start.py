@@ -1,4 +1,4 @@
-"""Where $HOSTCUDA says so, install hostcuda's driver when PyCUDA or CuPy is imported.
+"""Where $HOSTCUDA says so, install hostcuda's driver when a library of CUDA's is imported.
 
 `hostcuda.pth` imports this module when an interpreter starts, so it imports nothing itself.
 """
@@ -10,7 +10,7 @@ class Finder:
     """Finds no module, but sees the first import of the libraries."""
 
     def find_spec(self, name, path, target=None):
-        if name not in ("cupy", "cupyx", "pycuda"):
+        if name not in ("cupy", "cupyx", "pycuda", "cuda.bindings", "cuda.core", "numba.cuda"):
             return None
         import hostcuda
 

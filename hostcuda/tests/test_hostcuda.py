@@ -745,7 +745,7 @@ def test_a_refused_source_raises_the_compilers_text():
 
 def test_install_after_cupy_is_refused():
     with pytest.raises(hostcuda.Unsupported, match="loaded already"):
-        _cupy.replace_runtime(None, True, None)
+        _cupy.replace_runtime(None, True)
 
 
 # ---- PyCUDA without a GPU -----------------------------------------------------------------------

@@ -114,6 +114,6 @@ __global__ void f(float *x) { x[threadIdx.x] = twice(x[threadIdx.x]); }
 """
 
 
-def test_a_dynamic_module_is_linked(gpu, a):
+def test_a_dynamic_module_is_linked(a):
     DynamicSourceModule(TWO_KERNELS).get_function("f")(a, block=(6, 1, 1))
     assert (a.get() == 2 * np.arange(6)).all()

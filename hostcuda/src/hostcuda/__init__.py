@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import set_forkserver_preload, spawn
 from typing import Any, NamedTuple
 
-from . import _build, _cupy, _nvrtc
+from . import _build, _cupy, _libraries, _nvrtc
 from ._build import CompileError
 from ._cupy import Unsupported
 
@@ -192,10 +192,9 @@ def install(
     if compilers:
         os.environ["HOSTCUDA_PYTHON"] = sys.executable
         if importlib.util.find_spec("pycuda"):  # it needs an nvcc
-            os.environ["NVCC"] = f"{_build.FOLDER}/nvcc"  # CuPy's
-            os.environ["PATH"] = f"{_build.FOLDER}{os.pathsep}{os.environ.get('PATH', '')}"
+            os.environ["NVCC"] = f"{_build.FOLDER}/bin/nvcc"  # CuPy's
+            os.environ["PATH"] = f"{_build.FOLDER}/bin{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
-    os.environ["NUMBA_DISABLE_CUDA"] = "1"  # numba.cuda.is_available() is False
     driver = ctypes.CDLL(str(built), ctypes.RTLD_GLOBAL)
     driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
     driver.hostcuda_pending.restype = ctypes.c_long
@@ -231,7 +230,8 @@ def install(
         driver.hostcuda_find_into(path.encode())
     atexit.register(driver.hostcuda_end_python)
     give_blocks = None if pool else functools.partial(_give_blocks, driver)
-    _cupy.replace_runtime(driver, compilers, give_blocks)
+    _libraries.replace(driver, give_blocks)
+    _cupy.replace_runtime(driver, compilers)
     if compilers:
         _translate_ptx(driver)
     _driver = driver
@@ -320,7 +320,7 @@ def _translate_ptx(driver: Any) -> None:
 
 
 _MAIN = os.path.join(os.path.dirname(__file__), "__main__.py")
-_LIBRARIES = {"bridge", "cupy", "cupyx", "hostcuda", "pycuda", "pytools"}
+_LIBRARIES = {"bridge", "cuda", "cupy", "cupyx", "hostcuda", "numba", "pycuda", "pytools"}
 
 
 def _tell_callers(driver: Any) -> None:

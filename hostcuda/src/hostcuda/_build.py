@@ -103,7 +103,7 @@ def driver() -> Path:
     if not shutil.which(CXX):
         raise FileNotFoundError(f"hostcuda: no {CXX}; install g++, or name it in CXX")
     include = cuda_include()
-    apart = FOLDER / "refused.cpp"  # must not see cuda.h
+    apart = FOLDER / "names.cpp"  # must not see cuda.h
     sources = sorted({*FOLDER.glob("*.cpp")} - {apart}, key=lambda path: path.stat().st_size)
     headers = [*sorted(FOLDER.glob("*.h")), include / "cuda.h"]
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", f"-I{include}"]
@@ -153,10 +153,12 @@ def _compile_driver(
     return whole
 
 
-def empty_library(name: str) -> Path:
-    """Build a library without functions, for the dynamic linker to find by this name."""
-    command = [CXX, "-shared", f"-Wl,-soname,{name}", "-x", "c", "/dev/null", "-o"]
-    return _cached(name, "", [], lambda target: _run([*command, str(target)]))
+def library(name: str, source: str = "", *needed: str) -> Path:
+    """Build a library for the dynamic linker to find by this name."""
+    flags = f"-shared -fPIC -Wl,-soname,{name} -x c++ - -x none".split()
+    command = [CXX, *flags, *needed, "-o"]
+    parts = [part.encode() for part in (source, *needed)]
+    return _cached(name, "", parts, lambda target: _run([*command, str(target)], source))
 
 
 def preprocess(source: str, options: Iterable[str]) -> str:
@@ -203,7 +205,7 @@ def _processor_flags() -> list[str]:
 class Compiled(NamedTuple):
     """A kernel module for the host."""
 
-    image: bytes  # for ``cuModuleLoadData``
+    image: bytes  # for ``cuModuleLoadData``; PTX, if it is to be linked
     log: str  # NVRTC's remarks
     lowered: dict[str, str]  # the mangled names of the name expressions
 
@@ -245,6 +247,8 @@ def compile(
     def note(target: Path) -> None:
         target.write_text(json.dumps(checked()[:2]))
 
+    if {"-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"} & {*options}:
+        return Compiled(checked().ptx.encode(), *checked()[:2])
     # What a source includes may change under it.
     key = checked().ptx if "inc" in source else source
     parts = compiler_key(), repr((options, names, of_nvcc, _nvrtc.version(), copy)), key
@@ -306,6 +310,7 @@ def _make_image(
 
 
 _OF_BOTH = {"std", "use_fast_math", "fmad", "ftz", "prec-div", "prec-sqrt"}  # nvcc and NVRTC
+_OF_BOTH |= {"rdc", "relocatable-device-code", "dc", "device-c"}
 _LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
 
 

@@ -17,7 +17,7 @@ import re
 import sys
 from typing import Any
 
-from . import _build, _libraries, _nvrtc, _properties
+from . import _build, _nvrtc, _properties
 
 WRITTEN_FOR = "CuPy 13.6 and 14"
 LOADED = "is loaded already: set HOSTCUDA=1 before Python starts, or call install() earlier"
@@ -103,7 +103,7 @@ def _outline(original: Any) -> inspect.Signature:
     )
 
 
-def replace_runtime(driver: ctypes.CDLL, compilers: bool, give_blocks: Any) -> None:
+def replace_runtime(driver: ctypes.CDLL, compilers: bool) -> None:
     """Replace the runtime functions that CuPy's modules are about to bind."""
     try:
         version = importlib.metadata.version
@@ -142,7 +142,6 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool, give_blocks: Any) -> N
                     getattr(driver, "hostcuda_refuse_" + refusal), ctypes.c_void_p
                 )
                 replaced[key] = (signature, address.value)
-    _libraries.replace(driver, give_blocks)
     if compilers:
         replace_nvrtc()
     for key, (signature, address) in replaced.items():

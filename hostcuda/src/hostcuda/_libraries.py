@@ -6,6 +6,7 @@ Left alone, some of them would fail with an error about something else, and some
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import importlib.util
 import mmap
@@ -23,6 +24,7 @@ MISSING = {
     "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
+    "cupy_backends.cuda.libs.nvjitlink": "nvJitLink",  # CUDA's Python then asks the driver to link
 }
 # CuPy's modules -> the library, and the file in this folder that answers.
 ANSWERED = {
@@ -162,6 +164,21 @@ def _tell_numbers(driver: Any, module: ModuleType) -> None:
         driver.hostcuda_numbers(*map(ctypes.c_size_t, parts))
 
 
+def _answer_runtime(driver: Any, module: Any) -> None:
+    """Answer what ``cuda.core`` asks of the runtime that ``cuda.bindings`` links statically."""
+    status = module.cudaError_t
+    module.cudaDeviceSynchronize = lambda: (status(driver.cuCtxSynchronize()),)
+
+
+# CUDA's Python loads a cubin; here, NVRTC's is the PTX.
+_PTX_FOR_CUBIN = """extern "C" {
+int nvrtcGetPTX(void *, char *);
+int nvrtcGetPTXSize(void *, unsigned long *);
+int nvrtcGetCUBIN(void *program, char *out) { return nvrtcGetPTX(program, out); }
+int nvrtcGetCUBINSize(void *program, unsigned long *out) { return nvrtcGetPTXSize(program, out); }
+}"""
+
+
 def check_linked(name: str, path: str) -> None:
     """Raise ImportError if a module of CuPy's does not have the functions that are replaced."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
@@ -176,11 +193,12 @@ def check_linked(name: str, path: str) -> None:
 def replace(driver: Any, give_blocks: Callable[[ModuleType], None] | None) -> None:
     """Put all in place, before CuPy imports the modules."""
     finder = _Finder(driver)
+    finder.after["cuda.bindings.runtime"] = functools.partial(_answer_runtime, driver)
     if give_blocks:
         finder.after["cupy"] = give_blocks
     sys.meta_path.insert(0, finder)
     for name in ("libcufft.so.11", "libcufft.so.12"):  # of CUDA 12 and 13: linked.cpp
-        ctypes.CDLL(str(_build.empty_library(name)))
+        ctypes.CDLL(str(_build.library(name)))
     try:
         from cuda import pathfinder
     except ImportError:  # CuPy 13 does not need it
@@ -190,6 +208,10 @@ def replace(driver: Any, give_blocks: Callable[[ModuleType], None] | None) -> No
     files["cufft"] = "linked.cpp"
 
     def load_or_answer(name: str) -> Any:
+        if name == "nvrtc":  # of CUDA's Python
+            found = load(name)
+            over = _build.library("libhostcuda-nvrtc.so", _PTX_FOR_CUBIN, found.abs_path)
+            return dataclasses.replace(found, _handle_uint=ctypes.CDLL(str(over))._handle)
         if title := MISSING.get(f"cupy_backends.cuda.libs.{name.lower()}"):
             raise pathfinder.DynamicLibNotFoundError(_refusal(title))
         if name not in files:

@@ -26,11 +26,8 @@ def main(arguments):
     try:
         if "--preprocess" in arguments or "-E" in arguments:
             print(_build.preprocess(source, arguments))
-        elif form == "ptx" and "__global__" not in source:  # CuPy asks for the compiler's version
+        elif form == "ptx" and not source:  # CuPy asks for the compiler's version
             target.write_text(f"// {_build.compiler_key()}\n")
-        elif form == "ptx" and "-rdc=true" in arguments:
-            print("hostcuda: code for CUDA's linker is not supported", file=sys.stderr)
-            return 1
         else:
             whole = target.with_name(f"{target.name}.new")
             whole.write_bytes(_build.compile(source, arguments, of_nvcc=True).image)

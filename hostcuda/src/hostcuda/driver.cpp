@@ -140,6 +140,10 @@ API cuDeviceGetName(char *name, int size, CUdevice device) {
   snprintf(name, size, "host memory (no GPU)");
   return CUDA_SUCCESS;
 }
+API cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+  ENTER_DEVICE(device);
+  return *uuid = {{char(device + 1)}}, CUDA_SUCCESS;
+}
 API cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
   ENTER_DEVICE(device);
   return *bytes = driver.device_bytes, CUDA_SUCCESS;

@@ -1,7 +1,5 @@
-// Modules, functions and launches.
+// Functions of modules, and launches.
 #include <dlfcn.h>
-#include <elf.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,41 +10,6 @@
 namespace {
 
 const unsigned FREE_SHARED = 48 << 10;  // bytes of shared memory for kernels that do not ask
-
-void (*translate)(const char *ptx);  // calls hostcuda_translated
-thread_local struct {
-  Bytes image;
-  std::string problem;  // a sentence, instead
-} translated;
-
-const std::string PREFIX = "hostcuda: ";
-CUresult refuse(CUresult status) {
-  tell(translated.problem.substr(translated.problem.rfind(PREFIX, 0) ? 0 : PREFIX.size()));
-  return status;
-}
-
-bool is_elf(const void *image) { return !memcmp(image, ELFMAG, SELFMAG); }
-bool is_fatbin(const void *image) { return !memcmp(image, "\x50\xed\x55\xba", 4); }
-bool is_ptx(const void *image) {
-  if (is_elf(image) || is_fatbin(image)) return false;
-  return strstr((const char *)image, ".version");
-}
-
-CUresult load_library(const char *image, size_t size, void **library) {
-  // In memory, since folders may be mounted noexec.
-  int file = memfd_create("hostcuda", MFD_CLOEXEC);
-  CHECK(file >= 0, CUDA_ERROR_OPERATING_SYSTEM);
-  // A path of its own, by the slashes: dlopen takes two images of one path for the same library.
-  static unsigned count;
-  std::string path = "/proc/self/fd/";
-  for (unsigned n = ++count; n; n /= 2) path += n % 2 ? "./" : "/";
-  path += std::to_string(file);
-  bool written = write(file, image, size) == ssize_t(size);
-  *library = written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  if (!*library) tell(text("the code of a module cannot be loaded: %s", written ? dlerror() : strerror(errno)));
-  close(file);
-  return *library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
-}
 
 // Copy an argument. CuPy does not tell how many there are, and what is behind them is no argument.
 bool copy_if_there(char *to, void *from, size_t size) {
@@ -143,7 +106,7 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   TRY(within(*f, "the number of threads of a block", threads, 1, 1024));
   if (f->kernel)
     TRY(within(*f, "the number of threads of a block", threads, 1, f->kernel->limits.threads,
-               CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
+               occupancy(*f, unsigned(threads), 0) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
   TRY(within(*f, "the number of bytes of dynamic shared memory", shared, 0, f->most_shared));
   uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
   int resident = MULTIPROCESSORS * occupancy(*f, unsigned(threads), shared);
@@ -178,94 +141,9 @@ CUresult launch(Function *f, const unsigned *grid, const unsigned *block, unsign
 
 }  // namespace
 
-API cuModuleLoadData(CUmodule *out, const void *image) {
-  CHECK(image && out, CUDA_ERROR_INVALID_VALUE);
-  translated = {};
-  const bool is_text = is_ptx(image);
-  if (translate && is_text) {  // before the lock: Python's own is taken
-    translate((const char *)image);
-    if (!translated.problem.empty()) return refuse(CUDA_ERROR_INVALID_PTX);
-    image = translated.image.data();
-  }
-  ENTER_LIVING_CONTEXT;
-  Module module;
-  module.ctx = ctx;
-  const Elf64_Ehdr *elf = (const Elf64_Ehdr *)image;
-  if (is_elf(image) && elf->e_machine == EM_X86_64 && elf->e_type == ET_DYN) {
-    // The section headers are the last thing g++ writes, so they tell the size of the image.
-    size_t size = elf->e_shoff + size_t(elf->e_shentsize) * elf->e_shnum;
-    TRY(load_library((const char *)image, size, &module.library));
-    module.code.size = size;
-  } else if (!is_elf(image) && !is_fatbin(image) && !is_text) {
-    return CUDA_ERROR_INVALID_IMAGE;
-  } else if (!driver.loads_images) {
-    translated.problem = PREFIX + "a cubin or a fat binary is code of a GPU, which the host cannot run; "
-                                  "load PTX, or compile the source";
-    return refuse(CUDA_ERROR_NO_BINARY_FOR_GPU);
-  }
-  if (auto *made = module.library ? (const hc_module *)dlsym(module.library, "hostcuda_module") : nullptr) {
-    Dl_info info;
-    if (dladdr(made, &info)) module.code.start = uintptr_t(info.dli_fbase);
-    for (u32 i = 0; i < made->variable_count; ++i) {
-      uintptr_t start = uintptr_t(made->variables[i].start);
-      module.variables.push_back(start);
-      driver.blocks[start] = {start, made->variables[i].bytes, Kind::variable, ctx, false, 0, 0};
-    }
-  }
-  *out = new_handle<CUmodule>();
-  driver.modules[*out] = module;
-  return CUDA_SUCCESS;
-}
-
-API cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, CUjit_option *options,
-                       void **values) {
-  CUresult status = cuModuleLoadData(out, image);
-  char *log = nullptr;
-  void **size = nullptr;
-  for (unsigned i = 0; i < count; i++) {  // PyCUDA shows what lies in the logs
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = (char *)values[i];
-    if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = &values[i];
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER) *(char *)values[i] = 0;
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) values[i] = nullptr;
-  }
-  if (size) {
-    size_t room = uintptr_t(*size);
-    int length = log && room ? snprintf(log, room, "%s", translated.problem.c_str()) : 0;
-    *size = (void *)std::min(size_t(length), room);
-  }
-  return status;
-}
-
 EXPORT void hostcuda_numbers(size_t type, size_t at, size_t dtype, size_t float32, size_t float64) {
   numbers = {type, at, dtype, float32, float64};
 }
-EXPORT void hostcuda_translator(void (*function)(const char *ptx)) { translate = function; }
-EXPORT void hostcuda_translated(const char *image, size_t size, const char *problem) {
-  translated = {Bytes(image, image + size), problem};
-}
-
-API cuModuleLoad(CUmodule *out, const char *path) {
-  FILE *file = fopen(path, "rb");
-  CHECK(file, CUDA_ERROR_FILE_NOT_FOUND);
-  Bytes image;
-  for (int c; (c = getc(file)) != EOF;) image.push_back(c);
-  fclose(file);
-  image.resize(image.size() + sizeof(Elf64_Ehdr));  // so that a short file is not read past its end
-  return cuModuleLoadData(out, image.data());
-}
-
-API cuModuleUnload(CUmodule handle) {
-  ENTER;
-  FIND(module, driver.modules, handle);
-  CHECK(!module->ctx->dead, module->ctx->dead);
-  if (module->ctx->references) settle_context(module->ctx);  // its kernels may be queued
-  for (auto &item : module->functions) driver.functions.erase(item.second);
-  for (uintptr_t address : module->variables) driver.blocks.erase(address);
-  if (module->library) dlclose(module->library);
-  driver.modules.erase(handle);
-  return CUDA_SUCCESS;
-}
-
 API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
   ENTER;
   FIND(module, driver.modules, handle);
@@ -283,18 +161,6 @@ API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
     driver.functions[known] = {module, name, kernel, FREE_SHARED - used};
   }
   *out = known;
-  return CUDA_SUCCESS;
-}
-
-API cuModuleGetGlobal_v2(CUdeviceptr *out, size_t *size, CUmodule handle, const char *name) {
-  ENTER;
-  FIND(module, driver.modules, handle);
-  CHECK(!module->ctx->dead, module->ctx->dead);
-  void *address = module->library ? dlsym(module->library, name) : nullptr;
-  Block *b = lookup(driver.blocks, uintptr_t(address));
-  CHECK(b, CUDA_ERROR_NOT_FOUND);
-  if (out) *out = b->start;
-  if (size) *size = b->size;
   return CUDA_SUCCESS;
 }
 

@@ -52,6 +52,7 @@ class _Translator:
         self.module, self.limits, self.source = module, limits, source
         self.lines: set[int] = set()  # of the source: those that can run
         self.made: dict[str, Instruction] = {}  # by the lines of C++
+        self.local_bytes: dict[str, int] = {}
         self.common = Shared(module, checks)
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
         self.flushes = self._flushes()
@@ -206,7 +207,7 @@ class _Translator:
                 end = _aligned(end, v.align)
                 w.offsets[id(v)] = end
                 end += v.bytes
-        w.local_bytes = end
+        w.local_bytes = self.local_bytes[function.name] = end
         for v in self.module.variables.values():
             if v.space == "shared" and v.is_extern:
                 w.offsets[id(v)] = dynamic
@@ -338,7 +339,9 @@ class _Translator:
             offsets.append(end)
             end += v.bytes
         code = self.common.codes[f.name]
-        limits = ", ".join(map(str, self.limits.get(f.name, (32, shared, 0, 0, 1024))))
+        constant = sum(v.bytes for v in self.module.variables.values() if v.space == "const")
+        known = 32, shared, _aligned(self.local_bytes[f.name], 16), constant, f.threads
+        limits = ", ".join(map(str, self.limits.get(f.name, known)))
         waits, flushes = str(self.waits(f.name)).lower(), str(self.flushes).lower()
         tables = (
             f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"

@@ -73,13 +73,17 @@ def _call(w: Writer, i: Instruction, m: Modifiers) -> str:
     known = w.common.module.functions.get(target)
     if known is not None and known.body is None:
         if target not in BUILT_IN:
-            w.refuse(i, f"a call of {target}")
+            is_of_cuda = target.startswith(("cuda", "__cuda"))
+            said = "a function of cudadevrt" if is_of_cuda else "which is not defined"
+            w.refuse(i, f"a call of {target}, {said},")
         name, kinds = BUILT_IN[target]
         loads = [f"load<{kind}>({w.find(x).code})" for kind, x in zip(kinds, given, strict=False)]  # type: ignore[union-attr]
         if name == "hc_free":
             loads.append(str(i.own_line))
         found = f"{name}({', '.join(['t', *loads])})"
         return f"store({codes[0]}, {found});" if results else f"(void){found};"
+    if known is not None and not known.results:  # who declares it may expect one
+        codes = codes[len(results) :]
     arguments = ", ".join(["t", *codes])
     if known is not None:
         return f"{w.common.codes[target]}({arguments});"

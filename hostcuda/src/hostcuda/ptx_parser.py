@@ -5,6 +5,7 @@ Source: PTX ISA, "Syntax" and "State Spaces, Types, and Variables".
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -107,6 +108,7 @@ class Function:
     results: list[Variable]
     parameters: list[Variable]
     body: list[Instruction] | None = None  # None: only declared
+    threads: int = 1024  # that a block may have
     variables: list[Variable] = field(default_factory=list)  # of all scopes
     shared: list[Variable] = field(default_factory=list)
     targets: dict[str, list[str]] = field(default_factory=dict)  # of brx.idx
@@ -261,6 +263,8 @@ class _Parser:
                     known = self.module.variables.get(variable.name)
                     if not known or known.is_extern:
                         self.module.variables[variable.name] = variable
+                    elif not variable.is_extern:
+                        self.twice(variable.name, words)
             else:
                 raise unknown(head or self.text[self.at :])
         return self.module
@@ -324,6 +328,8 @@ class _Parser:
                 f"hostcuda: parameters in registers are not supported (in {found[2]})"
             )
         function = Function(found[2], is_entry, *lists)
+        if most := re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", head):
+            function.threads = math.prod(map(int, most[1].split(",")))
         self.line = self.file = 0
         self.inlined = {}
         if self.text[self.at] == "{":
@@ -334,6 +340,13 @@ class _Parser:
         known = self.module.functions.get(function.name)
         if not known or known.body is None:
             self.module.functions[function.name] = function
+        elif function.body is not None:
+            self.twice(function.name, head.split())
+
+    def twice(self, name: str, words: list[str]) -> None:
+        """Refuse what several linked texts define."""
+        if not {".weak", ".common"} & {*words}:
+            raise Unsupported(f"hostcuda: PTX that defines {name} twice is not supported")
 
     def body(self, function: Function) -> None:
         """Read a function's statements."""
@@ -401,15 +414,26 @@ class _Parser:
         )
 
 
+def _linked(text: str) -> str:
+    """Rename what is visible in one of several texts alone, such as their strings."""
+    parts = re.split(r"^(?=\.version\b)", text, flags=re.M)
+    for n, part in enumerate(parts[2:], 2):
+        heads = re.findall(r"^\.(?:global|const|shared|func)\b[^\[=;{]*", part, re.M)
+        words = (re.findall(r"[^.\w$]([\w$]+)", re.sub(r"\([^)]*\)?", "", h)) for h in heads)
+        for name in {found[-1] for found in words}:
+            parts[n] = re.sub(rf"(?<![\w$%.]){re.escape(name)}(?![\w$])", f"{name}${n}", parts[n])
+    return "".join(parts)
+
+
 def parse(text: str) -> Module:
-    """Parse PTX.
+    """Parse PTX, or several texts that are linked.
 
     Raises
     ------
     Unsupported
         For what is not known.
     """
-    parser = _Parser(text)
+    parser = _Parser(_linked(text))
     try:
         return parser.parse()
     except Unsupported:

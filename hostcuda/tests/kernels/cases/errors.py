@@ -54,6 +54,6 @@ KERNELS = {
     "too_many_threads": fails("o[0] = 1;", 1, 9, block=1025),
     "too_much_shared_memory": fails("o[0] = 1;", 1, shared=1 << 20),
     "too_many_threads_for_the_bounds": fails(
-        "o[0] = 1;", 1, 9, 701, block=128, bounds="__launch_bounds__(64)"
+        "o[0] = 1;", 1, 9, block=128, bounds="__launch_bounds__(64)"
     ),
 }

@@ -1,7 +1,16 @@
-// Entry points that PyCUDA and CuPy link to and that this driver politely refuses.
+// Entry points that this driver politely refuses, and those that do what another does.
 // <cuda.h> is not included: it maps some of these names to others and declares their parameters.
-#define REFUSE(name) \
-  extern "C" __attribute__((visibility("default"))) int name() { return 801; }  // NOT_SUPPORTED
+#define EXPORT extern "C" __attribute__((visibility("default"))) int
+#define REFUSE(name) EXPORT name() { return 801; }  // NOT_SUPPORTED
+#define SAME(name, other)                        \
+  EXPORT other(long a, long b, long c, long d); \
+  EXPORT name(long a, long b, long c, long d) { return other(a, b, c, d); }
+
+// Libraries of kernels are modules of the context that loads them: loading.cpp
+SAME(cuLibraryLoadFromFile, cuModuleLoad) SAME(cuLibraryUnload, cuModuleUnload)
+SAME(cuLibraryGetKernel, cuModuleGetFunction) SAME(cuLibraryGetGlobal, cuModuleGetGlobal_v2)
+SAME(cuKernelGetParamInfo, cuFuncGetParamInfo) SAME(cuKernelGetAttribute, cuFuncGetAttribute)
+SAME(cuKernelSetCacheConfig, cuFuncSetCacheConfig)
 
 // Texture and surface references, which CUDA 12 removed
 REFUSE(cuModuleGetTexRef) REFUSE(cuModuleGetSurfRef) REFUSE(cuTexRefCreate) REFUSE(cuTexRefDestroy)
@@ -11,10 +20,9 @@ REFUSE(cuTexRefSetAddress_v2) REFUSE(cuTexRefSetAddress2D_v3) REFUSE(cuTexRefSet
 REFUSE(cuTexRefSetArray) REFUSE(cuTexRefSetBorderColor) REFUSE(cuTexRefSetFilterMode)
 REFUSE(cuTexRefSetFlags) REFUSE(cuTexRefSetFormat) REFUSE(cuTexRefSetMaxAnisotropy)
 REFUSE(cuSurfRefGetArray) REFUSE(cuSurfRefSetArray) REFUSE(cuParamSetTexRef)
-// Launches of CUDA 3, linking
+// Launches of CUDA 3
 REFUSE(cuLaunch) REFUSE(cuLaunchGrid) REFUSE(cuLaunchGridAsync) REFUSE(cuParamSetSize)
-REFUSE(cuParamSeti) REFUSE(cuParamSetf) REFUSE(cuParamSetv) REFUSE(cuLinkCreate_v2)
-REFUSE(cuLinkAddData_v2) REFUSE(cuLinkAddFile_v2) REFUSE(cuLinkComplete) REFUSE(cuLinkDestroy)
+REFUSE(cuParamSeti) REFUSE(cuParamSetf) REFUSE(cuParamSetv)
 // Other processes, the rest
 REFUSE(cuIpcCloseMemHandle) REFUSE(cuIpcGetEventHandle) REFUSE(cuIpcGetMemHandle)
 REFUSE(cuIpcOpenEventHandle) REFUSE(cuIpcOpenMemHandle_v2) REFUSE(cuStreamAttachMemAsync)
