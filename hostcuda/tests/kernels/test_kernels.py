@@ -14,7 +14,7 @@ import pytest
 
 # In these areas threads meet: they run in a random order, with all checks. The others run as a
 # program does; `make nightly` runs each area in both ways.
-CHECKED = {"masks", "exits", "atomics", "memory", "waits", "groups", "cub", "errors"}
+CHECKED = {"masks", "exits", "atomics", "memory", "waits", "groups", "cub", "errors", "algorithms"}
 WAYS = {"plain": (), "checked": ("--check", "--order", "random", "--seed", "1")}
 RACY = {"k_one_thread_of_many"}
 

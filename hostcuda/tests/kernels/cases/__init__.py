@@ -24,6 +24,7 @@ import numpy as np
 AREAS = (
     *("masks", "exits", "half", "floats", "integers", "conversions", "functions", "atomics"),
     *("memory", "waits", "groups", "cub", "language", "ptx", "textures", "errors"),
+    *("algorithms",),
 )
 
 i1, u1, i2, u2, i4, u4, i8, u8, f4, f8 = (
