@@ -143,4 +143,44 @@ KERNELS = {
         i4([300, 44, 0, 4, 84, 1, -201]),
         block=1,
     ),
+    "double_to_small_floats_and_back": Kernel(
+        "o[t] = (double)(float)a[t] - a[t];",
+        f8([0, 0, np.float32(0.1).astype("f8") - 0.1, 0, -1]),
+        (f8([0.5, 2.0**-126, 0.1, 2**24, 2**24 + 1]),),
+        block=5,
+    ),
+    "unsigned_directed": ones(
+        "float x = 2.5f + t; double y = 4e9 + 0.5 + t;",
+        ("__float2uint_rn(x)", 2),
+        ("__float2uint_ru(x)", 3),
+        ("__float2uint_rz(-x)", 0),
+        ("__double2uint_rn(y)", 4000000000),
+        ("__double2uint_ru(y)", 4000000001),
+        ("__double2uint_rz(y * 2)", 2**32 - 1),
+        ("__float2uint_rd(5e9f + t)", 2**32 - 1),
+        ("__float2ull_ru(x)", 3),
+        ("__float2ull_rn(1.5f + t)", 2),
+        ("__double2ull_rd(y)", 4000000000),
+        of=u8,
+    ),
+    "bytes_to_floats_and_back": Kernel(
+        """uchar4 p = ((const uchar4 *)a)[t];
+        float4 f = make_float4(p.x / 255.f, p.y / 255.f, p.z / 255.f, p.w / 255.f);
+        ((uchar4 *)o)[t] = make_uchar4(__float2int_rn(f.x * 255), f.y * 255 + .5f, rintf(f.z * 255), lroundf(f.w * 255));""",
+        np.arange(128, dtype="u1") * 2,
+        (np.arange(128, dtype="u1") * 2,),
+    ),
+    "clamped_bytes": Kernel(
+        "o[t] = (unsigned char)fminf(fmaxf(a[t], 0.f), 255.f);",
+        np.array([0, 0, 12, 255, 255, 0], "u1"),
+        (f4([-INF, -3, 12.9, 255.5, INF, NAN]),),  # of NaN and 0, the greater is 0
+        block=6,
+    ),
+    "fixed_point": Kernel(
+        """int x = __float2int_rn(ldexpf(a[t], 16)), y = __float2int_rn(ldexpf(b[t], 16));
+        o[t] = ldexpf((float)(int)((long long)x * y >> 16), -16);""",
+        f4([3.75, -0.5, 100.25]),
+        (f4([1.5, -2, 401]), f4([2.5, 0.25, 0.25])),
+        block=3,
+    ),
 }

@@ -258,4 +258,92 @@ KERNELS = {
         inputs=(f4([1e8, 1, 1, -1e8]),),
         block=1,
     ),
+    "directed_sums_bound_a_series": Kernel(
+        """float low = 0, high = 0; double dlow = 0, dhigh = 0;
+        for (int n = 1; n < 100; n++) {
+            low = __fadd_rd(low, __frcp_rd(n)); high = __fadd_ru(high, __frcp_ru(n));
+            dlow = __dadd_rd(dlow, __drcp_rd(n)); dhigh = __dadd_ru(dhigh, __drcp_ru(n));
+        }
+        double sum = a;
+        o[0] = low < sum; o[1] = high > sum; o[2] = high - low < 1e-4; o[3] = dlow < sum; o[4] = dhigh > sum;
+        o[5] = dhigh - dlow < 1e-12 && dhigh > dlow;""",
+        i4([1] * 6),
+        inputs=(np.float64(sum(Fraction(1, n) for n in range(1, 100))),),
+        block=1,
+    ),
+    "fma_rounded_each_way": ones(
+        "float x = 1 + 0x1p-12f + t;",
+        # x * x = 1 + 2^-11 + 2^-24
+        ("__fmaf_rn(x, x, 0.f)", 1 + 2.0**-11),
+        ("__fmaf_ru(x, x, 0.f)", 1 + 2.0**-11 + E),
+        ("__fmaf_rd(-x, x, 0.f)", -1 - 2.0**-11 - E),
+        ("__fmaf_rz(-x, x, 0.f)", -1 - 2.0**-11),
+        ("__fmaf_rn(x, x, -1.f)", 2.0**-11 + 2.0**-24),
+        ("__fmaf_rn(x, x, -(1 + 0x1p-11f))", 2.0**-24),
+        of=f4,
+    ),
+    "double_intrinsics_each_way": ones(
+        "double x = 1 + 0x1p-30 + t;",
+        # x * x = 1 + 2^-29 + 2^-60
+        ("__dmul_ru(x, x)", 1 + 2.0**-29 + D),
+        ("__dmul_rd(-x, x)", -1 - 2.0**-29 - D),
+        ("__dmul_rz(x, -x)", -1 - 2.0**-29),
+        ("__fma_rn(x, x, -1 - 0x1p-29)", 2.0**-60),
+        ("__fma_ru(x, x, 0.)", 1 + 2.0**-29 + D),
+        ("__dsub_rd(1. + t, 0x1p-80)", 1 - D / 2),
+        ("__dsub_ru(1. + t, 0x1p-80)", 1),
+        ("__dsqrt_rd(x * 4 - x * 4 + 4)", 2),
+        ("__dsqrt_ru(1 + 0x1p-52 + t)", 1 + D),
+        ("__ddiv_rz(-1., 3. + t)", -1 / 3),  # the nearest double is nearer to zero
+        ("__ddiv_ru(1., 3. + t)", np.nextafter(1 / 3, 1)),
+        of=f8,
+    ),
+    "exact_products_in_two_floats": Kernel(
+        """float p = a[t] * b[t], e = fmaf(a[t], b[t], -p), s = a[t] + b[t], z = s - a[t];
+        float r = (a[t] - (s - z)) + (b[t] - z);
+        o[2 * t] = (double)p + e; o[2 * t + 1] = (double)s + r;""",
+        np.stack(
+            [
+                f4([1.1, 3e5, -7.7]).astype("f8") * f4([2.3, 0.1, 1e5]),
+                f4([1.1, 3e5, -7.7]).astype("f8") + f4([2.3, 0.1, 1e5]),
+            ],
+            axis=1,
+        ).ravel(),
+        inputs=(f4([1.1, 3e5, -7.7]), f4([2.3, 0.1, 1e5])),
+        block=3,
+    ),
+    "inverse_root_by_bits": Kernel(
+        """float x = a[t], y = __int_as_float(0x5f3759df - (__float_as_int(x) >> 1));
+        for (int n = 0; n < 4; n++) y = y * (1.5f - 0.5f * x * y * y);
+        o[t] = y;""",
+        f4([1, 0.5, 0.25, 10, 1 / 3]),
+        inputs=(f4([1, 4, 16, 0.01, 9]),),
+        block=5,
+        ulp=2,
+    ),
+    "fields_of_floats": Kernel(
+        """unsigned n = __float_as_uint(a[t]);
+        o[3 * t] = n >> 31; o[3 * t + 1] = (int)(n >> 23 & 255) - 127; o[3 * t + 2] = n & 0x7fffff;""",
+        i4([0, 0, 0, 1, 1, 0x400000, 0, -127, 1, 0, 128, 0, 0, -4, 0x4CCCCD]),
+        inputs=(f4([1, -3, 2.0**-149, INF, 0.1]),),
+        block=5,
+    ),
+    "interpolation": ones(
+        "float x = 2.f + t, y = 10.f, w = 0.25f;",
+        ("fmaf(w, y - x, x)", 4),
+        ("x * (1 - w) + y * w", 4),
+        ("__saturatef((6.f - x) / (y - x))", 0.5),
+        ("fminf(fmaxf(x * 20, -5.f), 30.f)", 30),
+        ("copysignf(x, -0.f) + fdimf(y, x)", 6),
+        of=f4,
+    ),
+    "ordered_as_integers": Kernel(
+        """int n = __float_as_int(a[t]);
+        int key = n ^ (n >> 31 & 0x7fffffff), rank = 0;
+        for (int k = 0; k < 6; k++) { int m = __float_as_int(a[k]); rank += (m ^ (m >> 31 & 0x7fffffff)) < key; }
+        o[t] = rank;""",
+        i4([3, 0, 4, 2, 5, 1]),
+        inputs=(f4([0, -INF, 1e-30, -0.0, 7, -2]),),
+        block=6,
+    ),
 }

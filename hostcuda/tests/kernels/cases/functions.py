@@ -9,7 +9,7 @@ and 1 for `math` where the type is double.
 
 import math
 
-from . import Kernel, f4, f8, i4, np
+from . import Kernel, f4, f8, i4, np, ones
 
 INF, NAN = float("inf"), float("nan")
 X = [0.1, 0.5, 1.0, 2.5, 7.0]
@@ -311,4 +311,67 @@ KERNELS = {
     **dict(near("log1p", 1, 1)),
     **dict(near("cosh", 2, 1)),
     **dict(near("lgamma", 6, 4, values=[0.5, 4.5, 7.0])),
+    "complex_numbers": Kernel(
+        """cuFloatComplex x = make_cuFloatComplex(3, 4), y = make_cuFloatComplex(t + 1, -2), z = cuCmulf(x, y);
+        cuDoubleComplex w = cuCadd(make_cuDoubleComplex(1, 2), cuConj(make_cuDoubleComplex(t, 5)));
+        z = cuCaddf(z, cuCsubf(y, x));
+        o[6 * t] = z.x; o[6 * t + 1] = cuCimagf(z); o[6 * t + 2] = w.x; o[6 * t + 3] = w.y;
+        o[6 * t + 4] = cuCabsf(x); o[6 * t + 5] = cuCrealf(cuCdivf(cuCmulf(x, y), y));""",
+        f4([[3 * n + 8 + n - 3, 4 * n - 6 - 6, n, -3, 5, 3] for n in range(1, 3)]).ravel(),
+        block=2,
+        headers="#include <cuComplex.h>\n",
+        ulp=2,
+    ),
+    "complex_exponentials": Kernel(
+        """cuDoubleComplex sum = make_cuDoubleComplex(0, 0), x = make_cuDoubleComplex(0, 0.5 * t), term = make_cuDoubleComplex(1, 0);
+        for (int n = 1; n < 30; n++) {
+            sum = cuCadd(sum, term);
+            term = cuCdiv(cuCmul(term, x), make_cuDoubleComplex(n, 0));
+        }
+        double s, c; sincos(0.5 * t, &s, &c);
+        o[t] = fabs(sum.x - c) < 1e-14 && fabs(sum.y - s) < 1e-14 && fabs(cuCabs(sum) - 1) < 1e-14;""",
+        f8([1] * 6),
+        block=6,
+        headers="#include <cuComplex.h>\n",
+    ),
+    "fast_functions": ones(
+        "float x = 1.f + t;",
+        # Math API: errors in ulp or absolute; at these places the values are exact.
+        ("__expf(x - 1)", 1),
+        ("__exp10f(x - 1)", 1),
+        ("__log2f(x * 8)", 3),
+        ("__logf(x)", 0),
+        ("__sinf(x - 1)", 0),
+        ("__cosf(x - 1)", 1),
+        ("__powf(x * 4, .5f)", 2),
+        ("__frsqrt_rn(x * 16)", 0.25),
+        ("__fsqrt_rn(x * 2)", np.sqrt(np.float32(2))),
+        of=f4,
+        ulp=1,
+    ),
+    "softmax": Kernel(
+        """float v = a[t], top = v, sum;
+        for (int d = 16; d; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+        sum = v = expf(v - top);
+        for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        o[t] = v / sum;""",
+        f4(np.exp(np.arange(32) / 4.0) / np.exp(np.arange(32) / 4.0).sum()),
+        (f4(np.arange(32) / 4),),
+        ulp=8,
+    ),
+    "polar_coordinates": Kernel(
+        """float x = a[2 * t], y = a[2 * t + 1];
+        o[2 * t] = hypotf(x, y); o[2 * t + 1] = atan2f(y, x);""",
+        f4([5, np.arctan2(4, 3), 1, np.pi, 0, 0, 2, -np.pi / 2, 0, np.pi, 1, -np.pi]),
+        (f4([3, 4, -1, 0, 0, 0, 0, -2, -0.0, 0, -1, -0.0]),),
+        block=6,
+        ulp=3,
+    ),
+    "integral_by_threads": Kernel(
+        """double sum = 0, h = 1. / 6400;
+        for (int n = t; n < 6400; n += 32) { double x = (n + .5) * h; sum += 4 / (1 + x * x); }
+        for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        o[t] = fabs(sum * h - 3.14159265358979323846) < 1e-8;""",
+        f8([1] * 32),
+    ),
 }

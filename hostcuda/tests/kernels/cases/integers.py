@@ -256,4 +256,98 @@ KERNELS = {
         inputs=(i4([-5, 4]),),
         block=1,
     ),
+    "averages_of_bytes": ones(
+        _XY,
+        ("__vavgu4(x, y)", _word((p + q + 1) // 2 for p, q in zip(UX, UY, strict=True))),
+        ("__vhaddu4(x, y)", _word((p + q) // 2 for p, q in zip(UX, UY, strict=True))),
+        ("__vabsdiffs4(x, y)", _word(abs(p - q) for p, q in zip(SX, SY, strict=True))),
+        ("__vsads4(x, y)", sum(abs(p - q) for p, q in zip(SX, SY, strict=True))),
+        ("__vnegss4(x)", _word(min(-v, 127) for v in SX)),
+        of=u4,
+    ),
+    "halves_of_words": ones(
+        "unsigned x = 0x80007fffu + t, y = 0x0001fffeu + t;",
+        ("__vsubss2(x, y)", 0x80007FFF),  # -32768 - 1 and 32767 + 2 do not fit
+        ("__vsubus2(x, y)", 0x7FFF0000),
+        ("__vabs2(x)", 0x80007FFF),
+        ("__vabsss2(x)", 0x7FFF7FFF),
+        ("__vneg2(y)", 0xFFFF0002),
+        ("__vmaxs2(x, y)", 0x00017FFF),
+        ("__vminu2(x, y)", 0x00017FFF),
+        ("__vabsdiffu2(x, y)", 0x7FFF7FFF),
+        ("__vsadu2(x, y)", 0x7FFF + 0x7FFF),
+        of=u4,
+    ),
+    "comparisons_of_halves": ones(
+        "unsigned x = 0x80007fffu + t, y = 0x00017fffu + t;",
+        ("__vcmpeq2(x, y)", 0x0000FFFF),
+        ("__vcmplts2(x, y)", 0xFFFF0000),
+        ("__vcmpgtu2(x, y)", 0xFFFF0000),
+        ("__vcmpges2(x, y)", 0x0000FFFF),
+        ("__vseteq2(x, y)", 1),
+        ("__vsetltu2(x, y)", 0),
+        ("__vsetles4(x, y)", 0x01010101),
+        of=u4,
+    ),
+    "dpx_of_halves": ones(
+        "unsigned x = 0x0005fffbu + t;",  # 5 and -5
+        ("__viaddmax_s16x2(x, 0x0001fffeu, 0x00070000u)", 0x00070000),
+        ("__viaddmin_s16x2(x, 0x0001fffeu, 0x00070000u)", 0x0006FFF9),
+        ("__vimax3_s16x2(x, 0xfffe0003u, 0x00040002u)", 0x00050003),
+        ("__vimin3_u16x2(x, 0xfffe0003u, 0x00040002u)", 0x00040002),
+        ("(unsigned)__viaddmax_u32(7u + t, 0xffffffffu, 3u)", 6),
+        of=u4,
+    ),
+    "products_of_128_bits": Kernel(
+        """unsigned long long x = a[0], y = a[1], low = x * y, high = __umul64hi(x, y), sum = low + a[2];
+        high += sum < low;
+        o[0] = sum; o[1] = high;""",
+        u8([((2**64 - 3) * (2**63 + 5) + 2**64 - 1) >> s & (2**64 - 1) for s in (0, 64)]),
+        inputs=(u8([2**64 - 3, 2**63 + 5, 2**64 - 1]),),
+        block=1,
+    ),
+    "root_of_whole_numbers": Kernel(
+        """unsigned n = a[t], r = 0;
+        for (unsigned bit = 1u << 30; bit; bit >>= 2) {
+            if (n >= r + bit) { n -= r + bit; r = (r >> 1) + bit; } else r >>= 1;
+        }
+        o[t] = r;""",
+        u4([0, 1, 1, 2, 65535, 65535, 46340, 1000]),
+        inputs=(u4([0, 1, 3, 4, M, 65535**2, 2**31 - 1, 10**6]),),
+        block=8,
+    ),
+    "bits_woven": Kernel(
+        """auto spread = [](unsigned x) {
+            x = (x | x << 8) & 0x00ff00ff; x = (x | x << 4) & 0x0f0f0f0f;
+            x = (x | x << 2) & 0x33333333; return (x | x << 1) & 0x55555555;
+        };
+        o[t] = spread(a[2 * t]) | spread(a[2 * t + 1]) << 1;""",
+        u4(
+            [
+                0,
+                3,
+                0x55555555,
+                0xAAAAAAAA,
+                sum(4**n for n in (1, 3)) + 2 * sum(4**n for n in (0, 15)),
+            ]
+        ),
+        inputs=(u4([0, 0, 1, 1, 0xFFFF, 0, 0, 0xFFFF, 0b1010, 0x8001]),),
+        block=5,
+    ),
+    "greatest_common_divisors": Kernel(
+        """long long x = a[2 * t], y = a[2 * t + 1];
+        while (y) { long long r = x % y; x = y; y = r; }
+        o[t] = llabs(x);""",
+        i8([6, 1, 2**40, 7, 12]),
+        inputs=(i8([54, 24, 10**18, 10**18 - 1, 2**60, 3 * 2**40, 0, 7, -36, 48]),),
+        block=5,
+    ),
+    "digits": Kernel(
+        """unsigned long long n = a[t], r = 0; int count = 0;
+        do { r = r * 10 + n % 10; n /= 10; count++; } while (n);
+        o[t] = r + count;""",
+        u8([1, 54321 + 5, 1 + 19]),
+        inputs=(u8([0, 12345, 10**18]),),
+        block=3,
+    ),
 }
