@@ -189,4 +189,48 @@ KERNELS = {
         block=1,
         start=1,
     ),
+    "minimum_of_floats_by_bits": every(
+        """float v = a[i];
+        if (v >= 0) atomicMin((int *)o, __float_as_int(v)); else atomicMax((unsigned *)o, __float_as_uint(v));
+        if (v >= 0) atomicMax((int *)o + 1, __float_as_int(v)); else atomicMin((unsigned *)o + 1, __float_as_uint(v));""",
+        f4([-127.5, 127.5]),
+        inputs=(f4(np.arange(N) * 101 % 256 - 127.5),),
+        start=f4([np.inf, -np.inf]),
+    ),
+    "double_sum_by_cas": every(
+        """unsigned long long *p = (unsigned long long *)o, old = atomicAdd(p, 0ull), seen;
+        do { seen = old; old = atomicCAS(p, seen, __double_as_longlong(i + __longlong_as_double(seen))); } while (old != seen);""",
+        f8([N * (N - 1) / 2]),
+    ),
+    "two_numbers_in_one_word": every(
+        "atomicAdd(o, ((unsigned long long)i << 32) + 1); atomicAdd(o + 1, (unsigned long long)-1ll);",
+        u8([(N * (N - 1) // 2 << 32) + N, 2**64 - N]),
+    ),
+    "lock_by_tickets": Kernel(
+        """if (!t) {
+            int ticket = atomicAdd(o, 1);
+            while (atomicAdd(o + 1, 0) != ticket);
+            ((volatile int *)o)[2] += blockIdx.x * blockIdx.x;
+            __threadfence();
+            atomicAdd(o + 1, 1);
+        }""",
+        i4([6, 6, 55]),
+        grid=6,
+        start=0,
+    ),
+    "semaphore_of_the_block": Kernel(
+        """__shared__ int free, most, now;
+        if (!t) { free = 3; most = now = 0; }
+        __syncthreads();
+        if (t % 32 == 0) {
+            for (;;) { int n = atomicAdd(&free, 0); if (n > 0 && atomicCAS(&free, n, n - 1) == n) break; __nanosleep(20); }
+            atomicMax(&most, atomicAdd(&now, 1) + 1);
+            __nanosleep(100);
+            atomicSub(&now, 1); atomicAdd(&free, 1);
+        }
+        __syncthreads();
+        if (!t) { o[0] = free; o[1] = now; o[2] = most >= 1 && most <= 3; }""",
+        i4([3, 0, 1]),
+        block=256,
+    ),
 }

@@ -122,4 +122,17 @@ KERNELS = {
         grid=(2, 3, 4),
         block=1,
     ),
+    "early_exits_and_a_block_sum": Kernel(
+        """__shared__ int s;
+        if (!t) s = 0;
+        __syncthreads();
+        if (i >= b) return;
+        for (int n = 0; n < 3; n++) { if (a[i] < n * 10) return; atomicAdd(&s, 1); __syncthreads(); }
+        if (a[i] == 49) o[blockIdx.x] = s;""",
+        # 14 zeros of the first block are counted once, those of the second are beyond the end.
+        i4([120 + 14, 120]),
+        inputs=(i4([*range(50), *[0] * 14] * 2), np.int32(114)),
+        grid=2,
+        block=64,
+    ),
 }

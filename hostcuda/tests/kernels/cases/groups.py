@@ -12,6 +12,9 @@ MORE = """#include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 """
 N = np.arange(64)
+STEPS = np.arange(128)  # after each step, half as many numbers are sums
+for _d in (64, 32, 16, 8, 4, 2, 1):
+    STEPS[:_d] += STEPS[_d : 2 * _d]
 
 
 def group(body, expected, **more):
@@ -153,6 +156,75 @@ KERNELS = {
         i4(64 + np.arange(64) // 16),
         grid=4,
         block=16,
+        cooperative=True,
+    ),
+    "tiles_of_tiles": group(
+        """auto half = cg::tiled_partition<16>(warp); auto quarter = cg::tiled_partition<4>(half);
+        o[t] = quarter.meta_group_rank() + 10 * quarter.meta_group_size() + 100 * half.meta_group_rank() + 1000 * quarter.shfl(t, 0);""",
+        i4(L % 16 // 4 + 40 + 100 * (L // 16) + 1000 * (L // 4 * 4)),
+    ),
+    "sum_of_any_group": group(
+        """__shared__ int s[64];
+        int all = sum(block, s, t), some = sum(warp, s + t / 32 * 32, t);
+        o[t] = all + 10000 * some;""",
+        i4(2016 + 10000 * np.repeat([496, 1520], 32)),
+        block=64,
+        before="""template <class G> __device__ int sum(G &g, int *s, int v) {
+            int lane = g.thread_rank();
+            for (int d = g.size() / 2; d; d /= 2) { s[lane] = v; g.sync(); if (lane < d) v += s[lane + d]; g.sync(); }
+            if (!lane) s[0] = v;
+            g.sync();
+            v = s[0];
+            g.sync();
+            return v;
+        }""",
+    ),
+    "leaders_of_labels": group(
+        """auto some = cg::labeled_partition(warp, a[t]);
+        int sum = cg::reduce(some, t, cg::plus<int>());
+        o[t] = 0;
+        if (!some.thread_rank()) o[t] = sum;""",
+        i4([sum(range(n, 32, 5)) if n < 5 else 0 for n in range(32)]),
+        inputs=(i4(L % 5),),
+        headers=MORE,
+    ),
+    "copy_of_a_group": group(
+        """__shared__ __align__(16) int s[64];
+        cg::memcpy_async(block, s, a, sizeof s);
+        cg::wait(block);
+        o[t] = s[63 - t];""",
+        i4(3 * (63 - N)),
+        inputs=(i4(3 * N),),
+        block=64,
+        headers="#include <cooperative_groups/memcpy_async.h>\n",
+    ),
+    "reduce_by_bits": group(
+        """auto tile = cg::tiled_partition<16>(block);
+        o[t] = cg::reduce(tile, 1u << t, cg::bit_or<unsigned>()) ^ cg::reduce(tile, ~(1u << t), cg::bit_and<unsigned>())
+            ^ cg::reduce(tile, (unsigned)t, cg::bit_xor<unsigned>());""",
+        u4(
+            L * 0 + 0xFFFFFFFF
+        ),  # a half of the bits, and all but these; the numbers of a tile cancel
+        headers=MORE,
+    ),
+    "scan_by_a_lambda": group(
+        """auto largest = [](int x, int y) { return x > y ? x : y; };
+        o[t] = cg::inclusive_scan(warp, a[t], largest);""",
+        i4(np.maximum.accumulate(L * 37 % 41)),
+        inputs=(i4(L * 37 % 41),),
+        headers=MORE,
+    ),
+    "steps_of_the_grid": Kernel(
+        """auto grid = cg::this_grid();
+        for (int d = 64; d; d /= 2) {
+            int v = i < d ? ((volatile int *)o)[i + d] : 0;
+            grid.sync();
+            if (i < d) o[i] += v;
+            grid.sync();
+        }""",
+        i4(STEPS),
+        start=np.arange(128),
+        grid=4,
         cooperative=True,
     ),
 }

@@ -279,4 +279,57 @@ KERNELS = {
         f4(L * 4 + 1),
         inputs=(u2(_half(*map(float, range(64)))),),
     ),
+    "dot_product": Kernel(
+        """const __half2 *x = (const __half2 *)a, *y = (const __half2 *)b;
+        __half2 p = __hmul2(x[t], y[t]); float sum = __low2float(p) + __high2float(p);
+        for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+        o[t] = sum;""",
+        f4(L * 0 + int((np.arange(64) % 9) @ (np.arange(64) % 5))),
+        inputs=(u2(_half(*np.arange(64) % 9 * 1.0)), u2(_half(*np.arange(64) % 5 * 1.0))),
+    ),
+    "polynomial_of_halves": ones(
+        _BITS + f"__half x = {H}(0.5f + t), s = {H}(1.f);",
+        # 1, 1.5, 1.75, 1.875
+        (
+            f"bits(__hfma(__hfma(__hfma(s, x, {H}(1.f)), x, {H}(1.f)), x, {H}(1.f)))",
+            _half(1.875)[0],
+        ),
+        ("bits(-x * x + s / x)", _half(1.75)[0]),
+        ("bits(x += s)", _half(1.5)[0]),
+        (f"bits(__hsub(x, {H}(1.5f)))", 0),
+        of=u2,
+    ),
+    "pairs_by_masks": ones(
+        "auto bits = [](__half2 h) { return *(unsigned *)&h; };"
+        "__half2 a = __floats2half2_rn(1.f + t, -2.f), b = __floats2half2_rn(-1.f, 5.f);",
+        ("bits(__hmax2(a, b))", _half(5)[0] << 16 | _half(1)[0]),
+        ("bits(__hmin2(a, b))", _half(-2)[0] << 16 | _half(-1)[0]),
+        ("bits(__habs2(a))", _half(2)[0] << 16 | _half(1)[0]),
+        ("bits(__hneg2(a))", _half(2)[0] << 16 | _half(-1)[0]),
+        ("bits(__hfma2_relu(a, b, a))", _half(0)[0] << 16 | _half(0)[0]),
+        ("bits(h2rint(__hmul2(b, __float2half2_rn(0.5f))))", _half(2)[0] << 16 | _half(-0.0)[0]),
+        ("bits(__hadd2_sat(a, b))", 0x3C000000),
+        (
+            "bits(__low2half2(b)) - bits(__high2half2(a))",
+            0xBC00BC00 - 0xC0004000 + 0x4000 - 0xC000 & 0xFFFFFFFF,
+        ),
+        of=u4,
+    ),
+    "sums_of_bf16": Kernel(
+        """__nv_bfloat16 s = __float2bfloat16(0.f); float f = 0;
+        for (int n = 0; n < 300; n++) { s += __float2bfloat16(1.f); f += __bfloat162float(__float2bfloat16(1.f / 3)); }
+        o[0] = __bfloat162float(s); o[1] = f;""",
+        # 8 bits: at 256, the spacing is 2, and 257 is rounded to 256. A third is 171 / 512.
+        f4([256, 300 * 171 / 512]),
+        block=1,
+        headers=BF16,
+    ),
+    "two_formats_of_8_bits": Kernel(
+        "o[t] = float(__nv_fp8_e4m3(a[t] * 3.f)) + float(__half(__nv_fp8_e5m2(a[t])));",
+        # Spacings: 1/4 at 3.3 and 1/4 at 1.1; 32 at 300 and 16 at 100; 2 at 25.5 and 2 at 8.5 (a tie)
+        f4([3.25 + 1, 288 + 96, -26 - 8]),
+        inputs=(f4([1.1, 100, -8.5]),),
+        headers=FP8,
+        block=3,
+    ),
 }

@@ -4,6 +4,8 @@ Source: CUDA C++ Programming Guide, "C++ Language Support" and "Formatted Output
 number of its arguments; -1 for a null format); the C++ standard.
 """
 
+import math
+
 from . import Kernel, L, f4, f8, i4, i8, np, u4, u8
 
 
@@ -190,5 +192,127 @@ KERNELS = {
         f8([1.5 + 2**40 - 3 + 200]),
         inputs=(np.float32(1.5), np.int64(2**40), np.int16(-3), np.uint8(200)),
         block=1,
+    ),
+    "padding_of_structs": Kernel(
+        """o[0] = sizeof(A) * 100 + offsetof(A, d); o[1] = sizeof(B) * 100 + offsetof(B, d); o[2] = sizeof(C) + alignof(C) * 100;
+        o[3] = sizeof(D); A x[2] = {{'a', 1.5, 3}, {'b', 2.5, 4}}; o[4] = (char *)&x[1].s - (char *)x;""",
+        i4([2408, 1101, 32 + 3200, 8, 24 + 16]),
+        block=1,
+        headers="#define offsetof(T, m) ((unsigned long long)&((T *)0)->m)\n",
+        before="""struct A { char c; double d; short s; };
+        #pragma pack(push, 1)
+        struct B { char c; double d; short s; };
+        #pragma pack(pop)
+        struct __align__(32) C { float x[3]; };
+        struct D { int n : 4; int m : 30; };""",
+    ),
+    "unions_and_bits": Kernel(
+        """union { float f; unsigned u; struct { unsigned fraction : 23, exponent : 8, sign : 1; } bits; } x;
+        x.f = a[t]; x.bits.exponent += 1; x.bits.sign ^= 1;
+        o[t] = x.f;""",
+        f4([-2, 3, -0.2 * np.float32(1)]),
+        inputs=(f4([1, -1.5, 0.1]),),
+        block=3,
+    ),
+    "pointers_to_members": Kernel(
+        """P p{t, 10}; int P::*field = t % 2 ? &P::x : &P::y; int (P::*f)(int) const = t < 4 ? &P::add : &P::times;
+        o[t] = p.*field + 1000 * (p.*f)(3);""",
+        i4([(n if n % 2 else 10) + 1000 * (n + 13 if n < 4 else n * 30) for n in range(8)]),
+        block=8,
+        before="""struct P {
+            int x, y;
+            __device__ int add(int n) const { return x + y + n; }
+            __device__ int times(int n) const { return x * y * n; }
+        };""",
+    ),
+    "base_classes": Kernel(
+        "Child<float> c(t); Parent<float> &p = c; o[t] = p.value() + c.Counter::n + static_cast<Child<float> &>(p).twice;",
+        f4(L + 0.5 + 7 + 2 * L),
+        before="""template <class T> struct Parent { T x; __device__ Parent(T y) : x(y) {} __device__ T value() const { return x + T(.5); } };
+        struct Counter { int n = 7; };
+        template <class T> struct Child : Parent<T>, Counter { T twice; __device__ Child(T y) : Parent<T>(y), twice(2 * y) {} };""",
+    ),
+    "constructors_and_destructors": Kernel(
+        """int log = 0;
+        { Guard p(log, 1); { Guard q(log, 2); if (t) Guard r(log, 3); } }
+        o[t] = log;""",
+        i4([1221, 123321, 123321]),
+        block=3,
+        before="""struct Guard {
+            int &log, n;
+            __device__ Guard(int &l, int m) : log(l), n(m) { log = log * 10 + n; }
+            __device__ ~Guard() { log = log * 10 + n; }
+        };""",
+    ),
+    "templates_of_values_and_types": Kernel(
+        """o[0] = Rank<int ***>::of + 10 * Same<int, int>::of + 100 * Same<int, long>::of; o[1] = dot(V<int, 3>{{1, 2, 3}}, V<int, 3>{{4, 5, 6}});
+        o[2] = each<1, 2, 3, 4>(t); o[3] = twice<twice<increment>>(5);""",
+        i4([13, 32, 1 + 4 + 9 + 16, 9]),
+        block=1,
+        before="""template <class T> struct Rank { enum { of = 0 }; };
+        template <class T> struct Rank<T *> { enum { of = 1 + Rank<T>::of }; };
+        template <class, class> struct Same { enum { of = 0 }; };
+        template <class T> struct Same<T, T> { enum { of = 1 }; };
+        template <class T, int N> struct V { T x[N]; };
+        template <class T, int N> __device__ T dot(V<T, N> p, V<T, N> q) { T s = 0; for (int n = 0; n < N; n++) s += p.x[n] * q.x[n]; return s; }
+        template <int... N> __device__ int each(int t) { return t + ((N * N) + ...); }
+        __device__ int increment(int x) { return x + 1; }
+        template <int (*F)(int)> __device__ int twice(int x) { return F(F(x)); }""",
+    ),
+    "lambdas_that_call_themselves": Kernel(
+        """auto f = [](auto &self, int n) -> int { return n < 2 ? 1 : n * self(self, n - 1); };
+        auto add = [](auto... x) { return (x + ... + 0); };
+        int calls = 0; auto count = [&calls, step = t % 3]() mutable { calls += step++; return step; };
+        o[t] = f(f, t % 8) + add(1, 2, 3) * 10000 + count() * 100000 + count() * 1000000 + calls * 10000000;""",
+        i4(
+            [
+                math.factorial(n % 8)
+                + 60000
+                + (n % 3 + 1) * 100000
+                + (n % 3 + 2) * 1000000
+                + (2 * (n % 3) + 1) * 10000000
+                for n in range(16)
+            ]
+        ),
+        block=16,
+    ),
+    "ackermann": Kernel(
+        "o[t] = ackermann(2, t);",
+        i4([2 * n + 3 for n in range(6)]),
+        block=6,
+        before="__device__ int ackermann(int m, int n) { return !m ? n + 1 : ackermann(m - 1, n ? ackermann(m, n - 1) : 1); }",
+    ),
+    "switch_of_many_cases": Kernel(
+        """int r = 0;
+        for (int n = 0; n < 12; n++)
+            switch (a[n] + t) {
+                case 0: r += 1; break; case 1: r ^= 2; break; case 2: r *= 3; break; case 3: r -= 4; break;
+                case 4: case 5: r += 50; break; case 6: r |= 64; [[fallthrough]]; case 7: r += 7; break;
+                case 100: r = -r; break; default: r++;
+            }
+        o[t] = r;""",
+        # 1, 3, 9, 5, 55, 105, 105 | 64 + 7 = 112, 119, -119, -118, -117, -116
+        i4([-116]),
+        inputs=(i4([0, 1, 2, 3, 4, 5, 6, 7, 100, 8, -1, 99]),),
+        block=1,
+    ),
+    "printf_of_widths": Kernel(
+        """printf("[%*d][%-*d][%.2f]\\n", 6, 42, 6, 42, 3.14159);
+        printf("[%08.3f][%+e][% d][%#x][%#o]\\n", -3.14159, 12345.678, 5, 255, 8);
+        printf("[%hhd][%hd][%i][%o][%X][%G]\\n", 7, -7, 9, 8, 48879, 1e-10);
+        printf("[%10s][%-10s][%.2s][%%]\\n", "right", "left", "cut");
+        o[0] = printf("%c%c", 65, 66); printf("\\n");""",
+        i4([2]),
+        block=1,
+        prints="[    42][42    ][3.14]\n[-003.142][+1.234568e+04][ 5][0xff][010]\n"
+        "[7][-7][9][10][BEEF][1E-10]\n[     right][left      ][cu][%]\nAB\n",
+    ),
+    "printf_of_special_numbers": Kernel(
+        """float z = t; printf("%f %f %f %d\\n", 1 / z, -1 / z, z * -1, INT_MIN); printf("%5.1f|%-8g|%a\\n", 2.25, .0001, 1.);
+        o[0] = 0;""",
+        i4([0]),
+        block=1,
+        headers="#define INT_MIN (-2147483647 - 1)\n",
+        prints="inf -inf -0.000000 -2147483648\n  2.2|0.0001  |0x1p+0\n",
     ),
 }

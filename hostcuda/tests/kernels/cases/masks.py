@@ -203,4 +203,37 @@ KERNELS = {
         o[t] = v;""",
         u8((L + 1) * (L + 2) // 2),
     ),
+    "matches_of_pairs": Kernel(
+        "o[t] = __match_any_sync(~0u, a[t]);",
+        u4([sum(1 << m for m in range(32) if m * m % 7 == n * n % 7) for n in range(32)]),
+        inputs=(f4(L * L % 7) / 2,),
+    ),
+    "match_all_of_groups": Kernel(
+        """int p; unsigned group = 0xffu << (t & 24), m = __match_all_sync(group, t / 8 == 2 ? t : t / 8, &p);
+        o[t] = m == (p ? group : 0) ? p : -1;""",
+        i4(L // 8 != 2),
+    ),
+    "reduce_of_parts": Kernel(
+        """unsigned m = __ballot_sync(~0u, t % 3 == 0);
+        if (t % 3) m = ~m;
+        o[t] = t % 3 ? __reduce_add_sync(m, t) : __reduce_max_sync(m, t);""",
+        i4(np.where(L % 3, 496 - 165, 30)),
+    ),
+    "rotation": Kernel(
+        "o[t] = __shfl_sync(~0u, a[t], t + 5) + 100 * __shfl_sync(~0u, a[t], t - 3, 8);",
+        i4((L + 5) % 32 + 100 * (L // 8 * 8 + (L - 3) % 8)),
+        inputs=(i4(L),),
+    ),
+    "shuffles_of_structs": Kernel(
+        """struct P { double x; int n; short s[2]; } p = {t * .5, t, {(short)-t, (short)(t * t)}}, q;
+        for (int k = 0; k < sizeof p / 4; k++) ((int *)&q)[k] = __shfl_xor_sync(~0u, ((int *)&p)[k], 5);
+        o[t] = q.x + q.n + q.s[0] + q.s[1];""",
+        f8((L ^ 5) * 0.5 + (L ^ 5) ** 2),
+    ),
+    "positions_of_bits": Kernel(
+        "unsigned m = __ballot_sync(~0u, a[t] & 1); o[t] = a[t] & 1 ? __popc(m << (31 - t)) : __fns(m, 0, t + 1) + 1;",
+        # Of the odd lanes: how many up to this; of the others: where bit t + 1 is, 0 if there are fewer
+        i4([n // 2 + 1 if n % 2 else (2 * n + 2 if n < 16 else 0) for n in range(32)]),
+        inputs=(i4(L),),
+    ),
 }

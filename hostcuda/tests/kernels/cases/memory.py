@@ -297,4 +297,75 @@ KERNELS = {
         u4(L + (L + 1) * 256),
         inputs=(np.arange(33, dtype=np.uint8),),
     ),
+    "vectors_of_all_types": Kernel(
+        """short2 p = ((const short2 *)a)[t]; char4 q = ((const char4 *)a)[t]; double2 r = make_double2(p.x, q.w);
+        longlong2 s = make_longlong2(p.y, q.x); ushort4 u = make_ushort4(1, 2, 3, p.x); uint2 v = {(unsigned)q.y, 7};
+        o[t] = r.x + r.y * 3 + s.x * 5 + s.y * 7 + u.w * 11 + (int)v.x * 13;""",
+        f8(
+            [
+                x
+                + (n >> 24) * 3
+                + (n >> 16) * 5
+                + ((n & 255) ^ 128) * 7
+                - 128 * 7
+                + (x & 65535) * 11
+                + ((n >> 8 & 255) ^ 128) * 13
+                - 128 * 13
+                for n in [0x01020304, -0x01020304, 0x7F80FF01, -1]
+                for x in [((n & 65535) ^ 32768) - 32768]
+            ]
+        ),
+        inputs=(i4([0x01020304, -0x01020304, 0x7F80FF01, -1]),),
+        block=4,
+    ),
+    "dynamic_shared_of_four_types": Kernel(
+        """extern __shared__ __align__(16) char d5[];
+        double2 *d = (double2 *)d5; float *f = (float *)(d + blockDim.x); short *s = (short *)(f + blockDim.x); char *c = (char *)(s + blockDim.x);
+        d[t] = make_double2(t, -t); f[t] = t * .5f; s[t] = -t; c[t] = t;
+        __syncthreads();
+        int n = blockDim.x - 1 - t;
+        o[t] = d[n].x + 2 * d[n].y + 4 * f[n] + 8 * s[n] + 16 * c[n];""",
+        f8((23 - np.arange(24)) * (1 - 2 + 2 - 8 + 16.0)),
+        block=24,
+        shared=24 * 23,
+    ),
+    "rows_with_a_pitch": Kernel(
+        """const float *row = (const float *)((const char *)a + threadIdx.y * 48);
+        o[threadIdx.y * 8 + t] = row[t] * 2;""",
+        f4([2 * (n // 8 * 12 + n % 8) for n in range(32)]),
+        inputs=(f4(range(48)),),
+        block=(8, 4),
+    ),
+    "structures_of_arrays": Kernel(
+        """Bodies s = {o, o + 8, o + 16}; const Body *from = (const Body *)a;
+        if (t < 8) { Body p = from[t]; s.x[t] = p.x; s.mass[t] = p.mass; s.y[t] = p.y; }""",
+        f4(np.arange(24).reshape(8, 3).T.ravel()),
+        inputs=(f4(range(24)),),
+        before="struct Body { float x, y, mass; }; struct Bodies { float *x, *y, *mass; };",
+    ),
+    "heap_of_a_block": Kernel(
+        """__shared__ int *p;
+        if (!t) p = (int *)malloc(64 * sizeof *p);
+        __syncthreads();
+        p[t] = t * t;
+        __syncthreads();
+        o[t] = p[63 - t] + ((size_t)p % 16);
+        __syncthreads();
+        if (!t) free(p);""",
+        i4((63 - np.arange(64)) ** 2),
+        block=64,
+    ),
+    "loads_with_hints": Kernel(
+        """float4 v = __ldg((const float4 *)a + t); __stcs(o + t, v.x + v.w); __stwt(o + 8 + t, __ldca(a + t));
+        __stcg(o + 16 + t, __ldcv(a + t) + __ldlu(a + t)); __stwb(o + 24 + t, (float)__ldcg((const int *)a + t));""",
+        f4([*(8 * np.arange(8) + 3), *range(8), *range(0, 16, 2), *f4(range(8)).view("i4")]),
+        inputs=(f4(range(32)),),
+        block=8,
+    ),
+    "ring_in_a_local_array": Kernel(
+        """int ring[8] = {}, sum = 0;
+        for (int n = 0; n < 20; n++) { sum += n * t - ring[n & 7]; ring[n & 7] = n * t; }
+        o[t] = sum;""",
+        i4(sum(range(12, 20)) * L),
+    ),
 }

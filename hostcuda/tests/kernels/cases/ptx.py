@@ -333,4 +333,93 @@ KERNELS = {
         declared="unsigned long long",
         letter="l",
     ),
+    "sums_of_128_bits": Kernel(
+        """unsigned long long x = a[0], y = a[1], lo, hi;
+        asm("add.cc.u64 %0, %2, %3; addc.cc.u64 %1, %4, 0;" : "=l"(lo), "=l"(hi) : "l"(x), "l"(y), "l"(x)); o[0] = lo; o[1] = hi;
+        asm("mul.lo.u64 %0, %2, %3; mul.hi.u64 %1, %2, %3;" : "=&l"(lo), "=l"(hi) : "l"(x), "l"(y)); o[2] = lo; o[3] = hi;
+        asm("sub.cc.u64 %0, %2, %3; subc.u64 %1, 0, 0;" : "=&l"(lo), "=l"(hi) : "l"(y), "l"(x)); o[4] = lo; o[5] = hi;""",
+        u8([4, 2**64 - 1, 2**64 - 12, 5, 8, 2**64 - 1]),
+        inputs=(u8([2**64 - 2, 6]),),
+        block=1,
+    ),
+    "shifts_of_registers": of_one(
+        u4,
+        [0xF0000000, 0, 0xFFFFFFFF, 0x0000FFFF, 0x10],
+        ("shl.b32 %0, %1, %2;", '"r"(0xfu + z), "r"(28u)'),
+        ("shr.b32 %0, %1, %2;", '"r"(0xfu + z), "r"(40u)'),
+        ("shr.s32 %0, %1, %2;", '"r"(0x80000000u + z), "r"(99u)'),
+        ("szext.clamp.u32 %0, %1, %2;", '"r"(0xffffffffu - z), "r"(16u)'),
+        ("brev.b32 %0, %1;", '"r"(0x08000000u + z)'),
+    ),
+    "logic_of_predicates": Kernel(
+        """unsigned r;
+        asm volatile("{.reg .pred p, q, s; setp.lt.u32 p, %1, 8; setp.gt.u32 q, %1, 3; and.pred s, p, q; not.pred p, p;"
+            "xor.pred q, q, p; or.pred p, s, q; selp.u32 %0, 1, 0, s; @q add.u32 %0, %0, 2; @!p add.u32 %0, %0, 4;}"
+            : "=&r"(r) : "r"(t));
+        o[t] = r;""",
+        # s: 4 to 7; q: whether t > 3 differs from t > 7, the same places
+        u4(np.where((L > 3) & (L < 8), 3, 4)),
+    ),
+    "address_with_an_offset": Kernel(
+        """__shared__ unsigned s[64];
+        s[t] = 3 * t; s[t + 32] = t;
+        __syncwarp();
+        unsigned r, q, at = (unsigned)__cvta_generic_to_shared(s + t);
+        asm volatile("ld.shared.u32 %0, [%2 + 128]; ld.shared.u32 %1, [%2];" : "=&r"(r), "=r"(q) : "r"(at) : "memory");
+        asm volatile("st.global.u32 [%0 + 4], %1; st.global.u32 [%0], %2;" :: "l"(o + 2 * t), "r"(r), "r"(q) : "memory");""",
+        u4(np.stack([3 * L, L], 1).ravel()),
+    ),
+    "table_of_branches": Kernel(
+        """unsigned r;
+        asm volatile("{.reg .u32 n; and.b32 n, %1, 3; targets: .branchtargets zero, one, two, three; brx.idx n, targets;\\n"
+            "zero: mov.u32 %0, 10; bra.uni end;\\n one: mov.u32 %0, 21; bra.uni end;\\n"
+            "two: mov.u32 %0, 32; bra.uni end;\\n three: mov.u32 %0, 43;\\n end: }" : "=r"(r) : "r"(t));
+        o[t] = r;""",
+        u4(L % 4 * 11 + 10),
+    ),
+    "functions_near_their_values": Kernel(
+        """float r[6];
+        asm("rcp.approx.f32 %0, %1;" : "=f"(r[0]) : "f"(4.f + t)); asm("sqrt.rn.f32 %0, %1;" : "=f"(r[1]) : "f"(9.f + t));
+        asm("rsqrt.approx.f32 %0, %1;" : "=f"(r[2]) : "f"(4.f + t)); asm("ex2.approx.f32 %0, %1;" : "=f"(r[3]) : "f"(5.f + t));
+        asm("lg2.approx.f32 %0, %1;" : "=f"(r[4]) : "f"(1024.f + t)); asm("div.full.f32 %0, %1, %2;" : "=f"(r[5]) : "f"(9.f + t), "f"(2.f));
+        for (int n = 0; n < 6; n++) o[n] = r[n];""",
+        f4([0.25, 3, 0.5, 32, 10, 4.5]),
+        block=1,
+        ulp=2,
+    ),
+    "constant_and_local_variables": Kernel(
+        """unsigned r;
+        asm volatile("{.local .align 4 .b32 x[4]; .reg .u64 p; mov.u64 p, x; st.local.u32 [p + 8], %1; ld.local.u32 %0, [p + 8];"
+            "st.local.u32 [x], %0; ld.local.u32 %0, [x]; add.u32 %0, %0, 1;}" : "=&r"(r) : "r"(t));
+        o[t] = r;""",
+        u4(L + 1),
+    ),
+    "copies_in_the_background": Kernel(
+        """__shared__ __align__(16) unsigned s[2][128];
+        unsigned to = (unsigned)__cvta_generic_to_shared(&s[0][4 * t]), sum = 0;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16; cp.async.commit_group;" :: "r"(to), "l"(a + 4 * t) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16; cp.async.commit_group;" :: "r"(to + 512), "l"(a + 128 + 4 * t) : "memory");
+        asm volatile("cp.async.wait_group 1;" ::: "memory"); __syncwarp();
+        for (int n = 0; n < 4; n++) sum += s[0][127 - 4 * t - n];
+        asm volatile("cp.async.wait_group 0;" ::: "memory"); __syncwarp();
+        for (int n = 0; n < 4; n++) sum += s[1][4 * t + n];
+        o[t] = sum;""",
+        u4(
+            [
+                sum(range(124 - 4 * n, 128 - 4 * n)) + sum(range(128 + 4 * n, 132 + 4 * n))
+                for n in range(32)
+            ]
+        ),
+        inputs=(u4(range(256)),),
+    ),
+    "halves_in_registers": Kernel(
+        """unsigned r; unsigned short h;
+        asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(0x3c004000u + t), "r"(0x40003c00u)); o[0] = r;
+        asm("fma.rn.f16 %0, %1, %1, %2;" : "=h"(h) : "h"((unsigned short)(0x4200 + t)), "h"((unsigned short)0x3c00)); o[1] = h;
+        asm("mul.rn.f16x2 %0, %1, %1;" : "=r"(r) : "r"(0x7bff0001u + t)); o[2] = r;
+        asm("neg.f16x2 %0, %1;" : "=r"(r) : "r"(0x3c00bc00u + t)); o[3] = r;
+        asm("fma.rn.bf16x2 %0, %1, %1, %2;" : "=r"(r) : "r"(0x3f804000u + t), "r"(0x3f803f80u)); o[4] = r;""",
+        u4([0x42004200, 0x4900, 0x7C000000, 0xBC003C00, 0x400040A0]),
+        block=1,
+    ),
 }

@@ -194,4 +194,33 @@ KERNELS = {
     "wait_by_the_clock": Kernel(
         "long long n = clock64(); while (clock64() - n < 2000); o[t] = t;", i4(L)
     ),
+    "stages_of_a_pipeline": Kernel(
+        f"""__shared__ int s[2][32];
+        int sum = 0;
+        for (int n = 0; n < 7; n++) {{
+            int k = n & 1;
+            if (t < 32) {{ if (n > 1) {{ if (k) {_SYNC.format(4, 64)} else {_SYNC.format(3, 64)} }} s[k][t] = n * 10 + t; if (k) {_ARRIVE.format(2, 64)} else {_ARRIVE.format(1, 64)} }}
+            else {{ if (k) {_SYNC.format(2, 64)} else {_SYNC.format(1, 64)} sum += s[k][63 - t]; if (n < 5) {{ if (k) {_ARRIVE.format(4, 64)} else {_ARRIVE.format(3, 64)} }} }}
+        }}
+        if (t >= 32) o[t - 32] = sum;""",
+        i4(210 + 7 * (31 - L)),
+        block=64,
+    ),
+    "waves_through_blocks": Kernel(
+        """volatile int *flag = o + 64;
+        for (int n = 0; n < 3; n++) {
+            if (!t) { if (blockIdx.x) while (flag[blockIdx.x - 1] <= n); }
+            __syncthreads();
+            o[i] += blockIdx.x ? ((volatile int *)o)[i - 16] : 1;
+            __threadfence();
+            __syncthreads();
+            if (!t) { flag[blockIdx.x] = n + 1; if (blockIdx.x < 3) while (flag[blockIdx.x + 1] <= n); }
+            __syncthreads();
+        }""",
+        # Each waits for the next, too: 1, 2, 3; then its sums, 1, 3, 6; their sums, 1, 4, 10; and 1, 5, 15
+        i4([*np.repeat([3, 6, 10, 15], 16), 3, 3, 3, 3]),
+        grid=4,
+        block=16,
+        start=0,
+    ),
 }
