@@ -69,12 +69,12 @@ FOUND = {
     ),
     "two barriers": (
         "if (t % 2) {\n__syncthreads(); x[t] = 1; } else {\n__syncthreads(); u[t] = 1; }",
-        r"thread \(1,0,0\): waits at a barrier \(line 2\), and other threads of the block at "
-        r"another one \(line 3\)",
+        r"thread \(\d+,0,0\): waits at a barrier \(line [23]\), and other threads of its warp at "
+        r"another one \(line [32]\)",
     ),
     "two barriers of a count": (
-        "if (t < 32)\nx[t] = __syncthreads_or(t);\nelse {\n__syncthreads(); x[t] = 1; }",
-        r"waits at a barrier \(line 4\), and other threads of the block at another one \(line 2\)",
+        "if (t % 32 < 9)\nx[t] = __syncthreads_or(t);\nelse {\n__syncthreads(); x[t] = 1; }",
+        r"waits at a barrier \(line 4\), and other threads of its warp at another one \(line 2\)",
     ),
     "a shuffle from outside of the mask": (
         "if (t < 8)\nx[t] = __shfl_sync(0xff, t, 9);",
@@ -158,6 +158,10 @@ SILENT = {
     "one barrier of two callers": """
         auto meet = [] { __syncthreads(); };
         if (t % 2) meet(); else meet();
+    """,
+    "two barriers of whole warps": """
+        if (t < 32) { __syncthreads(); x[t] = 1; } else
+        { __syncthreads(); x[t] = 2; }
     """,
     "barriers of parts": """
         if (t < 64) asm volatile("bar.sync 1, 64;");

@@ -43,7 +43,6 @@ struct Warp {
 struct Barrier {
   u32 arrived = 0, expected = 0;  // 0: every thread that lives
   u32 result = 0, count = 0;      // of the predicates
-  u32 line = 0;
   u32 waits[MOST_WARPS] = {};     // for this barrier
   u32 counted[MOST_WARPS] = {};   // arrived, whether they wait or not
 };

@@ -49,11 +49,11 @@ Barrier &arrive(Fiber &f, u32 number, u32 count, u32 predicate, u32 line) {
          text("barrier %u is for %u threads here, and for %u where others wait", number, count,
               barrier.expected),
          line);
-  if (checking && !count && barrier.arrived && barrier.line != line &&
-      told.insert({now->name + " barriers", barrier.line, line}).second)
+  u32 lanes = barrier.waits[f.warp()], other = lanes ? g.warps[f.warp()].lanes[__builtin_ctz(lanes)]->line : line;
+  if (checking && !count && other != line && told.insert({now->name + " barriers", other, line}).second)
     find(now->name + place(f) + ": waits at a barrier" + source(line, 0) +
-         ", and other threads of the block at another one" + source(barrier.line, 0));
-  barrier.expected = count, barrier.line = line;
+         ", and other threads of its warp at another one" + source(other, 0));
+  barrier.expected = count;
   barrier.counted[f.warp()] |= 1u << f.lane();
   ++barrier.arrived;
   barrier.count += predicate != 0;
