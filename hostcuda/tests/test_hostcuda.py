@@ -381,6 +381,21 @@ def test_download_waits_only_for_pageable_memory(empty, seen, fill):
     assert target[0] == 7
 
 
+@pytest.mark.parametrize("bits", ["8", "16", "32"])
+@pytest.mark.parametrize("allocate", ["hostAlloc", "mallocManaged"])
+def test_a_fill_of_memory_that_the_host_reads_waits_unless_it_is_asynchronous(allocate, bits):
+    host = getattr(cupy.cuda.runtime, allocate)(4, *[0] * (allocate == "hostAlloc"))
+    word = ctypes.c_uint32.from_address(host)
+    fill, size = getattr(drv, f"memset_d{bits}"), 32 // int(bits)
+    word.value = 0
+    fill(host, 7, size)
+    assert word.value & 255 == 7
+    getattr(drv, f"{fill.__name__}_async")(host, 8, size)
+    assert word.value & 255 == 7
+    cupy.cuda.runtime.deviceSynchronize()
+    assert word.value & 255 == 8
+
+
 # ---- device memory ------------------------------------------------------------------------------
 
 

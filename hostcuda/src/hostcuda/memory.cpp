@@ -93,22 +93,23 @@ CUresult copy_flat(const void *to, const void *from, size_t n, Sides sides, When
   return copy({(char *)to, n, n}, {(char *)from, n, n}, n, 1, 1, when, stream);
 }
 
+// Device memory is filled later, even by the "synchronous" form.
 template <class T>
 CUresult fill(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,
-              CUstream handle = nullptr) {
+              When when = When::now, CUstream handle = nullptr) {
   ENTER;
   STREAM(stream, handle);
   if (!width || !height) return CUDA_SUCCESS;
-  CHECK(to % sizeof(T) == 0 &&
-            holds(find_block((void *)to), (void *)to, (height - 1) * pitch + width * sizeof(T)),
-        CUDA_ERROR_INVALID_VALUE);
-  TRY(may_queue(*stream));
   size_t size = (height - 1) * pitch + width * sizeof(T);
+  Block *block = find_block((void *)to);
+  CHECK(to % sizeof(T) == 0 && holds(block, (void *)to, size), CUDA_ERROR_INVALID_VALUE);
+  TRY(may_queue(*stream));
   auto rows = ranges_of({(char *)to, pitch, 0}, width * sizeof(T), height, 1);
   enqueue(*stream, {"a fill of " + std::to_string(size) + " bytes", {}, rows, [=] {
     for (size_t y = 0; y < height; ++y) std::fill_n((T *)(to + y * pitch), width, value);
   }});
-  return CUDA_SUCCESS;
+  bool waits = when == When::now && (!on_device(block) || block->kind == Kind::managed);
+  return waits ? cuStreamSynchronize(handle) : CUDA_SUCCESS;
 }
 
 // One side of a copy of a box. Null: not inside of the array.
@@ -395,46 +396,18 @@ API cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {
   return copy_3d(same(c), When::queued, stream);
 }
 
-// A fill of device memory is asynchronous to the host even in its "synchronous" form.
-API cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t n) {
-  return fill(to, 0, value, n, 1);
-}
-API cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t n, CUstream stream) {
-  return fill(to, 0, value, n, 1, stream);
-}
-API cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
-                    size_t height) {
-  return fill(to, pitch, value, width, height);
-}
-API cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
-                      size_t height, CUstream stream) {
-  return fill(to, pitch, value, width, height, stream);
-}
-API cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t n) {
-  return fill(to, 0, value, n, 1);
-}
-API cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t n, CUstream stream) {
-  return fill(to, 0, value, n, 1, stream);
-}
-API cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
-                     size_t height) {
-  return fill(to, pitch, value, width, height);
-}
-API cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
-                       size_t height, CUstream stream) {
-  return fill(to, pitch, value, width, height, stream);
-}
-API cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t n) {
-  return fill(to, 0, value, n, 1);
-}
-API cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t n, CUstream stream) {
-  return fill(to, 0, value, n, 1, stream);
-}
-API cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
-                     size_t height) {
-  return fill(to, pitch, value, width, height);
-}
-API cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
-                       size_t height, CUstream stream) {
-  return fill(to, pitch, value, width, height, stream);
-}
+#define FILLS(bits, T)                                                                          \
+  API cuMemsetD##bits##_v2(CUdeviceptr to, T value, size_t n) { return fill(to, 0, value, n, 1); } \
+  API cuMemsetD##bits##Async(CUdeviceptr to, T value, size_t n, CUstream stream) {                \
+    return fill(to, 0, value, n, 1, When::queued, stream);                                        \
+  }                                                                                               \
+  API cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) { \
+    return fill(to, pitch, value, width, height);                                                 \
+  }                                                                                               \
+  API cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height, \
+                               CUstream stream) {                                                 \
+    return fill(to, pitch, value, width, height, When::queued, stream);                           \
+  }
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, unsigned int)
