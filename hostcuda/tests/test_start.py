@@ -60,7 +60,7 @@ def test_modules_are_loaded_from_memory():
 def test_a_clone_where_it_is_not_installed_says_so():
     top = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "hostcuda"], cwd=top, capture_output=True, text=True
+        [sys.executable, "-S", "-m", "hostcuda"], cwd=top, env={}, capture_output=True, text=True
     )
     assert done.returncode == 1
     assert "hostcuda is not installed for this Python: run `python -m pip install ." in done.stderr
