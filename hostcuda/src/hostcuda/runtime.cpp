@@ -71,12 +71,10 @@ NUMBER(int, deviceGetAttribute, "int, int, " SKIP, (int attribute, int device, i
        cuInit(0) ?: cuDeviceGetAttribute(&value, CUdevice_attribute(attribute), device))
 NUMBER(int, deviceCanAccessPeer, "int, int, " SKIP, (int device, int peer, int), -1, int value,
        cuInit(0) ?: cuDeviceCanAccessPeer(&value, device, peer))
-NUMBER(size_t, deviceGetLimit, "int, " SKIP, (int limit, int), -1, size_t value,
-       ready() ?: cuCtxGetLimit(&value, CUlimit(limit)))
-OBJECT(deviceSetLimit, "int, size_t, " SKIP, (int limit, size_t value, int),
-       READY(cuCtxSetLimit(CUlimit(limit), value)))
+MAKE(size_t, deviceGetLimit, cuCtxGetLimit, int)
+PASS(deviceSetLimit, cuCtxSetLimit, int, size_t)
 OBJECT(deviceSynchronize, SKIP, (int), READY(cuCtxSynchronize()))
-OBJECT(deviceEnablePeerAccess, "int, " SKIP, (int device, int), none(enable_peer(device)))
+PASS(deviceEnablePeerAccess, enable_peer, int)
 OBJECT(getDeviceProperties, "int, " SKIP, (int device, int),
        PyObject_CallFunction(device_properties, "i", device))
 OBJECT(_ensure_context, "void", (), none(ready()))
@@ -115,30 +113,20 @@ NUMBER(intptr_t, malloc, "size_t, " SKIP, (size_t size, int), 0, CUdeviceptr val
        ready()
            ?: size ? cuMemAlloc_v2(&value, size)
                    : CUDA_SUCCESS)
-NUMBER(intptr_t, mallocAsync, "size_t, intptr_t, " SKIP, (size_t size, intptr_t stream, int), 0,
-       CUdeviceptr value, ready() ?: cuMemAllocAsync(&value, size, handle<CUstream>(stream)))
+MAKE(intptr_t, mallocAsync, cuMemAllocAsync, size_t, intptr_t)
 NUMBER(intptr_t, mallocManaged, "size_t, " SKIP OPTIONAL(mallocManaged),
        (size_t size, int, void *), 0, CUdeviceptr value,
        ready() ?: cuMemAllocManaged(&value, size, CU_MEM_ATTACH_GLOBAL))
-NUMBER(intptr_t, hostAlloc, "size_t, unsigned int, " SKIP, (size_t size, unsigned flags, int), 0,
-       void *value, ready() ?: cuMemHostAlloc(&value, size, flags))
-OBJECT(hostRegister, "intptr_t, size_t, unsigned int, " SKIP,
-       (intptr_t p, size_t size, unsigned flags, int),
-       READY(cuMemHostRegister_v2((void *)p, size, flags)))
-OBJECT(hostUnregister, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemHostUnregister((void *)p)))
-OBJECT(free, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemFree_v2(p)))
-OBJECT(freeHost, "intptr_t, " SKIP, (intptr_t p, int), READY(cuMemFreeHost((void *)p)))
-OBJECT(freeAsync, "intptr_t, intptr_t, " SKIP, (intptr_t p, intptr_t stream, int),
-       READY(cuMemFreeAsync(p, handle<CUstream>(stream))))
-NUMBER(intptr_t, mallocFromPoolAsync, "size_t, intptr_t, intptr_t, " SKIP,
-       (size_t size, intptr_t pool, intptr_t stream, int), 0, CUdeviceptr value,
-       ready() ?: cuMemAllocFromPoolAsync(&value, size, handle<CUmemoryPool>(pool), handle<CUstream>(stream)))
-NUMBER(intptr_t, deviceGetDefaultMemPool, "int, " SKIP, (int device, int), 0, CUmemoryPool value,
-       ready() ?: cuDeviceGetDefaultMemPool(&value, device))
-NUMBER(intptr_t, deviceGetMemPool, "int, " SKIP, (int device, int), 0, CUmemoryPool value,
-       ready() ?: cuDeviceGetMemPool(&value, device))
-OBJECT(deviceSetMemPool, "int, intptr_t, " SKIP, (int device, intptr_t pool, int),
-       READY(cuDeviceSetMemPool(device, handle<CUmemoryPool>(pool))))
+MAKE(intptr_t, hostAlloc, cuMemHostAlloc, size_t, unsigned int)
+PASS(hostRegister, cuMemHostRegister_v2, intptr_t, size_t, unsigned int)
+PASS(hostUnregister, cuMemHostUnregister, intptr_t)
+PASS(free, cuMemFree_v2, intptr_t)
+PASS(freeHost, cuMemFreeHost, intptr_t)
+PASS(freeAsync, cuMemFreeAsync, intptr_t, intptr_t)
+MAKE(intptr_t, mallocFromPoolAsync, cuMemAllocFromPoolAsync, size_t, intptr_t, intptr_t)
+MAKE(intptr_t, deviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, int)
+MAKE(intptr_t, deviceGetMemPool, cuDeviceGetMemPool, int)
+PASS(deviceSetMemPool, cuDeviceSetMemPool, int, intptr_t)
 struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps {
   void *head[2];  // of a Python object
   int allocation, handles, location, device;
@@ -152,9 +140,8 @@ static CUresult make_pool(const __pyx_obj_13cupy_backends_4cuda_3api_7runtime_Me
 NUMBER(intptr_t, memPoolCreate, "struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps *, " SKIP,
        (__pyx_obj_13cupy_backends_4cuda_3api_7runtime_MemPoolProps *given, int), 0, CUmemoryPool value,
        make_pool(*given, &value))
-OBJECT(memPoolDestroy, "intptr_t, " SKIP, (intptr_t pool, int), READY(cuMemPoolDestroy(handle<CUmemoryPool>(pool))))
-OBJECT(memPoolTrimTo, "intptr_t, size_t, " SKIP, (intptr_t pool, size_t kept, int),
-       READY(cuMemPoolTrimTo(handle<CUmemoryPool>(pool), kept)))
+PASS(memPoolDestroy, cuMemPoolDestroy, intptr_t)
+PASS(memPoolTrimTo, cuMemPoolTrimTo, intptr_t, size_t)
 ENTRY(PyObject *, memPoolGetAttribute, "(intptr_t, int, " SKIP ")", (intptr_t pool, int attribute, int)) {
   unsigned long long value = 0;  // of an int, the low bytes
   if (failed(ready() ?: cuMemPoolGetAttribute(handle<CUmemoryPool>(pool), CUmemPool_attribute(attribute), &value)))
@@ -180,11 +167,8 @@ OBJECT(memcpyPeer, "intptr_t, int, intptr_t, int, size_t, " SKIP,
 OBJECT(memcpyPeerAsync, "intptr_t, int, intptr_t, int, size_t, intptr_t, " SKIP,
        (intptr_t to, int, intptr_t from, int, size_t n, intptr_t stream, int),
        READY(cuMemcpyAsync(to, from, n, handle<CUstream>(stream))))
-OBJECT(memset, "intptr_t, int, size_t, " SKIP, (intptr_t p, int value, size_t n, int),
-       READY(cuMemsetD8_v2(p, value, n)))
-OBJECT(memsetAsync, "intptr_t, int, size_t, intptr_t, " SKIP,
-       (intptr_t p, int value, size_t n, intptr_t stream, int),
-       READY(cuMemsetD8Async(p, value, n, handle<CUstream>(stream))))
+PASS(memset, cuMemsetD8_v2, intptr_t, int, size_t)
+PASS(memsetAsync, cuMemsetD8Async, intptr_t, int, size_t, intptr_t)
 
 ENTRY(PyObject *, memGetInfo, "(" SKIP ")", (int)) {
   size_t available, total;
@@ -221,19 +205,14 @@ ENTRY(struct __pyx_obj_13cupy_backends_4cuda_3api_7runtime_PointerAttributes *,
 
 // streams and events
 NUMBER(intptr_t, streamCreate, SKIP, (int), 0, CUstream value, ready() ?: cuStreamCreate(&value, 0))
-NUMBER(intptr_t, streamCreateWithFlags, "unsigned int, " SKIP, (unsigned flags, int), 0,
-       CUstream value, ready() ?: cuStreamCreate(&value, flags))
-NUMBER(intptr_t, streamCreateWithPriority, "unsigned int, int, " SKIP,
-       (unsigned flags, int priority, int), 0, CUstream value,
-       ready() ?: cuStreamCreateWithPriority(&value, flags, priority))
+MAKE(intptr_t, streamCreateWithFlags, cuStreamCreate, unsigned int)
+MAKE(intptr_t, streamCreateWithPriority, cuStreamCreateWithPriority, unsigned int, int)
 NUMBER(unsigned int, streamGetFlags, "intptr_t, " SKIP, (intptr_t s, int), 0, unsigned value,
        ready() ?: cuStreamGetFlags(handle<CUstream>(s), &value))
 NUMBER(int, streamGetPriority, "intptr_t, " SKIP, (intptr_t s, int), 0, int value,
        ready() ?: cuStreamGetPriority(handle<CUstream>(s), &value))
-OBJECT(streamDestroy, "intptr_t, " SKIP, (intptr_t s, int),
-       READY(cuStreamDestroy_v2(handle<CUstream>(s))))
-OBJECT(streamSynchronize, "intptr_t, " SKIP, (intptr_t s, int),
-       READY(cuStreamSynchronize(handle<CUstream>(s))))
+PASS(streamDestroy, cuStreamDestroy_v2, intptr_t)
+PASS(streamSynchronize, cuStreamSynchronize, intptr_t)
 OBJECT(streamQuery, "intptr_t, " SKIP, (intptr_t s, int),
        PyLong_FromLong(ready() ?: cuStreamQuery(handle<CUstream>(s))))
 OBJECT(streamWaitEvent, "intptr_t, intptr_t, " SKIP OPTIONAL(streamWaitEvent),
@@ -248,18 +227,13 @@ OBJECT(streamAddCallback, "intptr_t, PyObject *, intptr_t, " SKIP OPTIONAL(strea
        (intptr_t s, PyObject *function, intptr_t argument, int, void *),
        READY(add_python(handle<CUstream>(s), function, argument)))
 NUMBER(intptr_t, eventCreate, SKIP, (int), 0, CUevent value, ready() ?: cuEventCreate(&value, 0))
-NUMBER(intptr_t, eventCreateWithFlags, "unsigned int, " SKIP, (unsigned flags, int), 0,
-       CUevent value, ready() ?: cuEventCreate(&value, flags))
-OBJECT(eventDestroy, "intptr_t, " SKIP, (intptr_t e, int),
-       READY(cuEventDestroy_v2(handle<CUevent>(e))))
-OBJECT(eventRecord, "intptr_t, intptr_t, " SKIP, (intptr_t e, intptr_t s, int),
-       READY(cuEventRecord(handle<CUevent>(e), handle<CUstream>(s))))
-OBJECT(eventSynchronize, "intptr_t, " SKIP, (intptr_t e, int),
-       READY(cuEventSynchronize(handle<CUevent>(e))))
+MAKE(intptr_t, eventCreateWithFlags, cuEventCreate, unsigned int)
+PASS(eventDestroy, cuEventDestroy_v2, intptr_t)
+PASS(eventRecord, cuEventRecord, intptr_t, intptr_t)
+PASS(eventSynchronize, cuEventSynchronize, intptr_t)
 OBJECT(eventQuery, "intptr_t, " SKIP, (intptr_t e, int),
        PyLong_FromLong(ready() ?: cuEventQuery(handle<CUevent>(e))))
-NUMBER(float, eventElapsedTime, "intptr_t, intptr_t, " SKIP, (intptr_t a, intptr_t b, int), 0,
-       float value, ready() ?: cuEventElapsedTime(&value, handle<CUevent>(a), handle<CUevent>(b)))
+MAKE(float, eventElapsedTime, cuEventElapsedTime, intptr_t, intptr_t)
 
 // captures
 struct capture_options {
@@ -282,14 +256,10 @@ ENTRY(int, streamIsCapturing, " (intptr_t, " SKIP ")", (intptr_t s, int)) {
 }
 NUMBER(intptr_t, graphInstantiate, "intptr_t, " SKIP, (intptr_t graph, int), 0, CUgraphExec value,
        ready() ?: cuGraphInstantiateWithFlags(&value, handle<CUgraph>(graph), 0))
-OBJECT(graphLaunch, "intptr_t, intptr_t, " SKIP, (intptr_t graph, intptr_t s, int),
-       READY(cuGraphLaunch(handle<CUgraphExec>(graph), handle<CUstream>(s))))
-OBJECT(graphUpload, "intptr_t, intptr_t, " SKIP, (intptr_t graph, intptr_t s, int),
-       READY(cuGraphUpload(handle<CUgraphExec>(graph), handle<CUstream>(s))))
-OBJECT(graphDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
-       READY(cuGraphDestroy(handle<CUgraph>(graph))))
-OBJECT(graphExecDestroy, "intptr_t, " SKIP, (intptr_t graph, int),
-       READY(cuGraphExecDestroy(handle<CUgraphExec>(graph))))
+PASS(graphLaunch, cuGraphLaunch, intptr_t, intptr_t)
+PASS(graphUpload, cuGraphUpload, intptr_t, intptr_t)
+PASS(graphDestroy, cuGraphDestroy, intptr_t)
+PASS(graphExecDestroy, cuGraphExecDestroy, intptr_t)
 
 // A Python function alone.
 EXPORT PyObject *hostcuda_disable_peer(int device) {

@@ -4,6 +4,8 @@
 #include "api.h"
 #include "python.h"
 
+#include <type_traits>
+
 namespace hostcuda {
 
 struct Entry {
@@ -26,17 +28,35 @@ H handle(intptr_t value) {
   return reinterpret_cast<H>(value);
 }
 
+// Passes its parameters on, and answers None.
+template <auto call, class... Given> struct Pass;
+template <class... P, CUresult (*call)(P...), class... Given> struct Pass<call, Given...> {
+  static PyObject *run(Given... given, int) { return none(ready() ?: call((P)given...)); }
+};
+// Passes them on, and answers what `call` puts into its first one.
+template <auto call, class Type, class... Given> struct Make;
+template <class T, class... P, CUresult (*call)(T *, P...), class Type, class... Given>
+struct Make<call, Type, Given...> {
+  static Type run(Given... given, int) {
+    T value{};
+    return failed(ready() ?: call(&value, (P)given...)) ? Type(std::is_same_v<Type, int> ? -1 : 0) : (Type)value;
+  }
+};
+
 }  // namespace hostcuda
 
 #define SKIP "int __pyx_skip_dispatch"
 #define OPTIONAL(name)                                                      \
   ", struct __pyx_opt_args_13cupy_backends_4cuda_3api_7runtime_" #name " *" \
   "__pyx_optional_args"
-#define ENTRY(type, name, signature, params)                                     \
-  static type rt_##name params;                                                  \
-  static int at_##name =                                                         \
-      (table[entries] = {#name, #type signature, (void *)rt_##name}, entries++); \
+#define ROW(name, signature, ...) \
+  static int at_##name = (table[entries] = {#name, signature, (void *)__VA_ARGS__}, entries++);
+#define ENTRY(type, name, signature, params)   \
+  static type rt_##name params;                \
+  ROW(name, #type signature, rt_##name)        \
   static type rt_##name params
+#define PASS(name, call, ...) ROW(name, "PyObject *(" #__VA_ARGS__ ", " SKIP ")", Pass<call, __VA_ARGS__>::run)
+#define MAKE(type, name, call, ...) ROW(name, #type " (" #__VA_ARGS__ ", " SKIP ")", Make<call, type, __VA_ARGS__>::run)
 #define OBJECT(name, signature, params, body) \
   ENTRY(PyObject *, name, "(" signature ")", params) { return body; }
 #define NUMBER(type, name, signature, params, on_error, variable, call) \

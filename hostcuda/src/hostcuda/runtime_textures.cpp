@@ -74,7 +74,7 @@ static CUDA_RESOURCE_DESC resource_of(intptr_t p) {
   }
   return d;
 }
-static CUresult make_texture(intptr_t resource, intptr_t texture, CUtexObject *out) {
+static CUresult make_texture(CUtexObject *out, intptr_t resource, intptr_t texture) {
   const texture_description &given = *(texture_description *)texture;
   CUDA_RESOURCE_DESC from = resource_of(resource);
   CUDA_TEXTURE_DESC d = {};
@@ -86,7 +86,7 @@ static CUresult make_texture(intptr_t resource, intptr_t texture, CUtexObject *o
   memcpy(d.borderColor, given.border, sizeof d.borderColor);
   return ready() ?: cuTexObjectCreate(out, &from, &d, nullptr);
 }
-static CUresult make_surface(intptr_t resource, CUsurfObject *out) {
+static CUresult make_surface(CUsurfObject *out, intptr_t resource) {
   CUDA_RESOURCE_DESC from = resource_of(resource);
   return ready() ?: cuSurfObjectCreate(out, &from);
 }
@@ -128,17 +128,11 @@ NUMBER(intptr_t, malloc3DArray, "intptr_t, size_t, size_t, size_t, " SKIP OPTION
        0, CUarray value,
        make_array(channels, width, height, depth, options && options->given ? options->flags : 0,
                   &value))
-OBJECT(freeArray, "intptr_t, " SKIP, (intptr_t array, int),
-       READY(cuArrayDestroy(handle<CUarray>(array))))
-NUMBER(uintmax_t, createTextureObject, "intptr_t, intptr_t, " SKIP,
-       (intptr_t resource, intptr_t texture, int), 0, CUtexObject value,
-       make_texture(resource, texture, &value))
-NUMBER(uintmax_t, createSurfaceObject, "intptr_t, " SKIP, (intptr_t resource, int), 0,
-       CUsurfObject value, make_surface(resource, &value))
-OBJECT(destroyTextureObject, "uintmax_t, " SKIP, (uintmax_t object, int),
-       READY(cuTexObjectDestroy(object)))
-OBJECT(destroySurfaceObject, "uintmax_t, " SKIP, (uintmax_t object, int),
-       READY(cuSurfObjectDestroy(object)))
+PASS(freeArray, cuArrayDestroy, intptr_t)
+MAKE(uintmax_t, createTextureObject, make_texture, intptr_t, intptr_t)
+MAKE(uintmax_t, createSurfaceObject, make_surface, intptr_t)
+PASS(destroyTextureObject, cuTexObjectDestroy, uintmax_t)
+PASS(destroySurfaceObject, cuSurfObjectDestroy, uintmax_t)
 OBJECT(memcpy3D, "intptr_t, " SKIP, (intptr_t parameters, int),
        none(copy_box(*(copy_parameters *)parameters, nullptr, true)))
 OBJECT(memcpy3DAsync, "intptr_t, intptr_t, " SKIP, (intptr_t parameters, intptr_t stream, int),
