@@ -153,18 +153,9 @@ API cuCtxGetCurrent(CUcontext *out) {
   *out = context_stack.empty() ? nullptr : context_stack.back();
   return CUDA_SUCCESS;
 }
-API cuCtxGetDevice(CUdevice *device) {
-  ENTER_CONTEXT;
-  return *device = ctx->device, CUDA_SUCCESS;
-}
-API cuCtxGetFlags(unsigned *flags) {
-  ENTER_CONTEXT;
-  return *flags = ctx->flags, CUDA_SUCCESS;
-}
-API cuCtxGetApiVersion(CUcontext, unsigned *version) {
-  ENTER;
-  return *version = 3020, CUDA_SUCCESS;
-}
+API cuCtxGetDevice(CUdevice *device) { ENTER_CONTEXT; return *device = ctx->device, CUDA_SUCCESS; }
+API cuCtxGetFlags(unsigned *flags) { ENTER_CONTEXT; return *flags = ctx->flags, CUDA_SUCCESS; }
+API cuCtxGetApiVersion(CUcontext, unsigned *version) { ENTER; return *version = 3020, CUDA_SUCCESS; }
 API cuCtxSynchronize() {
   ENTER_LIVING_CONTEXT;
   for (auto &stream : ctx->streams) TRY(may_ask(*stream));
@@ -185,10 +176,7 @@ API cuCtxGetCacheConfig(CUfunc_cache *value) {
   ENTER_CONTEXT;
   return *value = CU_FUNC_CACHE_PREFER_NONE, CUDA_SUCCESS;
 }
-API cuCtxSetCacheConfig(CUfunc_cache) {
-  ENTER_CONTEXT;
-  return CUDA_SUCCESS;
-}
+API cuCtxSetCacheConfig(CUfunc_cache) { ENTER_CONTEXT; return CUDA_SUCCESS; }
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   ENTER_CONTEXT;
   return *least = 0, *greatest = MOST_URGENT, CUDA_SUCCESS;

@@ -126,10 +126,7 @@ API cuGetExportTable(const void **table, const CUuuid *) {
 
 // ---- devices ------------------------------------------------------------------------------------
 
-API cuDeviceGetCount(int *count) {
-  ENTER;
-  return *count = driver.device_count, CUDA_SUCCESS;
-}
+API cuDeviceGetCount(int *count) { ENTER; return *count = driver.device_count, CUDA_SUCCESS; }
 API cuDeviceGet(CUdevice *device, int ordinal) {
   ENTER_DEVICE(ordinal);
   *device = ordinal;

@@ -276,23 +276,12 @@ T rounded(hc_rounded_op op, hc_rounding how, volatile T a, volatile T b, volatil
   Rounding set(how);
   volatile T found = 0;
   switch (op) {
-    case hc_add:
-      found = a + b;
-      break;
-    case hc_mul:
-      found = a * b;
-      break;
-    case hc_div:
-      found = a / b;
-      break;
-    case hc_rcp:
-      found = T(1) / a;
-      break;
-    case hc_sqrt:
-      found = std::sqrt(a);
-      break;
-    default:
-      found = std::fma(T(a), T(b), T(c));
+    case hc_add: found = a + b; break;
+    case hc_mul: found = a * b; break;
+    case hc_div: found = a / b; break;
+    case hc_rcp: found = T(1) / a; break;
+    case hc_sqrt: found = std::sqrt(a); break;
+    default: found = std::fma(T(a), T(b), T(c));
   }
   return found;
 }
@@ -313,16 +302,9 @@ f64 hc_rounded_f64(hc_rounded_op op, hc_rounding how, f64 a, f64 b, f64 c) {
 }
 f32 hc_narrow(hc_rounding how, f64 x) { return converted<f32>(how, x); }
 f32 hc_float_s64(hc_rounding how, s64 x) { return converted<f32>(how, x); }
-f32 hc_float_u64(hc_rounding how, u64 x) {
-  // A number of 64 bits is converted in two steps: the bits that get lost are kept in the last one.
-  u64 half = x >> 1 | (x & 1);
-  return s64(x) >= 0 ? converted<f32>(how, s64(x)) : 2 * converted<f32>(how, s64(half));
-}
+f32 hc_float_u64(hc_rounding how, u64 x) { return converted<f32>(how, x); }
 f64 hc_double_s64(hc_rounding how, s64 x) { return converted<f64>(how, x); }
-f64 hc_double_u64(hc_rounding how, u64 x) {
-  u64 half = x >> 1 | (x & 1);
-  return s64(x) >= 0 ? converted<f64>(how, s64(x)) : 2 * converted<f64>(how, s64(half));
-}
+f64 hc_double_u64(hc_rounding how, u64 x) { return converted<f64>(how, x); }
 
 // ---- textures ------------------------------------------------------------------------------------
 

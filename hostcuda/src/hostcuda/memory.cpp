@@ -84,8 +84,9 @@ CUresult copy(Box to, Box from, size_t width, size_t height, size_t depth, When 
 }
 
 enum Sides { any, to_device, from_device, both };  // that must be device memory
-CUresult copy_flat(const void *to, const void *from, size_t n, Sides sides, When when = When::now,
-                   CUstream stream = nullptr) {
+template <class To, class From>
+CUresult copy_flat(To given_to, From given_from, size_t n, Sides sides, When when = When::now, CUstream stream = nullptr) {
+  void *to = (void *)given_to, *from = (void *)given_from;
   ENTER;
   CHECK(stream || current(), CUDA_ERROR_INVALID_CONTEXT);
   CHECK(!n || !(sides & to_device) || holds(find_block(to), to, n), CUDA_ERROR_INVALID_VALUE);
@@ -323,66 +324,34 @@ API cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void
 
 // ---- copies and fills ---------------------------------------------------------------------------
 
-API cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy_flat((void *)to, (void *)from, n, any);
+#define COPY(name, version, To, From, sides)                                                     \
+  API name##version(To to, From from, size_t n) { return copy_flat(to, from, n, sides); }        \
+  API name##Async##version(To to, From from, size_t n, CUstream stream) {                        \
+    return copy_flat(to, from, n, sides, When::queued, stream);                                  \
+  }
+COPY(cuMemcpy, , CUdeviceptr, CUdeviceptr, any)
+COPY(cuMemcpyHtoD, _v2, CUdeviceptr, const void *, to_device)
+COPY(cuMemcpyDtoH, _v2, void *, CUdeviceptr, from_device)
+COPY(cuMemcpyDtoD, _v2, CUdeviceptr, CUdeviceptr, both)
+API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n) { return cuMemcpyDtoD_v2(to, from, n); }
+API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n, CUstream stream) {
+  return cuMemcpyDtoDAsync_v2(to, from, n, stream);
 }
-API cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) {
-  return copy_flat((void *)to, from, n, to_device);
-}
-API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) {
-  return copy_flat(to, (void *)from, n, from_device);
-}
-API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) {
-  return copy_flat((void *)to, (void *)from, n, both);
-}
-API cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n) {
-  return copy_flat((void *)to, (void *)from, n, both);
-}
-API cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t at, size_t n) {
-  return copy_flat((void *)to, texels(from, at), n, both);
-}
-API cuMemcpyDtoA_v2(CUarray to, size_t at, CUdeviceptr from, size_t n) {
-  return copy_flat(texels(to, at), (void *)from, n, both);
-}
-API cuMemcpyAtoH_v2(void *to, CUarray from, size_t at, size_t n) {
-  return copy_flat(to, texels(from, at), n, from_device);
-}
-API cuMemcpyHtoA_v2(CUarray to, size_t at, const void *from, size_t n) {
-  return copy_flat(texels(to, at), from, n, to_device);
-}
+API cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t at, size_t n) { return copy_flat(to, texels(from, at), n, both); }
+API cuMemcpyDtoA_v2(CUarray to, size_t at, CUdeviceptr from, size_t n) { return copy_flat(texels(to, at), from, n, both); }
+API cuMemcpyAtoH_v2(void *to, CUarray from, size_t at, size_t n) { return copy_flat(to, texels(from, at), n, from_device); }
+API cuMemcpyHtoA_v2(CUarray to, size_t at, const void *from, size_t n) { return copy_flat(texels(to, at), from, n, to_device); }
 API cuMemcpyAtoA_v2(CUarray to, size_t at, CUarray from, size_t from_at, size_t n) {
   return copy_flat(texels(to, at), texels(from, from_at), n, both);
 }
-API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
-  return copy_flat((void *)to, (void *)from, n, any, When::queued, stream);
-}
-API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream stream) {
-  return copy_flat((void *)to, from, n, to_device, When::queued, stream);
-}
-API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream stream) {
-  return copy_flat(to, (void *)from, n, from_device, When::queued, stream);
-}
-API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
-  return copy_flat((void *)to, (void *)from, n, both, When::queued, stream);
-}
-API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t n,
-                      CUstream stream) {
-  return copy_flat((void *)to, (void *)from, n, both, When::queued, stream);
-}
 
-API cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) {
-  ENTER_LIVING_CONTEXT;
-  return copy_2d(*c, When::now, nullptr);
-}
+API cuMemcpy2D_v2(const CUDA_MEMCPY2D *c) { ENTER_LIVING_CONTEXT; return copy_2d(*c, When::now, nullptr); }
 API cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *c) { return cuMemcpy2D_v2(c); }
 API cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
   ENTER;
   return copy_2d(*c, When::queued, stream);
 }
-API cuMemcpy3D_v2(const CUDA_MEMCPY3D *c) {
-  ENTER_LIVING_CONTEXT;
-  return copy_3d(*c, When::now, nullptr);
-}
+API cuMemcpy3D_v2(const CUDA_MEMCPY3D *c) { ENTER_LIVING_CONTEXT; return copy_3d(*c, When::now, nullptr); }
 API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *c, CUstream stream) {
   ENTER;
   return copy_3d(*c, When::queued, stream);

@@ -13,9 +13,7 @@ API cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
   return CUDA_SUCCESS;
 }
 
-API cuStreamCreate(CUstream *out, unsigned flags) {
-  return cuStreamCreateWithPriority(out, flags, 0);
-}
+API cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
 
 API cuStreamDestroy_v2(CUstream handle) {
   ENTER;

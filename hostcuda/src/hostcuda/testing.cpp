@@ -13,15 +13,9 @@ EXPORT void hostcuda_begin(bool loads_images, bool checks, int order, u64 seed) 
   set_order(Order(order), seed);
 }
 
-EXPORT long hostcuda_calls() {
-  std::lock_guard lock(driver.lock);
-  return driver.calls;
-}
+EXPORT long hostcuda_calls() { std::lock_guard lock(driver.lock); return driver.calls; }
 
-EXPORT long hostcuda_host_waits() {
-  std::lock_guard lock(driver.lock);
-  return driver.host_waits;
-}
+EXPORT long hostcuda_host_waits() { std::lock_guard lock(driver.lock); return driver.host_waits; }
 
 // Operations queued and not yet run: on one stream, or on all with handle -1.
 EXPORT long hostcuda_pending(uintptr_t handle) {

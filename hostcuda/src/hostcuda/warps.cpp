@@ -67,21 +67,12 @@ u64 pack(u32 value, bool predicate) { return value | u64(predicate) << 32; }
 u64 shuffle(const Warp &warp, Fiber &f, u32 group) {
   u32 lane = f.lane(), clamp = f.c & 31, segment = f.c >> 8 & 31, b = f.b & 31;
   u32 first = lane & segment, last = first | (clamp & ~segment);
-  int from = 0;
-  bool inside = false;
-  switch (f.op) {
-    case hc_shfl_up:
-      from = int(lane) - int(b), inside = from >= int(last);
-      break;
-    case hc_shfl_down:
-      from = int(lane + b), inside = from <= int(last);
-      break;
-    case hc_shfl_bfly:
-      from = int(lane ^ b), inside = from <= int(last);
-      break;
-    default:
-      from = int(first | (b & ~segment)), inside = from <= int(last);
-  }
+  const bool is_up = f.op == hc_shfl_up;
+  int from = is_up                    ? int(lane) - int(b)
+             : f.op == hc_shfl_down   ? int(lane + b)
+             : f.op == hc_shfl_bfly   ? int(lane ^ b)
+                                      : int(first | (b & ~segment));
+  const bool inside = is_up ? from >= int(last) : from <= int(last);
   if (!inside) from = int(lane);
   // What an absent lane holds is not defined: the thread's own value.
   const Fiber &source = group >> from & 1 ? *warp.lanes[from] : f;
@@ -102,22 +93,14 @@ u64 redux(const Warp &warp, hc_warp_op op, u32 lanes) {
   auto smaller = [](auto a, auto b) { return b < a ? b : a; };
   auto larger = [](auto a, auto b) { return a < b ? b : a; };
   switch (op) {
-    case hc_redux_min_u32:
-      return reduce<u32>(warp, lanes, smaller);
-    case hc_redux_min_s32:
-      return reduce<s32>(warp, lanes, smaller);
-    case hc_redux_max_u32:
-      return reduce<u32>(warp, lanes, larger);
-    case hc_redux_max_s32:
-      return reduce<s32>(warp, lanes, larger);
-    case hc_redux_and_b32:
-      return reduce<u32>(warp, lanes, [](u32 a, u32 b) { return a & b; });
-    case hc_redux_or_b32:
-      return reduce<u32>(warp, lanes, [](u32 a, u32 b) { return a | b; });
-    case hc_redux_xor_b32:
-      return reduce<u32>(warp, lanes, [](u32 a, u32 b) { return a ^ b; });
-    default:
-      return reduce<u32>(warp, lanes, [](u32 a, u32 b) { return a + b; });
+    case hc_redux_min_u32: return reduce<u32>(warp, lanes, smaller);
+    case hc_redux_min_s32: return reduce<s32>(warp, lanes, smaller);
+    case hc_redux_max_u32: return reduce<u32>(warp, lanes, larger);
+    case hc_redux_max_s32: return reduce<s32>(warp, lanes, larger);
+    case hc_redux_and_b32: return reduce<u32>(warp, lanes, std::bit_and());
+    case hc_redux_or_b32: return reduce<u32>(warp, lanes, std::bit_or());
+    case hc_redux_xor_b32: return reduce<u32>(warp, lanes, std::bit_xor());
+    default: return reduce<u32>(warp, lanes, std::plus());
   }
 }
 
@@ -136,21 +119,11 @@ void perform(Warp &warp, hc_warp_op op, u32 lanes) {
       case hc_shfl_up:
       case hc_shfl_down:
       case hc_shfl_bfly:
-      case hc_shfl_idx:
-        f.result = shuffle(warp, f, lanes);
-        break;
-      case hc_vote_all:
-        f.result = holds == lanes;
-        break;
-      case hc_vote_any:
-        f.result = holds != 0;
-        break;
-      case hc_vote_uni:
-        f.result = holds == lanes || !holds;
-        break;
-      case hc_vote_ballot:
-        f.result = holds;
-        break;
+      case hc_shfl_idx: f.result = shuffle(warp, f, lanes); break;
+      case hc_vote_all: f.result = holds == lanes; break;
+      case hc_vote_any: f.result = holds != 0; break;
+      case hc_vote_uni: f.result = holds == lanes || !holds; break;
+      case hc_vote_ballot: f.result = holds; break;
       case hc_match_any32:
       case hc_match_any64:
       case hc_match_all32:
@@ -159,13 +132,9 @@ void perform(Warp &warp, hc_warp_op op, u32 lanes) {
           if (warp.lanes[__builtin_ctz(i)]->a == f.a) same |= i & -i;
         f.result = op < hc_match_all32 ? same : pack(same == lanes ? lanes : 0, same == lanes);
         break;
-      case hc_elect:
-        f.result = pack(__builtin_ctz(lanes), lane == u32(__builtin_ctz(lanes)));
-        break;
-      case hc_syncwarp:
-        break;
-      default:
-        f.result = common;
+      case hc_elect: f.result = pack(__builtin_ctz(lanes), lane == u32(__builtin_ctz(lanes))); break;
+      case hc_syncwarp: break;
+      default: f.result = common;
     }
   }
 }
