@@ -146,83 +146,20 @@ def install(
     global _driver, _settings
     if _driver is not None:
         return
-    ours = [finder for finder in sys.meta_path if type(finder).__module__ == "hostcuda_start"]
-    for finder in ours:
+    for finder in [f for f in sys.meta_path if type(f).__module__ == "hostcuda_start"]:
         sys.meta_path.remove(finder)
-    given = os.environ.get("HOSTCUDA_ORDER", "latest") if order is None else order
-    number = ""
-    if order is None:
-        order, _, number = given.partition(":")
-        seed = int(number) if number.isdecimal() else seed
-    if order not in ORDERS or not (number or "0").isdecimal():
-        raise Unsupported(
-            f"hostcuda: the order is {given!r}; {', '.join(ORDERS)} are known, in HOSTCUDA_ORDER "
-            "also random:7"
-        )
+    order, seed = _order(order, seed)
     if "pycuda._driver" in sys.modules:
         raise Unsupported(f"hostcuda: PyCUDA {_cupy.LOADED}")
     if check:
         os.environ["HOSTCUDA_CHECK"] = "1"
     if pool is None:
         pool = not _build.is_checking()
-    if memory is not None:
-        os.environ["HOSTCUDA_MEMORY"] = memory
-    memory = os.environ.get("HOSTCUDA_MEMORY", MEMORY)
-    size = re.fullmatch(r"([1-9]\d*) ?(|MiB|GiB)", memory)
-    if not size:
-        raise Unsupported(
-            f"hostcuda: the memory is {memory!r}; give it as 4GiB, 512MiB, or a number of MiB"
-        )
-    # In the libraries' own caches, kernels must not mix with those of a GPU or another translator.
-    key = _build.compiler_key()[:16]
-    for library in ("cupy", "pycuda"):
-        cache = _build.cache_folder() / f"{library}-{key}"
-        cache.mkdir(exist_ok=True)
-        for file in cache.glob("*.cubin"):  # PyCUDA would load what a process that died left empty
-            if not file.stat().st_size:
-                file.unlink(missing_ok=True)
-        os.environ[f"{library.upper()}_CACHE_DIR"] = str(cache)
-    try:
-        built = _build.driver()
-        if compilers:
-            _nvrtc.library()
-            _build.vendor_folders()
-    except FileNotFoundError as error:
-        raise Unsupported(str(error)) from None
-    if compilers:
-        os.environ["HOSTCUDA_PYTHON"] = sys.executable
-        if importlib.util.find_spec("pycuda"):  # it needs an nvcc
-            os.environ["NVCC"] = f"{_build.FOLDER}/bin/nvcc"  # CuPy's
-            os.environ["PATH"] = f"{_build.FOLDER}/bin{os.pathsep}{os.environ.get('PATH', '')}"
-    os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
-    driver = ctypes.CDLL(str(built), ctypes.RTLD_GLOBAL)
-    driver.hostcuda_calls.restype = driver.hostcuda_host_waits.restype = ctypes.c_long
-    driver.hostcuda_pending.restype = ctypes.c_long
-    driver.hostcuda_failures.restype = ctypes.c_size_t
-    driver.hostcuda_failures.argtypes = [ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t]
-    driver.hostcuda_pending.argtypes = [ctypes.c_ssize_t]
-    driver.hostcuda_configure.argtypes = [ctypes.c_int, ctypes.c_size_t]
-    driver.hostcuda_begin.argtypes = [
-        *(ctypes.c_bool, ctypes.c_bool),
-        *(ctypes.c_int, ctypes.c_ulonglong),
-    ]
-    driver.hostcuda_gather.argtypes = [ctypes.c_bool]
-    driver.hostcuda_ask.argtypes = [ctypes.c_void_p]
-    driver.hostcuda_find_into.argtypes = [ctypes.c_char_p]
-    driver.hostcuda_loud.argtypes, driver.hostcuda_loud.restype = [ctypes.c_bool], ctypes.c_bool
-    for query in (
-        driver.hostcuda_live_blocks,
-        driver.hostcuda_damaged,
-        driver.hostcuda_launches,
-        driver.hostcuda_conflicts,
-    ):
-        query.restype, query.argtypes = ctypes.c_size_t, [ctypes.c_void_p, ctypes.c_size_t]
-    if devices is None:
-        count = os.environ.get("HOSTCUDA_DEVICES", "1")
-        if not count.isdecimal() or not int(count):
-            raise Unsupported(f"hostcuda: HOSTCUDA_DEVICES is {count!r}; give a number, from 1 on")
-        devices = int(count)
-    driver.hostcuda_configure(devices, int(size[1]) * _UNITS[size[2]])
+    size = _memory(memory)
+    _own_caches()
+    driver = _load(compilers)
+    devices = _devices() if devices is None else devices
+    driver.hostcuda_configure(devices, size)
     driver.hostcuda_begin(not compilers, _build.is_checking(), ORDERS.index(order), seed)
     if _build.is_checking():
         _tell_callers(driver)
@@ -246,6 +183,92 @@ def install(
 
     spawn.get_preparation_data = prepare_with_driver
     set_forkserver_preload([])  # a fork server would import the program before its children
+
+
+def _order(order: str | None, seed: int) -> tuple[str, int]:
+    """Answer the order of queued work, and its seed."""
+    given = os.environ.get("HOSTCUDA_ORDER", "latest") if order is None else order
+    number = ""
+    if order is None:
+        order, _, number = given.partition(":")
+        seed = int(number) if number.isdecimal() else seed
+    if order not in ORDERS or not (number or "0").isdecimal():
+        raise Unsupported(
+            f"hostcuda: the order is {given!r}; {', '.join(ORDERS)} are known, in HOSTCUDA_ORDER "
+            "also random:7"
+        )
+    return order, seed
+
+
+def _memory(given: str | None) -> int:
+    """Answer the bytes of each device."""
+    if given is not None:
+        os.environ["HOSTCUDA_MEMORY"] = given
+    memory = os.environ.get("HOSTCUDA_MEMORY", MEMORY)
+    size = re.fullmatch(r"([1-9]\d*) ?(|MiB|GiB)", memory)
+    if not size:
+        raise Unsupported(
+            f"hostcuda: the memory is {memory!r}; give it as 4GiB, 512MiB, or a number of MiB"
+        )
+    return int(size[1]) * _UNITS[size[2]]
+
+
+def _devices() -> int:
+    """Answer how many devices the environment asks for."""
+    count = os.environ.get("HOSTCUDA_DEVICES", "1")
+    if not count.isdecimal() or not int(count):
+        raise Unsupported(f"hostcuda: HOSTCUDA_DEVICES is {count!r}; give a number, from 1 on")
+    return int(count)
+
+
+def _own_caches() -> None:
+    """Keep kernels of the libraries' caches apart from those of a GPU or another translator."""
+    key = _build.compiler_key()[:16]
+    for library in ("cupy", "pycuda"):
+        cache = _build.cache_folder() / f"{library}-{key}"
+        cache.mkdir(exist_ok=True)
+        for file in cache.glob("*.cubin"):  # PyCUDA would load what a process that died left empty
+            if not file.stat().st_size:
+                file.unlink(missing_ok=True)
+        os.environ[f"{library.upper()}_CACHE_DIR"] = str(cache)
+
+
+_PARAMETERS = {  # of the driver's functions: results and parameters
+    "calls": (ctypes.c_long,),
+    "host_waits": (ctypes.c_long,),
+    "pending": (ctypes.c_long, ctypes.c_ssize_t),
+    "failures": (ctypes.c_size_t, ctypes.c_bool, ctypes.c_void_p, ctypes.c_size_t),
+    "configure": (None, ctypes.c_int, ctypes.c_size_t),
+    "begin": (None, ctypes.c_bool, ctypes.c_bool, ctypes.c_int, ctypes.c_ulonglong),
+    "gather": (None, ctypes.c_bool),
+    "ask": (None, ctypes.c_void_p),
+    "find_into": (None, ctypes.c_char_p),
+    "loud": (ctypes.c_bool, ctypes.c_bool),
+}
+_ROWS = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t
+_PARAMETERS |= dict.fromkeys(("live_blocks", "damaged", "launches", "conflicts"), _ROWS)
+
+
+def _load(compilers: bool) -> Any:
+    """Load the driver, built first if need be, and say where compilers are."""
+    try:
+        built = _build.driver()
+        if compilers:
+            _nvrtc.library()
+            _build.vendor_folders()
+    except FileNotFoundError as error:
+        raise Unsupported(str(error)) from None
+    if compilers:
+        os.environ["HOSTCUDA_PYTHON"] = sys.executable
+        if importlib.util.find_spec("pycuda"):  # it needs an nvcc
+            os.environ["NVCC"] = f"{_build.FOLDER}/bin/nvcc"  # CuPy's
+            os.environ["PATH"] = f"{_build.FOLDER}/bin{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ["CUPY_ACCELERATORS"] = ""  # CUB's reductions are not tried
+    driver = ctypes.CDLL(str(built), ctypes.RTLD_GLOBAL)
+    for name, (result, *parameters) in _PARAMETERS.items():
+        function = getattr(driver, f"hostcuda_{name}")
+        function.restype, function.argtypes = result, parameters
+    return driver
 
 
 def install_by_variable(*arguments: Any, **keywords: Any) -> bool:

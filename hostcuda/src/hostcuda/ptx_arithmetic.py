@@ -71,6 +71,36 @@ def _half(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: in
     return lanes(kind, terms, apply) if kind in PACKED else apply(terms)
 
 
+# An expression of operands, whose types follow: "" is the instruction's, "bits" it without a sign.
+# The result has the first type.
+SIMPLE = {
+    "rem": ("rem<{kind}>({0}, {1})", "", ""),
+    "copysign": ("copy_sign({0}, {1})", "", ""),
+    "sad": ("sad<{kind}>({0}, {1}, {2})", "", "", ""),
+    "and": ("{0} & {1}", "", ""),
+    "or": ("{0} | {1}", "", ""),
+    "xor": ("{0} ^ {1}", "", ""),
+    "shl": ("shl<{c}>({0}, {1})", "", "u32"),
+    "shr": ("shr<{c}>({0}, {1})", "", "u32"),
+    "bfe": ("bfe<{kind}>({0}, {1}, {2})", "", "u32", "u32"),
+    "bfi": ("bfi<{bits}>({0}, {1}, {2}, {3})", "bits", "bits", "u32", "u32"),
+    "brev": ("brev({0})", "bits"),
+    "fns": ("fns({0}, {1}, {2})", "u32", "u32", "s32"),
+    "selp": ("{2} ? {0} : {1}", "", "", "pred"),
+}
+
+
+@instruction(*SIMPLE)
+def _simple(w: Writer, i: Instruction, m: Modifiers) -> str:
+    kind = m.type()
+    code, *names = SIMPLE[i.name]
+    kinds = [{"": kind, "bits": f"u{kind[1:]}"}.get(name, name) for name in names]
+    terms = [w.use(text, of) for text, of in zip(i.operands[1:], kinds, strict=True)]
+    return w.put(
+        i.operands[0], kinds[0], code.format(*terms, kind=kind, c=w.c(kind), bits=f"u{kind[1:]}")
+    )
+
+
 @instruction("add", "sub")
 def _add(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()
@@ -182,13 +212,6 @@ def _div(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(i.operands[0], kind, _float(w, i, m, kind, "div", 2))
 
 
-@instruction("rem")
-def _rem(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, b = (w.use(text, kind) for text in i.operands[1:3])
-    return w.put(i.operands[0], kind, f"rem<{kind}>({a}, {b})")
-
-
 @instruction("rcp", "sqrt")
 def _rcp(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()
@@ -268,13 +291,6 @@ def _abs(w: Writer, i: Instruction, m: Modifiers) -> str:
     )
 
 
-@instruction("copysign")
-def _copysign(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, b = (w.use(text, kind) for text in i.operands[1:3])
-    return w.put(i.operands[0], kind, f"copy_sign({a}, {b})")
-
-
 @instruction("testp")
 def _testp(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()
@@ -282,33 +298,11 @@ def _testp(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(i.operands[0], "pred", f"testp(hc_{what}, {w.use(i.operands[1], kind)})")
 
 
-@instruction("sad")
-def _sad(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    terms = ", ".join(w.use(text, kind) for text in i.operands[1:4])
-    return w.put(i.operands[0], kind, f"sad<{kind}>({terms})")
-
-
-@instruction("and", "or", "xor")
-def _and(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, b = (w.use(text, kind) for text in i.operands[1:3])
-    sign = {"and": "&", "or": "|", "xor": "^"}[i.name]
-    return w.put(i.operands[0], kind, f"{a} {sign} {b}")
-
-
 @instruction("not", "cnot")
 def _not(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()
     sign = "!" if kind == "pred" or i.name == "cnot" else "~"
     return w.put(i.operands[0], kind, f"{sign}{w.use(i.operands[1], kind)}")
-
-
-@instruction("shl", "shr")
-def _shift(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, by = w.use(i.operands[1], kind), w.use(i.operands[2], "u32")
-    return w.put(i.operands[0], kind, f"{i.name}<{w.c(kind)}>({a}, {by})")
 
 
 @instruction("shf")
@@ -333,34 +327,12 @@ def _lop3(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(i.operands[0], "u32", " | ".join(terms) or "0")
 
 
-@instruction("bfe")
-def _bfe(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, start, length = w.use(i.operands[1], kind), *(w.use(x, "u32") for x in i.operands[2:4])
-    return w.put(i.operands[0], kind, f"bfe<{kind}>({a}, {start}, {length})")
-
-
-@instruction("bfi")
-def _bfi(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = "u" + m.type()[1:]
-    terms = [w.use(x, kind) for x in i.operands[1:3]] + [w.use(x, "u32") for x in i.operands[3:5]]
-    return w.put(i.operands[0], kind, f"bfi<{kind}>({', '.join(terms)})")
-
-
-@instruction("popc", "clz", "brev", "bfind")
+@instruction("popc", "clz", "bfind")
 def _bits(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()
     kind = kind if i.name == "bfind" else "u" + kind[1:]
     name = "bfind_shift" if i.name == "bfind" and m.take("shiftamt") else i.name
-    result = kind if i.name == "brev" else "u32"
-    return w.put(i.operands[0], result, f"{name}({w.use(i.operands[1], kind)})")
-
-
-@instruction("fns")
-def _fns(w: Writer, i: Instruction, m: Modifiers) -> str:
-    m.type()
-    a, b, c = (w.use(x, k) for x, k in zip(i.operands[1:4], ("u32", "u32", "s32"), strict=True))
-    return w.put(i.operands[0], "u32", f"fns({a}, {b}, {c})")
+    return w.put(i.operands[0], "u32", f"{name}({w.use(i.operands[1], kind)})")
 
 
 @instruction("bmsk", "szext")

@@ -104,13 +104,6 @@ def _mov(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(to, kind, w.use(source, kind))
 
 
-@instruction("selp")
-def _selp(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    a, b, p = w.use(i.operands[1], kind), w.use(i.operands[2], kind), w.use(i.operands[3], "pred")
-    return w.put(i.operands[0], kind, f"{p} ? {a} : {b}")
-
-
 @instruction("slct")
 def _slct(w: Writer, i: Instruction, m: Modifiers) -> str:
     by, kind = m.type(), m.type()
