@@ -68,10 +68,8 @@ def main() -> int:
         memory = [] if options.memory is None else ["--memory", options.memory]
         program = [*devices, *memory, "--pool" if options.pool else "--no-pool", *program]
         return orders.compare(program, options.orders, options.seed)
-    if options.cover:
-        os.environ["HOSTCUDA_COVER"] = os.path.abspath(
-            options.cover
-        )  # the program may go elsewhere
+    if options.cover:  # the program may go elsewhere
+        os.environ["HOSTCUDA_COVER"] = os.path.abspath(options.cover)
     try:
         hostcuda.install(
             options.devices,

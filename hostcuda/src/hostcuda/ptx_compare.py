@@ -9,6 +9,9 @@ from .ptx_arithmetic import PACKED, ROUNDINGS
 from .ptx_parser import Instruction, size_of
 from .ptx_writer import FLOATS, HALVES, INTEGERS, Modifiers, Writer, instruction
 
+WIDEN = {"f16": "from_half", "bf16": "from_bf16"}
+NARROW = {"f16": "to_half", "bf16": "to_bf16"}
+RELU = {"f16": "relu", "bf16": "relu_bf16"}
 SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 COMPARISONS = (*SIGNS, *UNSIGNED, *(f"{name}u" for name in SIGNS), "num", "nan")
@@ -45,7 +48,7 @@ def _compared(w: Writer, i: Instruction, m: Modifiers, kind: str) -> list[str]:
     ftz = m.take("ftz")
     if kind not in HALVES:
         return [_compare(name, kind, *map(w.flush, (a, b)) if ftz else (a, b))]
-    widen = "from_half" if PACKED.get(kind, kind) == "f16" else "from_bf16"
+    widen = WIDEN[PACKED.get(kind, kind)]
     widen += "(flush_half({}))" if ftz else "({})"
     if kind not in PACKED:
         return [_compare(name, "f32", widen.format(a), widen.format(b))]
@@ -157,8 +160,8 @@ def _from_float(to: str, source: str, how: str, a: str, is_relu: bool) -> str:
     if to in INTEGERS:
         return f"to_integer<{to}>(hc_{INTEGRAL.get(how, 'rz')}, {a})"
     if to in HALVES:
-        found = f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how or 'rn'}, {a})"
-        return f"{'relu' if to == 'f16' else 'relu_bf16'}({found})" if is_relu else found
+        found = f"{NARROW[to]}(hc_{how or 'rn'}, {a})"
+        return f"{RELU[to]}({found})" if is_relu else found
     if how in INTEGRAL:
         return f"integral(hc_{INTEGRAL[how]}, {a})"
     if to == "f32" and source == "f64":
@@ -169,7 +172,7 @@ def _from_float(to: str, source: str, how: str, a: str, is_relu: bool) -> str:
 def _from_half(
     w: Writer, i: Instruction, to: str, source: str, how: str, a: str, sat: bool, is_relu: bool
 ) -> str:
-    wide = f"{'from_half' if source == 'f16' else 'from_bf16'}({a})"
+    wide = f"{WIDEN[source]}({a})"
     if to in INTEGERS:
         return w.put(i.operands[0], to, f"to_integer<{to}>(hc_{INTEGRAL.get(how, 'rz')}, {wide})")
     if how in INTEGRAL:
@@ -178,9 +181,9 @@ def _from_half(
         wide = f"sat({wide})"
     if to in HALVES:
         how = how if how in ROUNDINGS else "rn"
-        found = f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how}, {wide})"
+        found = f"{NARROW[to]}(hc_{how}, {wide})"
         if is_relu:
-            found = f"{'relu' if to == 'f16' else 'relu_bf16'}({found})"
+            found = f"{RELU[to]}({found})"
         return w.put(i.operands[0], to, found)
     return w.put(i.operands[0], to, f"{to}({wide})")
 
@@ -190,7 +193,7 @@ def _from_integer(to: str, source: str, how: str, a: str, sat: bool) -> str:
         return f"clamp<{to}>({a})" if sat else f"{to}({a})"
     wide = "s64" if source[0] == "s" else "u64"
     if to in HALVES:
-        return f"{'to_half' if to == 'f16' else 'to_bf16'}(hc_{how or 'rn'}, odd({wide}({a})))"
+        return f"{NARROW[to]}(hc_{how or 'rn'}, odd({wide}({a})))"
     if how in ("", "rn"):
         return f"{to}({a})"
     return f"hc_{'float' if to == 'f32' else 'double'}_{wide}(hc_{how}, {wide}({a}))"
@@ -218,7 +221,7 @@ def _narrow_pair(
         high, low = w.use(i.operands[1], "f32"), w.use(i.operands[2], "f32")
     elif source in PACKED:
         word = w.use(i.operands[1], "u32")
-        widen = "from_half" if source == "f16x2" else "from_bf16"
+        widen = WIDEN[PACKED[source]]
         high, low = f"{widen}(u16({word} >> 16))", f"{widen}(u16({word}))"
     else:
         m.unknown(source)
@@ -230,9 +233,9 @@ def _narrow_pair(
     if finite:
         m.unknown("satfinite")
     one = PACKED[to]
-    halves = [f"{'to_half' if one == 'f16' else 'to_bf16'}(hc_{how}, {x})" for x in (low, high)]
+    halves = [f"{NARROW[one]}(hc_{how}, {x})" for x in (low, high)]
     if is_relu:
-        halves = [f"{'relu' if one == 'f16' else 'relu_bf16'}({h})" for h in halves]
+        halves = [f"{RELU[one]}({h})" for h in halves]
     return w.put(i.operands[0], "u32", f"pair({', '.join(halves)})")
 
 

@@ -11,28 +11,11 @@ import re
 from .ptx_parser import Instruction, size_of
 from .ptx_writer import FLOATS, HALVES, Modifiers, Writer, instruction
 
-SPACES = {
-    "global": "generic",
-    "const": "generic",
-    "param": "param",
-    "local": "local",
-    "shared": "shared",
-}
+SPACES = {"global": "generic", "const": "generic"}
+SPACES |= {"param": "param", "local": "local", "shared": "shared"}
 WAITING = "volatile", "acquire", "release", "relaxed", "acq_rel", "mmio", "cv"
-_HINTS = {
-    "weak",
-    "nc",
-    "ca",
-    "cg",
-    "cs",
-    "lu",
-    "wb",
-    "wt",
-    "cta",
-    "cluster",
-    "gpu",
-}
-_HINTS |= {"sys", "sc", "unified", "noftz"}
+_HINTS = {"weak", "nc", "ca", "cg", "cs", "lu", "wb", "wt"}
+_HINTS |= {"cta", "cluster", "gpu", "sys", "sc", "unified", "noftz"}
 
 
 def _space(m: Modifiers) -> str:
