@@ -45,6 +45,14 @@ _NAME = re.compile(r"[\w$%]+")
 _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "activemask", "nanosleep"}
 
 
+def _lay_out(variables: Iterable[Variable], end: int, offsets: dict[int, int]) -> int:
+    """Give variables offsets from `end` on; return where they end."""
+    for v in variables:
+        offsets[id(v)] = _aligned(end, v.align)
+        end = offsets[id(v)] + v.bytes
+    return end
+
+
 class _Translator:
     def __init__(
         self, module: Module, limits: Mapping[str, tuple[int, ...]], checks: bool, source: str
@@ -201,12 +209,7 @@ class _Translator:
             name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)
         }
         w.offsets.update(shared)
-        end = 0
-        for v in function.variables:
-            if v.space == "local":
-                end = _aligned(end, v.align)
-                w.offsets[id(v)] = end
-                end += v.bytes
+        end = _lay_out((v for v in function.variables if v.space == "local"), 0, w.offsets)
         w.local_bytes = self.local_bytes[function.name] = end
         for v in self.module.variables.values():
             if v.space == "shared" and v.is_extern:
@@ -234,13 +237,9 @@ class _Translator:
                 code = f"if ({w.use(i.guard, 'pred')}) {{ {code} }}"
             lines.append(f"  {code}")
             self.made.setdefault(lines[-1], i)
-        declared = [
-            f"  {w.c(v.kind)} {v.code};"
-            for v in function.variables
-            if v.space == "reg" and v.name in used
-        ]
+        registers = [v for v in function.variables if v.space == "reg" and v.name in used]
+        declared = [f"  {w.c(v.kind)} {v.code};" for v in registers]
         if self.common.checks:
-            registers = (v for v in function.variables if v.space == "reg" and v.name in used)
             declared += [f"  bool {v.code}_u = false;" for v in registers]
         declared += [
             f"  alignas(16) char {v.code}[{max(v.bytes, 1)}];"
@@ -295,14 +294,9 @@ class _Translator:
         common = self.shared()
         functions, dynamic_from = [], {}
         offsets: dict[int, int] = {}
-        for (
-            f
-        ) in self.bodies.values():  # functions that kernels call have shared memory of their own
+        for f in self.bodies.values():  # functions have shared memory of their own
             if not f.is_entry:
-                for v in f.shared:
-                    common = _aligned(common, v.align)
-                    offsets[id(v)] = common
-                    common += v.bytes
+                common = _lay_out(f.shared, common, offsets)
         externs = [v for v in self.module.variables.values() if v.space == "shared" and v.is_extern]
         most = max([16, *(v.align for v in externs)])
         # Functions find dynamic shared memory at one place, whichever kernel calls them.
@@ -316,12 +310,7 @@ class _Translator:
         )
         ends = {}
         for name, f in self.bodies.items():
-            end = common
-            if f.is_entry:
-                for v in f.shared:
-                    end = _aligned(end, v.align)
-                    offsets[id(v)] = end
-                    end += v.bytes
+            end = _lay_out(f.shared, common, offsets) if f.is_entry else common
             ends[name] = _aligned(end, most) if externs else end
         for name in self.bodies:
             dynamic_from[name] = max(ends.values()) if called else ends[name]
