@@ -66,3 +66,18 @@ def test_functions_are_compared_with_saved_ones(tmp_path):
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "| half: hsin | 1 of 65536 | " in text
     assert "15 functions are equal" in text
+
+
+def test_random_programs_of_ptx_are_compared_with_saved_ones(tmp_path):
+    import numpy as np
+
+    saved = tmp_path / "saved.npz"
+    program = Path(__file__).parents[1] / "random_ptx.py"
+    command = [sys.executable, "-m", "hostcuda", program, "--jobs", "1"]
+    subprocess.run([*command, "--programs", "3", "--save", saved], check=True)
+    results = dict(np.load(saved))
+    results["results"][1, 5] += 1  # stands for a GPU's other number
+    np.savez(saved, **results)
+    done = subprocess.run([*command, "--compare", saved], capture_output=True, text=True)
+    assert "| 1 of " in done.stdout, done.stderr
+    assert "1 instructions of " in done.stdout
