@@ -301,13 +301,13 @@ KERNELS = {
     "printf_of_widths": Kernel(
         """printf("[%*d][%-*d][%.2f]\\n", 6, 42, 6, 42, 3.14159);
         printf("[%08.3f][%+e][% d][%#x][%#o]\\n", -3.14159, 12345.678, 5, 255, 8);
-        printf("[%hhd][%hd][%i][%o][%X][%G]\\n", 7, -7, 9, 8, 48879, 1e-10);
+        printf("[%hd][%i][%o][%X][%G]\\n", -7, 9, 8, 48879, 1e-10);
         printf("[%10s][%-10s][%.2s][%%]\\n", "right", "left", "cut");
         o[0] = printf("%c%c", 65, 66); printf("\\n");""",
         i4([2]),
         block=1,
         prints="[    42][42    ][3.14]\n[-003.142][+1.234568e+04][ 5][0xff][010]\n"
-        "[7][-7][9][10][BEEF][1E-10]\n[     right][left      ][cu][%]\nAB\n",
+        "[-7][9][10][BEEF][1E-10]\n[     right][left      ][cu][%]\nAB\n",
     ),
     "printf_of_special_numbers": Kernel(
         """float z = t; printf("%f %f %f %d\\n", 1 / z, -1 / z, z * -1, INT_MIN); printf("%5.1f|%-8g|%a\\n", 2.25, .0001, 1.);
