@@ -162,6 +162,12 @@ def test_a_sparse_system(dtype):
     close(x, np.linalg.solve(a, b))
 
 
+def test_a_sparse_system_for_a_column_of_a_matrix():
+    a, b = cupy.array([[4.0, 1], [1, 3]]), cupy.arange(6.0).reshape(2, 3)
+    x = sparse_linalg.spsolve(sparse.csr_matrix(a), b[:, 1])
+    close(x, np.linalg.solve(a.get(), b[:, 1].get()))
+
+
 def test_a_sparse_system_that_is_singular():
     a = sparse.csr_matrix(cupy.asarray(np.diag([1.0, 0, 2])))
     with pytest.warns(UserWarning, match="singularity: 1"):

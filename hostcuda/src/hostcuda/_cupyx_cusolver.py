@@ -98,7 +98,7 @@ def _geqrf_orgqr_batched(a: Any, mode: str) -> Any:
 def csrlsvqr(a: Any, b: Any, tol: float = 0, reorder: int = 1) -> Any:
     """Solve a sparse system with a matrix of `cupyx.scipy.sparse`."""
     solve = getattr(cusolver, {"f": "s", "d": "d", "F": "c", "D": "z"}[a.dtype.char] + "csrlsvqr")
-    x, singularity = cupy.empty(len(b), a.dtype), np.empty(1, np.int32)
+    b, x, singularity = cupy.ascontiguousarray(b), cupy.empty_like(b), np.empty(1, np.int32)
     pointers = [one.data.ptr for one in (a.data, a.indptr, a.indices, b)]
     handle = cupy.cuda.device.get_cusolver_sp_handle()
     solve(handle, len(b), a.nnz, 0, *pointers, tol, reorder, x.data.ptr, singularity.ctypes.data)
