@@ -202,7 +202,7 @@ $(venv)/.wheel: $(tools) pyproject.toml README.md MANIFEST.in \
 # The tools for tests.
 $(tools): setup.cfg | $(ready)
 	@echo 'Installing the tools for tests: 0.5 GB'
-	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)' '$(TOOLKIT)'
+	@$(with) '.[test]' '$(cupy)$(CUPY)' 'numpy$(NUMPY)' '$(TOOLKIT)' 'cuda-core[cu$(CUDA)]'
 	@touch $@
 
 # The environment; of the package, what changed is compiled again.

@@ -5,12 +5,12 @@ import numpy as np
 import pycuda.driver as drv
 import pytest
 from exporters import BOTH, pointer_of
+from gpus import ON_GPU
 from pycuda import gpuarray
 
 import bridge
 from bridge.interop.dtypes import PLAIN_DTYPES
 
-pytestmark = pytest.mark.usefixtures("gpu")
 DTYPES = sorted({dtype.name for dtype in PLAIN_DTYPES})
 N = 100
 WAIT = 0.02  # seconds, for consumers that let the host wait
@@ -24,7 +24,7 @@ def host(dtype, shape=(2, 3)):
 
 
 @pytest.fixture
-def torch(package):
+def torch(package, gpu):
     return package("torch")
 
 
@@ -109,7 +109,7 @@ def test_pytorch_is_ordered(torch, latch, how):
 
 
 @pytest.fixture
-def jax(package):
+def jax(package, gpu):
     return package("jax")
 
 
@@ -152,7 +152,7 @@ def test_jax_results_are_waited_for(jax, convert):
         assert (bridge.as_cupy(convert(x)).get() == 1).all()
 
 
-def test_jax_reads_what_pycuda_wrote(package, python):
+def test_jax_reads_what_pycuda_wrote(package, python, gpu):
     """In a process of its own: JAX stays in one, and raises where memory runs out."""
     package("jax")
     done = python("""
@@ -213,7 +213,7 @@ def test_cuda_cores_buffer_is_bytes(package, convert):
 
 
 @BOTH
-def test_rmms_buffer_is_bytes(package, convert):
+def test_rmms_buffer_is_bytes(package, convert, gpu):
     rmm = package("rmm")
     buffer = rmm.DeviceBuffer.to_device(bytes(range(64)))
     view = convert(buffer)
@@ -229,6 +229,8 @@ def test_rmms_buffer_is_bytes(package, convert):
 
 
 def torch_copy(package, a, on_a_stream=False):
+    if not ON_GPU:
+        pytest.skip("needs a GPU")
     torch = package("torch")
     with torch.cuda.stream(torch.cuda.Stream() if on_a_stream else None):
         return torch.from_dlpack(a).clone().cpu()
