@@ -36,7 +36,8 @@ _REDUCTIONS = "sum any all min max dot"
 _BY_INDEX = "multi_put multi_take multi_take_put subset_sum subset_dot subset_min subset_max"
 _CUMATH = "fabs ceil floor exp log log10 sqrt sin cos tan asin acos atan sinh cosh tanh"
 _OF_FLOAT32 = "fmod", "frexp", "ldexp", "modf"  # they read any dtype as float32
-_BOOL, _ON_DEVICE = (bool, np.bool_), (GPUArray, ndarray)
+_ON_DEVICE = GPUArray, ndarray
+_NO_INDICES = bool, np.bool_, np.ndarray, list, *_ON_DEVICE
 _PYCUDAS = dict(vars(GPUArray))
 _PYCUDAS_MEMCPY = gpuarray._memcpy_discontig
 _CUPYS_MATMUL = ndarray.__matmul__
@@ -210,8 +211,10 @@ class _Methods:
         if self.size and selects(index, self.shape):
             return _PYCUDAS["__getitem__"](self, index)
         items = index if isinstance(index, tuple) else (index,)
-        if any([isinstance(item, _BOOL) for item in items]):
-            raise IndexError("GPUArray: True and False are no indices; index bridge.as_cupy(a)")
+        if any([isinstance(item, _NO_INDICES) for item in items]):
+            raise IndexError(
+                "GPUArray: masks, arrays and lists are no indices; index bridge.as_cupy(a)"
+            )
         shape = np.empty(self.shape, "V0")[index].shape
         if 0 in shape:
             memory = (self, int(self.gpudata)) if self.size else ()

@@ -109,8 +109,9 @@ def array_on_memory(
     check_device(start, f"{name}: the memory", shared_device())
     if owner is None and is_address:
         warn(
-            f"{name}: an address does not keep its memory allocated; give the allocation itself, "
-            "or owner=, the object that keeps the memory (any object, if you keep it yourself)"
+            f"{name}: an address does not keep its memory allocated; give the allocation itself "
+            "(of a module's variable, all of what get_global returns), or owner=, the object that "
+            "keeps the memory (any object, if you keep it yourself)"
         )
     kept = owner if is_address else memory  # an `Allocation` is an int, too
     array = GPUArray(shape, dtype, drv.mem_alloc, kept, start + offset, strides, order or "C")

@@ -54,7 +54,7 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
     Parameters
     ----------
     pool : cupy.cuda.MemoryPool or MemoryAsyncPool, optional
-        CuPy's current allocator if omitted.
+        If omitted, CuPy's allocator that is current at this call.
 
     Returns
     -------
@@ -108,7 +108,8 @@ def pycuda_allocator(pool: Any = None, /) -> Malloc:
             _raise_unless_out_of_memory(error)
             raise OutOfMemoryError(
                 f"pycuda_allocator: {size:,} bytes cannot be allocated, even after all unused "
-                f"memory was freed.\n{_memory_report()}\nDrop arrays, or work in smaller pieces."
+                f"memory was freed ({error}).\n{_memory_report()}\n"
+                "Drop arrays, or work in smaller pieces."
             ) from error
 
     pool = getattr(malloc, "__self__", None)
