@@ -73,6 +73,16 @@ def test_functions_that_sort_run(name):
         np.testing.assert_array_equal(other.get(), one)
 
 
+@pytest.mark.filterwarnings("ignore:cupyx.jit")  # of CuPy's module, when it is imported
+@pytest.mark.parametrize("bits", [2, 5, 9])
+def test_sequences_of_maximum_length_are_scipys(bits):
+    signal = pytest.importorskip("scipy.signal")
+    from cupyx.scipy.signal import max_len_seq
+
+    for one, other in zip(signal.max_len_seq(bits), max_len_seq(bits), strict=True):
+        np.testing.assert_array_equal(other.get(), one)
+
+
 def test_reductions_that_ask_for_cub_are_right():
     import cupy._core._accelerator as accelerator
     from cupy.cuda import cub

@@ -228,7 +228,10 @@ def compile(
         With NVRTC's log, or with the name of what the host cannot run.
     """
     options, names = tuple(options), tuple(names)
-    if "bitonic_sort_step" in source:  # CuPy's partition counts on threads that run in step
+    # CuPy's max_len_seq and partition count on threads that run in step.
+    step = "state[idx] = next_state;"
+    source = source.replace(step, f"__syncwarp(); {step} __syncwarp();")
+    if "bitonic_sort_step" in source:
         source = re.sub(
             r"\b(?:merge|bitonic_sort|bitonic_sort_step)<[^;]*;|for \(int w = k / 2;",
             lambda call: f"__syncwarp(); {call[0]}" + " __syncwarp();" * call[0].endswith(");"),
