@@ -173,3 +173,8 @@ def test_a_number_that_is_not_the_parameters_is_named(run_program, arguments, ar
     assert done.stderr == (text if argument else "")
     assert done.returncode == (70 if argument else 0)
     assert argument or done.stdout == "[1.5, 2.5, 3.0, 4.0]\n" * 2
+
+
+def test_zero_has_the_same_bytes_in_each_type(run_program):
+    done = run_program(NUMBERS % "0, 0, 3, 4")
+    assert (done.stdout, done.stderr) == ("[0.0, 0.0, 3.0, 4.0]\n" * 2, "")

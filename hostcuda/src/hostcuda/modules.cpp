@@ -31,7 +31,8 @@ void check_number(const Function &f, int i, void *given) {
   if (f.kernel->kinds[i] != 'f' || !numbers.type) return;
   if (!copy_if_there((char *)object, (void *)start, sizeof object)) return;
   if (object[1] != numbers.type || object[2] != size_t(given)) return;  // no number of CuPy's
-  if (object[numbers.dtype] == (is_double ? numbers.float64 : numbers.float32)) return;
+  const size_t expected = is_double ? numbers.float64 : numbers.float32;
+  if (object[numbers.dtype] == expected || !object[numbers.at]) return;  // zero has the same bytes
   if (told.insert({f.name, ~0ull, i}).second)
     find(text("kernel %s: argument %d has other bytes than a %s, which the kernel reads: pass numpy.%s(...)",
               f.name.c_str(), i + 1, is_double ? "double" : "float", is_double ? "float64" : "float32"));
