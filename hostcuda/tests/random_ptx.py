@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 # Opcode; operands; result; types for $ / types for @.  `{a,b}` is one of them, W the wider type.
-# `=` wants a register whose NaN's bits are known, `odd` sets the last bit, `~` selects a part.
+# `=` wants a register whose NaN's bits are known, `odd` sets the last bit.
 TEMPLATES = """
 {add,sub}.$; $ $; $; INT
 {add,sub,mul}<R><F>{,.sat}.f32; f32 f32; f32
@@ -79,7 +79,6 @@ bmsk.{clamp,wrap}.b32; u32 count:63; u32
 szext.{clamp,wrap}.$; $ count:63; $; u32 s32
 dp4a.{u32,s32}.{u32,s32}; u32 u32 u32; u32
 dp2a.{lo,hi}.{u32,s32}.{u32,s32}; u32 u32 u32; u32
-{vadd,vsub,vabsdiff,vmin,vmax}.{u32,s32}.{u32,s32}.{u32,s32}{,.sat}; ~u32 ~u32; u32
 vabsdiff{2,4}.{u32.u32.u32,s32.s32.s32}{,.add}; =u32 =u32 =u32; u32
 {and,or,xor}.$; $ $; $; b16 b32 b64 pred
 not.$; $; $; b16 b32 b64 pred
@@ -88,7 +87,7 @@ shl.$; $ count:127; $; b16 b32 b64
 shr.$; $ count:127; $; INT b16 b32 b64
 shf.{l,r}.{wrap,clamp}.b32; b32 b32 count:63; b32
 lop3.b32; b32 b32 b32 byte; b32
-prmt.b32{,.f4e,.b4e,.rc8,.ecl,.ecr,.rc16}; b32 b32 b32; b32
+prmt.b32; b32 b32 b32; b32
 setp.<CF>{,.and,.or,.xor}<F>.f32; f32 f32 bool; pred|
 setp.<CF>{,.and,.or,.xor}.f64; f64 f64 bool; pred|
 setp.<CF>{,.and,.or,.xor}<F>.f16; f16 f16 bool; pred
@@ -395,7 +394,7 @@ class Program:
         if kind[0] == "{":
             parts = (self.operand(f"={x}=", "", sources) for x in kind[1:-1].split(","))
             return f"{{{', '.join(parts)}}}"
-        before = after = ""
+        before = ""
         head, _, rest = kind.partition(":")
         if head == "count":
             if draw.random() < 0.3:
@@ -411,11 +410,9 @@ class Program:
         elif sources and opcode and head in LITERAL and draw.random() < 0.12:
             return self.literal(kind)
         else:
-            found = self.pick(kind.strip("=~"), kind[0] == "=", kind[-1] == "=")
-            if kind[0] == "~":
-                after = draw.choice(("", ".b0", ".b1", ".b2", ".b3", ".h0", ".h1"))
+            found = self.pick(kind.strip("="), kind[0] == "=", kind[-1] == "=")
         sources.append(found)
-        return before + found.name + after
+        return before + found.name
 
     def emit(
         self,

@@ -134,20 +134,6 @@ static inline u32 prmt(u32 a, u32 b, u32 selector) {
   }
   return found;
 }
-enum hc_prmt { prmt_f4e, prmt_b4e, prmt_rc8, prmt_ecl, prmt_ecr, prmt_rc16 };
-static inline u32 prmt_mode(hc_prmt mode, u32 a, u32 b, u32 selector) {
-  u32 c = selector & 3, chosen = 0;
-  for (u32 i = 0; i < 4; ++i) {
-    u32 byte = mode == prmt_f4e   ? c + i
-               : mode == prmt_b4e ? (c - i) & 7
-               : mode == prmt_rc8 ? c
-               : mode == prmt_ecl ? (i < c ? c : i)
-               : mode == prmt_ecr ? (i < c ? i : c)
-                                  : (c & 1) * 2 + (i & 1);
-    chosen |= byte << 4 * i;
-  }
-  return prmt(a, b, chosen);
-}
 template <class A, class B, class C> static inline C dp4a(u32 a, u32 b, C c) {
   for (int i = 0; i < 4; ++i) c += C(A(a >> 8 * i)) * C(B(b >> 8 * i));
   return c;

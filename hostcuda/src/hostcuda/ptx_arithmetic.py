@@ -349,11 +349,8 @@ def _bmsk(w: Writer, i: Instruction, m: Modifiers) -> str:
 @instruction("prmt")
 def _prmt(w: Writer, i: Instruction, m: Modifiers) -> str:
     m.type()
-    mode = m.choose("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
     terms = ", ".join(w.use(text, "u32") for text in i.operands[1:4])
-    return w.put(
-        i.operands[0], "u32", f"prmt_mode(prmt_{mode}, {terms})" if mode else f"prmt({terms})"
-    )
+    return w.put(i.operands[0], "u32", f"prmt({terms})")
 
 
 @instruction("dp4a", "dp2a")
@@ -379,24 +376,3 @@ def _vabsdiff(w: Writer, i: Instruction, m: Modifiers) -> str:
     return w.put(
         i.operands[0], "u32", f"absolute_differences<{a_kind[0]}{bits}>({a}, {b}, {c}, {add})"
     )
-
-
-@instruction("vadd", "vsub", "vabsdiff", "vmin", "vmax")
-def _video(w: Writer, i: Instruction, m: Modifiers) -> str:
-    b_kind, a_kind, kind = m.type(), m.type(), m.type()
-    terms = []
-    for text, k in zip(i.operands[1:3], (a_kind, b_kind), strict=True):
-        name, _, part = text.partition(".")
-        bits = {"b": 8, "h": 16, "": 32}[part[:1]]
-        terms.append(f"s64({k[0]}{bits}({w.use(name, 'u32')} >> {int(part[1:] or 0) * bits}))")
-    if len(i.operands) > 3:
-        m.unknown(i.opcode)
-    a, b = terms
-    found = {
-        "vadd": f"{a} + {b}",
-        "vsub": f"{a} - {b}",
-        "vabsdiff": f"({a} < {b} ? {b} - {a} : {a} - {b})",
-        "vmin": f"({a} < {b} ? {a} : {b})",
-        "vmax": f"({a} < {b} ? {b} : {a})",
-    }[i.name]
-    return w.put(i.operands[0], kind, f"clamp<{kind}>({found})" if m.take("sat") else found)

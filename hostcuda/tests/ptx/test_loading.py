@@ -88,6 +88,14 @@ def test_cupy_loads_ptx(tmp_path):
             "hostcuda: atom.exch.b128 is not supported",
         ),
         (
+            PTX.replace(b"mul.f32", b"vadd.u32.u32.u32"),
+            r"hostcuda: vadd.u32.u32.u32 is not supported \(in scale\)",
+        ),
+        (
+            PTX.replace(b"mul.f32", b"prmt.b32.f4e").replace(b"%f1, %f3", b"%f1, %f3, 1"),
+            r"hostcuda: .f4e of prmt.b32.f4e is not supported \(in scale\)",
+        ),
+        (
             PTX.replace(b"mul.f32", b"vabsdiff4.u32.u32.u32.sat"),
             r"hostcuda: vabsdiff4.u32.u32.u32.sat is not supported \(in scale\)",
         ),
@@ -109,6 +117,8 @@ def test_cupy_loads_ptx(tmp_path):
         "32 bits",
         "registers",
         "16 bytes",
+        "vadd",
+        "a mode of prmt",
         "vabsdiff4",
         "a cubin",
         "a fat binary",
