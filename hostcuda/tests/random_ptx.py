@@ -140,9 +140,6 @@ cvt.{rn,rz}{,.relu}.@.f32; f32; @; / f16 bf16
 cvt.{rn,rz}{,.relu}.@.f32; f32 f32; @; / f16x2 bf16x2
 cvt.@.bf16; bf16; @; / f32 f64
 cvt.rn.@.$; $; @; f64 f16 / bf16
-cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f32; f32 f32; b16
-cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f16x2; f16x2=; b16
-cvt.rn.f16x2.{e4m3x2,e5m2x2}; b16=; f16x2
 cvt.pack.sat.{u16,s16}.s32; s32 s32; b32
 cvt.pack.sat.{u8,s8}.s32.b32; s32 s32 b32; b32
 """

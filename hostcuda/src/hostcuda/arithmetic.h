@@ -364,25 +364,3 @@ static inline u16 flush_half(u16 h) { return h & 0x7c00 ? h : h & 0x8000; }
 HC_HALVES(f16, from_half, to_half)
 HC_HALVES(bf16, from_bf16, to_bf16)
 static inline u32 pair(u16 low, u16 high) { return u32(high) << 16 | low; }
-
-// Eight bits: 4 of exponent and 3 of fraction without infinity, or 5 and 2.
-static inline u8 to_e5m2(f64 x) {
-  if (is_nan(x)) return 0x7f;
-  u16 found = narrow<5, 2>(hc_rn, x);
-  return u8((found & 0x7f) >= 0x7c ? (found & 0x80) | 0x7b : found);
-}
-static inline u8 to_e4m3(f64 x) {
-  if (is_nan(x)) return 0x7f;
-  u8 sign_bit = sign(x) ? 0x80 : 0;
-  f64 size = absolute(x);
-  if (size >= 448) return sign_bit | 0x7e;
-  u16 found = narrow<5, 3>(hc_rn, size * 0x1p-8);  // its exponents are those below bias 7
-  return u8(sign_bit | (found > 0x7e ? 0x7e : found));
-}
-static inline u16 from_e5m2(u8 x) { return (x & 0x7f) > 0x7c ? 0x7fff : u16(x) << 8; }
-static inline u16 from_e4m3(u8 x) {
-  if ((x & 0x7f) == 0x7f) return 0x7fff;
-  u32 exponent = x >> 3 & 15, fraction = x & 7;
-  f64 size = exponent ? (8 + fraction) * f64(1u << exponent) * 0x1p-10 : fraction * 0x1p-9;
-  return to_half(x & 0x80 ? -size : size);
-}

@@ -126,18 +126,15 @@ def _cvt(w: Writer, i: Instruction, m: Modifiers) -> str:
         return _pack(w, i, m)
     source, to = m.type(), m.type()
     how = m.choose(*ROUNDINGS, *INTEGRAL, "rna")
-    ftz, sat = m.take("ftz"), m.take("sat")
-    finite, is_relu = m.take("satfinite"), m.take("relu")
-    if to in ("e4m3x2", "e5m2x2", "f16x2", "bf16x2"):
-        return _narrow_pair(w, i, m, to, source, how, finite, is_relu)
+    ftz, sat, is_relu = m.take("ftz"), m.take("sat"), m.take("relu")
+    if to in ("f16x2", "bf16x2"):
+        return _narrow_pair(w, i, m, to, source, how, is_relu)
     if to == "tf32":
         if how != "rna":
             m.unknown(f"{i.opcode}")
         a = w.use(i.operands[1], "u32")
         rounded = f"(({a} & 0x7f800000) == 0x7f800000 ? {a} : ({a} + 0x1000)) & 0xffffe000"
         return w.put(i.operands[0], "u32", rounded)
-    if finite:
-        m.unknown("satfinite")
     a = w.use(i.operands[1], source)
     if source in HALVES:
         return _from_half(w, i, to, source, how, a, sat, is_relu)
@@ -200,39 +197,13 @@ def _from_integer(to: str, source: str, how: str, a: str, sat: bool) -> str:
 
 
 def _narrow_pair(
-    w: Writer,
-    i: Instruction,
-    m: Modifiers,
-    to: str,
-    source: str,
-    how: str,
-    finite: bool,
-    is_relu: bool,
+    w: Writer, i: Instruction, m: Modifiers, to: str, source: str, how: str, is_relu: bool
 ) -> str:
     """Convert two numbers; the first is the upper half."""
-    if source in ("e4m3x2", "e5m2x2"):
-        word = w.use(i.operands[1], "u16")
-        name = f"from_{source[:4]}"
-        found = f"pair({name}(u8({word})), {name}(u8({word} >> 8)))"
-        if is_relu:
-            m.unknown("relu")
-        return w.put(i.operands[0], "u32", found)
-    if source == "f32":
-        high, low = w.use(i.operands[1], "f32"), w.use(i.operands[2], "f32")
-    elif source in PACKED:
-        word = w.use(i.operands[1], "u32")
-        widen = WIDEN[PACKED[source]]
-        high, low = f"{widen}(u16({word} >> 16))", f"{widen}(u16({word}))"
-    else:
+    if source != "f32":
         m.unknown(source)
-    if to in ("e4m3x2", "e5m2x2"):
-        if is_relu:
-            high, low = f"fmax(0.0f, {high})", f"fmax(0.0f, {low})"
-        name = f"to_{to[:4]}"
-        return w.put(i.operands[0], "u16", f"u16({name}({high}) << 8 | {name}({low}))")
-    if finite:
-        m.unknown("satfinite")
     one = PACKED[to]
+    high, low = (w.use(text, "f32") for text in i.operands[1:])
     halves = [f"{NARROW[one]}(hc_{how}, {x})" for x in (low, high)]
     if is_relu:
         halves = [f"{RELU[one]}({h})" for h in halves]

@@ -20,7 +20,7 @@ def unknown(text: str, where: str = "") -> Unsupported:
     return Unsupported(f"hostcuda: PTX that is not known: {' '.join(text.split())[:60]!r}{where}")
 
 
-BYTES = {"pred": 1, "f16x2": 4, "bf16x2": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
+BYTES = {"pred": 1, "f16x2": 4, "bf16x2": 4, "bf16": 2}
 SPACES = "reg", "param", "local", "shared", "global", "const", "tex"
 _IGNORED = {"visible", "weak", "common", "func", "entry", "noreturn", "extern", "attribute"}
 

@@ -13,11 +13,9 @@ FLOATS = "f32", "f64"
 HALVES = "f16", "bf16", "f16x2", "bf16x2"
 INTEGERS = tuple(f"{letter}{bits}" for letter in "usb" for bits in (8, 16, 32, 64))
 TYPES = {*FLOATS, *HALVES, *INTEGERS, "pred", "b128", "tf32", "s16x2", "u16x2"}
-TYPES |= {"e4m3x2", "e5m2x2"}
 C_TYPES = {"pred": "bool", "f16": "u16", "bf16": "u16", "tf32": "u32", "b128": "unsigned __int128"}
 C_TYPES |= dict.fromkeys(("f16x2", "bf16x2", "s16x2", "u16x2"), "u32")
 C_TYPES |= {f"b{bits}": f"u{bits}" for bits in (8, 16, 32, 64)}
-C_TYPES |= dict.fromkeys(("e4m3x2", "e5m2x2"), "u16")
 
 _SPECIAL = {
     "%laneid": "t->number % 32",

@@ -1,11 +1,11 @@
-"""Half precision, bfloat16 and numbers of eight bits."""
+"""Half precision and bfloat16."""
 
 import numpy as np
 import pytest
 
 from hostcuda import _build
 
-HALF = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n====\n"
+HALF = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n====\n"
 
 
 @pytest.fixture
@@ -125,23 +125,3 @@ def test_atomics(value):
 )
 def test_bfloat16(value, expression, expected):
     assert value(f"o[0] = __bfloat162float({expression});", F(1)) == F(expected)
-
-
-@pytest.mark.parametrize(
-    ("x", "e4m3", "e5m2"),
-    [
-        (1.0, 1, 1),
-        (3.3, 3.25, 3.5),
-        (1000, 448, 1024),
-        (1e9, 448, 57344),
-        (2**-9, 2**-9, 2**-9),
-        (0.0009, 0, 0.0008544921875),
-        (-17, -16, -16),
-        (2**-7 * 1.1, 2**-7, 2**-7),
-    ],
-)
-def test_eight_bits(value, x, e4m3, e5m2):
-    body = """
-    o[0] = __half2float(__half(__nv_fp8_e4m3(a))); o[1] = __half2float(__half(__nv_fp8_e5m2(a)));"""
-    found = value(body, F(x), count=2)
-    assert found.tolist() == [e4m3, e5m2]

@@ -96,6 +96,10 @@ def test_cupy_loads_ptx(tmp_path):
             r"hostcuda: .f4e of prmt.b32.f4e is not supported \(in scale\)",
         ),
         (
+            PTX.replace(b"mul.f32", b"cvt.rn.satfinite.e4m3x2.f32"),
+            r"hostcuda: cvt.rn.satfinite.e4m3x2.f32 is not supported \(in scale\)",
+        ),
+        (
             PTX.replace(b"mul.f32", b"vabsdiff4.u32.u32.u32.sat"),
             r"hostcuda: vabsdiff4.u32.u32.u32.sat is not supported \(in scale\)",
         ),
@@ -119,6 +123,7 @@ def test_cupy_loads_ptx(tmp_path):
         "16 bytes",
         "vadd",
         "a mode of prmt",
+        "8-bit floats",
         "vabsdiff4",
         "a cubin",
         "a fat binary",

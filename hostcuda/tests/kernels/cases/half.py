@@ -1,9 +1,8 @@
-"""Arithmetic and conversions of half, half2, bfloat16 and the formats of 8 bits.
+"""Arithmetic and conversions of half, half2 and bfloat16.
 
 Source: CUDA Math API, "Half Precision Intrinsics" (round to nearest even unless the name says
-otherwise), "Bfloat16 Precision Intrinsics", "FP8 Intrinsics". Bits of a half: 1, 5 and 10, bias 15;
-of a bfloat16: 1, 8 and 7; of e4m3: bias 7, greatest 448, no infinity; of e5m2: bias 15, greatest
-57344. Each number below is worked out from these.
+otherwise), "Bfloat16 Precision Intrinsics". Bits of a half: 1, 5 and 10, bias 15; of a bfloat16: 1,
+8 and 7. Each number below is worked out from these.
 """
 
 import struct
@@ -12,7 +11,6 @@ from . import Kernel, L, f4, i4, i8, np, ones, u2, u4
 
 HEADERS = "#include <cuda_fp16.h>\n"
 BF16 = "#include <cuda_bf16.h>\n"
-FP8 = "#include <cuda_fp8.h>\n"
 
 
 def _half(*values):
@@ -222,40 +220,6 @@ KERNELS = {
         of=u4,
         headers=BF16,
     ),
-    "e4m3_from_float": ones(
-        "auto e = [](float x) { return __nv_fp8_e4m3(x).__x; };",
-        ("e(1.f)", 0x38),
-        ("e(448.f)", 0x7E),
-        ("e(1000.f)", 0x7E),  # saturates
-        ("e(-1000.f)", 0xFE),
-        ("e(1.0625f)", 0x38),  # spacing 1/8: a tie, to even
-        ("e(1.1875f)", 0x3A),
-        ("e(0.001953125f)", 1),  # 2^-9
-        ("__nv_cvt_float_to_fp8(1000.f, __NV_NOSAT, __NV_E4M3)", 0x7F),
-        of=u4,
-        headers=FP8,
-    ),
-    "e5m2_from_float": ones(
-        "auto e = [](float x) { return __nv_fp8_e5m2(x).__x; };",
-        ("e(1.f)", 0x3C),
-        ("e(1e6f)", 0x7B),
-        ("e(1.125f)", 0x3C),
-        ("e(1.375f)", 0x3E),
-        ("__nv_cvt_float_to_fp8(1e6f, __NV_NOSAT, __NV_E5M2)", 0x7C),
-        of=u4,
-        headers=FP8,
-    ),
-    "fp8_to_float": ones(
-        "__nv_fp8_e4m3 a; a.__x = 0x7e; __nv_fp8_e5m2 b; b.__x = 0x7b;"
-        "__nv_fp8_e4m3 n; n.__x = 0x7f; __nv_fp8_e4m3 d; d.__x = 3; __nv_fp8_e5m2 m; m.__x = 0x7d;",
-        ("float(a)", 448),
-        ("float(b)", 57344),
-        ("float(n)", NAN),
-        ("float(d)", 3 / 512),
-        ("float(m)", NAN),
-        of=f4,
-        headers=FP8,
-    ),
     "atomics_of_half2": Kernel(
         """__shared__ __half2 s;
         if (!t) s = __floats2half2_rn(0.f, 0.f);
@@ -323,13 +287,5 @@ KERNELS = {
         f4([256, 300 * 171 / 512]),
         block=1,
         headers=BF16,
-    ),
-    "two_formats_of_8_bits": Kernel(
-        "o[t] = float(__nv_fp8_e4m3(a[t] * 3.f)) + float(__half(__nv_fp8_e5m2(a[t])));",
-        # Spacings: 1/4 at 3.3 and 1/4 at 1.1; 32 at 300 and 16 at 100; 2 at 25.5 and 2 at 8.5 (a tie)
-        f4([3.25 + 1, 288 + 96, -26 - 8]),
-        inputs=(f4([1.1, 100, -8.5]),),
-        headers=FP8,
-        block=3,
     ),
 }
