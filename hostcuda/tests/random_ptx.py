@@ -67,7 +67,6 @@ div.{rn,rz,rm,rp}.f64; f64 f64; f64
 {min,max}.f64; f64 f64; f64
 {min,max}<F>{,.NaN}.xorsign.abs.f32; =f32 =f32; f32
 copysign.$; =$ $; $; f32 f64
-testp.{finite,infinite,number,notanumber,normal,subnormal}.$; $; pred; f32 f64
 sad.$; $ $ $; $; INT
 {popc,clz}.$; $; u32; b32 b64
 bfind{,.shiftamt}.$; $; u32; u32 s32 u64 s64

@@ -242,19 +242,6 @@ static inline f32 div_approx(f32 a, f32 b) {  // a quotient by a huge number is 
   if (HC_RARE(size > 0x1p126f && size < __builtin_inff())) return a == a ? a * 0.0f : a;
   return a / b;
 }
-enum hc_class { hc_finite, hc_infinite, hc_number, hc_notanumber, hc_normal, hc_subnormal };
-template <class T> static inline bool testp(hc_class what, T x) {
-  bool small = absolute(x) < (sizeof(T) == 4 ? T(0x1p-126f) : T(0x1p-1022)) && x != 0;
-  bool finite = x - x == 0;
-  switch (what) {
-    case hc_finite: return finite;
-    case hc_infinite: return !finite && !is_nan(x);
-    case hc_number: return !is_nan(x);
-    case hc_notanumber: return is_nan(x);
-    case hc_normal: return finite && !small && x != 0;
-    default: return small;
-  }
-}
 
 // ---- conversions ---------------------------------------------------------------------------------
 

@@ -291,13 +291,6 @@ def _abs(w: Writer, i: Instruction, m: Modifiers) -> str:
     )
 
 
-@instruction("testp")
-def _testp(w: Writer, i: Instruction, m: Modifiers) -> str:
-    kind = m.type()
-    what = m.choose("finite", "infinite", "number", "notanumber", "normal", "subnormal")
-    return w.put(i.operands[0], "pred", f"testp(hc_{what}, {w.use(i.operands[1], kind)})")
-
-
 @instruction("not", "cnot")
 def _not(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind = m.type()

@@ -96,6 +96,10 @@ def test_cupy_loads_ptx(tmp_path):
             r"hostcuda: .f4e of prmt.b32.f4e is not supported \(in scale\)",
         ),
         (
+            PTX.replace(b"mul.f32", b"testp.finite.f32"),
+            r"hostcuda: testp.finite.f32 is not supported \(in scale\)",
+        ),
+        (
             PTX.replace(b"mul.f32", b"cvt.rn.satfinite.e4m3x2.f32"),
             r"hostcuda: cvt.rn.satfinite.e4m3x2.f32 is not supported \(in scale\)",
         ),
@@ -123,6 +127,7 @@ def test_cupy_loads_ptx(tmp_path):
         "16 bytes",
         "vadd",
         "a mode of prmt",
+        "testp",
         "8-bit floats",
         "vabsdiff4",
         "a cubin",
