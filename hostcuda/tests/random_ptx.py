@@ -7,8 +7,8 @@ differ.  `--show NUMBER` prints one program with its values, on either.
 A program has about 30 instructions, for 32 threads.  Each instruction writes a register of its own,
 and all are stored, so that the first one that differs is known.  What PTX leaves open is not
 compared: approximations (`div.approx`, `div.full`, `rcp.approx`, `sqrt.approx`, `rsqrt`, `ex2`,
-`lg2`, `sin`, `cos`, `tanh`), the low bits of `tf32`, integers divided by 0, NaN's bits after
-arithmetic, flags of `add` in `subc` and of `sub` in `addc`.
+`lg2`, `sin`, `cos`, `tanh`), integers divided by 0, NaN's bits after arithmetic, flags of `add` in
+`subc` and of `sub` in `addc`.
 """
 
 from __future__ import annotations

@@ -125,16 +125,10 @@ def _cvt(w: Writer, i: Instruction, m: Modifiers) -> str:
     if m.take("pack"):
         return _pack(w, i, m)
     source, to = m.type(), m.type()
-    how = m.choose(*ROUNDINGS, *INTEGRAL, "rna")
+    how = m.choose(*ROUNDINGS, *INTEGRAL)
     ftz, sat, is_relu = m.take("ftz"), m.take("sat"), m.take("relu")
     if to in ("f16x2", "bf16x2"):
         return _narrow_pair(w, i, m, to, source, how, is_relu)
-    if to == "tf32":
-        if how != "rna":
-            m.unknown(f"{i.opcode}")
-        a = w.use(i.operands[1], "u32")
-        rounded = f"(({a} & 0x7f800000) == 0x7f800000 ? {a} : ({a} + 0x1000)) & 0xffffe000"
-        return w.put(i.operands[0], "u32", rounded)
     a = w.use(i.operands[1], source)
     if source in HALVES:
         return _from_half(w, i, to, source, how, a, sat, is_relu)

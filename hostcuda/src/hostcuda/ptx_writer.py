@@ -12,8 +12,8 @@ from .ptx_parser import Function, Instruction, Module, Scope, Unsupported, Varia
 FLOATS = "f32", "f64"
 HALVES = "f16", "bf16", "f16x2", "bf16x2"
 INTEGERS = tuple(f"{letter}{bits}" for letter in "usb" for bits in (8, 16, 32, 64))
-TYPES = {*FLOATS, *HALVES, *INTEGERS, "pred", "b128", "tf32", "s16x2", "u16x2"}
-C_TYPES = {"pred": "bool", "f16": "u16", "bf16": "u16", "tf32": "u32", "b128": "unsigned __int128"}
+TYPES = {*FLOATS, *HALVES, *INTEGERS, "pred", "b128", "s16x2", "u16x2"}
+C_TYPES = {"pred": "bool", "f16": "u16", "bf16": "u16", "b128": "unsigned __int128"}
 C_TYPES |= dict.fromkeys(("f16x2", "bf16x2", "s16x2", "u16x2"), "u32")
 C_TYPES |= {f"b{bits}": f"u{bits}" for bits in (8, 16, 32, 64)}
 

@@ -100,6 +100,10 @@ def test_cupy_loads_ptx(tmp_path):
             r"hostcuda: testp.finite.f32 is not supported \(in scale\)",
         ),
         (
+            PTX.replace(b"mul.f32", b"cvt.rna.tf32.f32"),
+            r"hostcuda: cvt.rna.tf32.f32 is not supported \(in scale\)",
+        ),
+        (
             PTX.replace(b"mul.f32", b"cvt.rn.satfinite.e4m3x2.f32"),
             r"hostcuda: cvt.rn.satfinite.e4m3x2.f32 is not supported \(in scale\)",
         ),
@@ -128,6 +132,7 @@ def test_cupy_loads_ptx(tmp_path):
         "vadd",
         "a mode of prmt",
         "testp",
+        "tf32",
         "8-bit floats",
         "vabsdiff4",
         "a cubin",
