@@ -167,7 +167,7 @@ def install(
         driver.hostcuda_find_into(path.encode())
     atexit.register(driver.hostcuda_end_python)
     give_blocks = None if pool else functools.partial(_give_blocks, driver)
-    _libraries.replace(driver, give_blocks)
+    _libraries.replace(driver, compilers, give_blocks)
     _cupy.replace_runtime(driver, compilers)
     if compilers:
         _translate_ptx(driver)

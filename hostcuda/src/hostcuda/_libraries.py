@@ -190,7 +190,7 @@ def check_linked(name: str, path: str) -> None:
                 )
 
 
-def replace(driver: Any, give_blocks: Callable[[ModuleType], None] | None) -> None:
+def replace(driver: Any, compilers: bool, give_blocks: Callable[[ModuleType], None] | None) -> None:
     """Put all in place, before CuPy imports the modules."""
     finder = _Finder(driver)
     finder.after["cuda.bindings.runtime"] = functools.partial(_answer_runtime, driver)
@@ -208,7 +208,7 @@ def replace(driver: Any, give_blocks: Callable[[ModuleType], None] | None) -> No
     files["cufft"] = "linked.cpp"
 
     def load_or_answer(name: str) -> Any:
-        if name == "nvrtc":  # of CUDA's Python
+        if name == "nvrtc" and compilers:  # of CUDA's Python
             found = load(name)
             over = _build.library("libhostcuda-nvrtc.so", _PTX_FOR_CUBIN, found.abs_path)
             return dataclasses.replace(found, _handle_uint=ctypes.CDLL(str(over))._handle)
