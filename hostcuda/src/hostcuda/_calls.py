@@ -40,12 +40,18 @@ class Library:
     ) -> None:
         self.module, self.prefix, self.title = module, prefix, title
         self.uninitialized, self.invalid, self.failed = statuses[:3]
-        words = "NOT_INITIALIZED", "INVALID_VALUE", "EXECUTION_FAILED", "INSUFFICIENT_RESOURCES"
-        names = dict(zip(statuses, words, strict=False))  # the last only of cuSPARSE
+        words = {
+            "NOT_INITIALIZED": "initialization error",
+            "INVALID_VALUE": "invalid value",
+            "EXECUTION_FAILED": "kernel launch failure",
+            "INSUFFICIENT_RESOURCES": "insufficient resources",  # only of cuSPARSE
+        }
+        names = dict(zip(statuses, words, strict=False))
 
         class Error(RuntimeError):
             def __init__(self, status: int) -> None:
-                super().__init__(f"{title.upper()}_STATUS_{names[status]}")
+                text = f"{title.upper()}_STATUS_{names[status]}"
+                super().__init__(text + f": {words[names[status]]}" * (prefix == "cusparse"))
                 self.status = status
 
             def __reduce__(self) -> Any:
