@@ -24,7 +24,7 @@ _REFUSED = re.compile(
 )
 _NOT_SUPPORTED = re.compile("cudaErrorNotSupported|(?:CUDA_ERROR|CUFFT)_NOT_SUPPORTED")
 # An AssertionError is the test's own, unless `cupy.testing` wraps another error in it.
-_OF_CUPY_TESTING = "Only cupy raises error", "Different types of errors occurred"
+_OF_CUPY_TESTING = "Only cupy raises error", "Different types of errors occurred", "\nFail: "
 # The byte 0xCD as float32, float64, and integers of 32 and 64 bits, as NumPy prints them.
 _UNWRITTEN = re.compile(
     r"-4\.316\d*e\+08|-431602080\b|-6\.277\d*e\+66|-842150451\b|\b3452816845\b"
