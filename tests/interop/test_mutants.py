@@ -26,7 +26,7 @@ if not ON_GPU:  # where a missing fence is a stale read now and then
     @pytest.mark.mutants
     def test_a_copy_without_a_mistake_does_not_fail(workshop):
         test = named_test("release", "the_release_in_a_cycle_with_its_stream_is_ordered")
-        for file, kind, named in ("views.pyx", "View", ""), ("memory.py", "Allocation", test):
+        for file, kind, named in ("views.pyx", "View", ""), ("memory_kinds.py", "Allocation", test):
             assert not workshop.fails(Mutant(f"interop/{file}", kind, kind, kind, 1, named), 10)
 
     USE = "import hostcuda; hostcuda.install(); import bridge; bridge.as_cupy"
