@@ -14,6 +14,18 @@ _build.driver()  # the first start says that it compiles
 
 
 @pytest.fixture
+def primary_context():
+    """Device 0's primary context, current for PyCUDA."""
+    import pycuda.driver as drv
+
+    drv.init()
+    context = drv.Device(0).retain_primary_context()
+    context.push()
+    yield
+    context.pop()
+
+
+@pytest.fixture
 def run_program(tmp_path):
     """Return a function that runs a script with hostcuda's options."""
 

@@ -18,6 +18,8 @@ from pycuda.compiler import SourceModule
 import hostcuda
 from hostcuda import _build
 
+pytestmark = pytest.mark.usefixtures("primary_context")
+
 REFUSED = {
     "the C++ library": ("#include <vector>\n__global__ void f(int *x) {}", '"vector"'),
     "an array of variable length": (
@@ -34,15 +36,6 @@ REFUSED = {
         "without execution space annotations",
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def context():
-    drv.init()
-    context = drv.Device(0).retain_primary_context()
-    context.push()
-    yield
-    context.pop()
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in _build.FOLDER.glob("*.cpp")))

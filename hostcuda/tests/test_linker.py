@@ -12,6 +12,8 @@ from pycuda.compiler import DynamicModule, DynamicSourceModule
 
 from hostcuda import _build
 
+pytestmark = pytest.mark.usefixtures("primary_context")
+
 RELOCATABLE = ["-rdc=true"]
 CALLS = """
 extern __device__ int twice(int x);
@@ -29,15 +31,6 @@ static __device__ __noinline__ int add(int x) { return x + %d; }
 __device__ int (*add%d)(int) = add;
 __global__ void f%d(int *x) { printf("%d;"); *x = add%d(*x) + 100 * kept; }
 """
-
-
-@pytest.fixture(autouse=True)
-def context():
-    drv.init()
-    context = drv.Device(0).retain_primary_context()
-    context.push()
-    yield
-    context.pop()
 
 
 def called(module, name="f", values=(1, 2, 3)):
