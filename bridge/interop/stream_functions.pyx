@@ -76,12 +76,13 @@ def wait_stream(waiter, awaited, /):
             event = cupy.cuda.Event(disable_timing=True)
             runtime.eventRecord(event.ptr, second)
         runtime.streamWaitEvent(first, event.ptr)
-        if wait == JOINING:
-            note_capture(first)
         if is_traced:
             note_wait(first, second)
     except runtime.CUDARuntimeError as error:
         raise not_ordered(error.status, first, second) from error
+    finally:
+        if wait == JOINING:
+            note_capture(first)
 
 
 HAS_FROM_EXTERNAL = hasattr(cupy.cuda.Stream, "from_external")  # since CuPy 14

@@ -1,4 +1,4 @@
-"""The table of docs/guide.md: which streams a call comes after, and which ones come after it."""
+"""The tables of docs/guide.md: which streams a call comes after, and which ones come after it."""
 
 import itertools
 import re
@@ -16,6 +16,8 @@ import bridge
 N = 1000
 HOST_WAITS = ": the host waits"
 WAIT = 0.02  # seconds
+LIBRARIES = "| call | after all earlier work of | before all later work of |"
+STREAMS_AND_BOTH = "| call | runs on | after the work on | before later work on |"
 PAGE = (ROOT / "docs" / "guide.md").read_text()
 
 
@@ -27,9 +29,12 @@ def rows_below(head):
 
 TABLE = {
     call.strip("`"): [column.replace("current", "CuPy") for column in columns]
-    for calls, *columns in rows_below(
-        "| call | runs on | after the work on | before later work on |"
-    )
+    for calls, *columns in [
+        *([calls, "none", *columns] for calls, *columns in rows_below(LIBRARIES)),
+        *rows_below(STREAMS_AND_BOTH),
+        ["`kernel(x)`", "current", "none", "none"],  # the sentence between the tables
+        ["any other call", "its stream", "none", "none"],
+    ]
     for call in re.split(r"(?<=`), (?=`)", calls)
 }
 
@@ -40,9 +45,9 @@ CALLS = {  # none changes the first N elements
     "as_pycuda(x)": lambda o: bridge.as_pycuda(o.x),
     "as_cupy(a, stream=s)": lambda o: bridge.as_cupy(o.a, stream=o.s),
     "as_pycuda(x, stream=s)": lambda o: bridge.as_pycuda(o.x, stream=o.s),
-    "kernel(x)": lambda o: o.kernel(o.x, block=1),
     "kernel(a)": lambda o: o.kernel(o.a, block=1),
     "kernel(a, stream=s)": lambda o: o.kernel(o.a, block=1, stream=o.s),
+    "kernel(x, stream=s)": lambda o: o.kernel(o.x, block=1, stream=o.s),
     "launch(function, a)": lambda o: bridge.launch(o.function, o.a, block=1),
     "wrapped(x)": lambda o: o.wrapped(o.x),
     "a == x": lambda o: o.a == o.x,
@@ -61,12 +66,13 @@ CALLS = {  # none changes the first N elements
     "x[:] = a": lambda o: o.changed.__setitem__(slice(None), o.a),
     "with ordered():": lambda o: bridge.ordered()(lambda: None)(),
     "wait_stream(s, t)": lambda o: bridge.wait_stream(o.s, o.t),
+    "kernel(x)": lambda o: o.kernel(o.x, block=1),
     "any other call": lambda o: (bridge.as_cupy(o.a, stream=-1), bridge.as_pycuda(o.x, stream=-1)),
 }
 STREAMS = {"p": "PyCUDA", "other p": "PyCUDA", "c": "CuPy", "s": "`s`", "t": "`t`"}
 
 
-def test_the_table_has_these_calls():
+def test_the_tables_have_these_calls():
     assert [*TABLE] == [*CALLS]
 
 
