@@ -288,8 +288,7 @@ class SourceModule:
             raise ValueError(
                 f"SourceModule.dtype: the source has no struct {name!r} of members that are "
                 f"numbers, vectors, enums or pointers{f' (others: {others})' if others else ''}; "
-                "describe it yourself: numpy.dtype({'names': ..., 'formats': ..., 'offsets': ..., "
-                "'itemsize': ...})"
+                "describe it yourself: numpy.dtype([('n', 'i4'), ('x', 'f4', 3)], align=True)"
             )
         offsets, _, dtypes = zip(*plain.values(), strict=True)
         return np.dtype({"names": names, "formats": dtypes, "offsets": offsets, "itemsize": size})
