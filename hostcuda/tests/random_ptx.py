@@ -8,7 +8,10 @@ A program has about 30 instructions, for 32 threads.  Each instruction writes a 
 and all are stored, so that the first one that differs is known.  What PTX leaves open is not
 compared: approximations (`div.approx`, `div.full`, `rcp.approx`, `sqrt.approx`, `rsqrt`, `ex2`,
 `lg2`, `sin`, `cos`, `tanh`), integers divided by 0, NaN's bits after arithmetic, flags of `add` in
-`subc` and of `sub` in `addc`.
+`subc` and of `sub` in `addc`.  Nor is `set` guarded: ptxas 13.0 converts the old value, too.
+
+`--optimize 0` compiles with `ptxas -O0` of CUDA's toolkit on a GPU, and with `g++ -O0` here.  ptxas
+has more faults above: see `DESIGN.md`.
 """
 
 from __future__ import annotations
@@ -20,9 +23,12 @@ import multiprocessing
 import os
 import random
 import re
+import subprocess
+import sys
 import tempfile
 import time
 import zlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,6 +184,7 @@ CONSTANTS = {
 }
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 PER_MODULE, LANES, SLOTS = 200, 32, 32
+LEVEL = "RANDOM_PTX_LEVEL"
 ENTRY = """.visible .entry NAME(.param .u64 from, .param .u64 to)
 {
 .reg .b64 %in, %out, %at; .reg .b32 %one;
@@ -373,7 +380,7 @@ class Program:
         for one in opcodes:
             sources: list[Register] = []
             texts = [t for kind in operands.split() if (t := self.operand(kind, one, sources))]
-            guard = len(opcodes) == 1 and not one.startswith(WARP)
+            guard = len(opcodes) == 1 and not one.startswith((*WARP, "set."))
             self.emit(one, texts, result, (*sources, *chain), guard)
             chain = (self.registers[-1],)
 
@@ -425,7 +432,7 @@ class Program:
             kinds[-1:] = ["pred"] * (draw.random() < 0.3)
         if (
             name in ("cvt", "ld")
-            and not re.search("bf16|e[45]m", opcode)
+            and not re.search("bf16|pack", opcode)
             and len(kinds) == 1
             and family(kinds[0]) == "int"
             and draw.random() < 0.3
@@ -474,13 +481,25 @@ def module(seed: int, first: int, count: int) -> tuple[list[Program], str, Any]:
     return programs, header + "\n".join(p.entry(f"p{n}") for n, p in enumerate(programs)), inputs
 
 
+def image(text: str) -> bytes:
+    """Return the PTX, or what ptxas makes of it."""
+    if LEVEL not in os.environ or "hostcuda" in sys.modules:
+        return text.encode()
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = f"{folder}/programs.ptx", f"{folder}/programs.cubin"
+        Path(source).write_text(text)
+        flags = [f"-O{os.environ[LEVEL]}", "-arch=sm_90"]
+        subprocess.run(["ptxas", *flags, source, "-o", target], check=True)
+        return Path(target).read_bytes()
+
+
 def run(seed: int, first: int, count: int) -> tuple[list[Program], Any, Any, int]:
     """Run programs; return them, inputs, results by slot and lane, and the text's digest."""
     import cupy
 
     programs, text, inputs = module(seed, first, count)
     kernels = cupy.cuda.function.Module()
-    kernels.load(text.encode())
+    kernels.load(image(text))
     given, out = cupy.asarray(inputs), cupy.zeros((count, SLOTS, LANES), np.uint64)
     for n in range(count):
         kernels.get_function(f"p{n}")((1,), (LANES,), (given[n], out[n]))
@@ -525,9 +544,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save", metavar="FILE")
     parser.add_argument("--compare", metavar="FILE", help="has the seed and the programs' number")
+    parser.add_argument("--optimize", metavar="LEVEL", help="of ptxas, or of g++ for hostcuda")
     parser.add_argument("--show", type=int, metavar="NUMBER")
     options = parser.parse_args()
     os.environ["CUDA_CACHE_DISABLE"] = "1"
+    if options.optimize:
+        os.environ[LEVEL] = options.optimize
     if options.show is not None:
         return show(options.seed, options.show)
     theirs = dict(np.load(options.compare)) if options.compare else {}
@@ -553,6 +575,10 @@ def main() -> None:
 def start(folder: str) -> None:
     """Prepare a process."""
     os.environ["XDG_CACHE_HOME"] = folder
+    if LEVEL in os.environ and "hostcuda" in sys.modules:
+        from hostcuda import _build
+
+        _build.KERNEL_FLAGS.append(f"-O{os.environ[LEVEL]}")
 
 
 def report(seed: int, ours: Any, theirs: Any) -> None:

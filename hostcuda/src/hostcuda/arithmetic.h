@@ -169,6 +169,11 @@ template <class T> static inline T sub_carry(T a, T b, u32 in, u32 &out) {
 static inline f32 flush(f32 x) {
   return bits<u32>(x) & 0x7f800000 ? x : bits<f32>(bits<u32>(x) & 0x80000000);
 }
+// A GPU flushes what is subnormal before it is rounded to a subnormal number's bits.
+template <class F> static inline f32 flush(f32 x, F scaled) {
+  bool is_least = (bits<u32>(x) & 0x7fffffff) == 0x800000;
+  return flush(is_least && __builtin_fabsf(scaled()) < 0x1p-62f ? bits<f32>(bits<u32>(x) - 1) : x);
+}
 template <class T> static inline T sat(T x) { return x > T(0) ? x < T(1) ? x : T(1) : T(0); }
 static inline bool is_nan(f32 x) { return x != x; }
 static inline bool is_nan(f64 x) { return x != x; }
@@ -332,6 +337,10 @@ static inline u16 relu(u16 h) { return (h & 0x7fff) > 0x7c00 ? 0x7fff : h & 0x80
 static inline u16 relu_bf16(u16 h) { return (h & 0x7fff) > 0x7f80 ? 0x7fff : h & 0x8000 ? 0 : h; }
 static inline u16 flush_half(u16 h) { return h & 0x7c00 ? h : h & 0x8000; }
 
+static inline u16 to_half_ftz(f64 x) {  // from 2^-14 - 2^-26, it rounds to the least normal one
+  return to_half(__builtin_fabs(x) < 0x1.ffep-15 ? x * 0.0 : x);
+}
+
 #define HC_HALVES(name, from, to)                                                           \
   static inline u16 name##_add(u16 a, u16 b) { return to(f64(from(a)) + f64(from(b))); }    \
   static inline u16 name##_sub(u16 a, u16 b) { return to(f64(from(a)) - f64(from(b))); }    \
@@ -349,5 +358,6 @@ static inline u16 flush_half(u16 h) { return h & 0x7c00 ? h : h & 0x8000; }
   static inline u16 name##_ex2(u16 a) { return to(__builtin_exp2f(from(a))); }              \
   static inline u16 name##_tanh(u16 a) { return to(__builtin_tanhf(from(a))); }
 HC_HALVES(f16, from_half, to_half)
+HC_HALVES(f16_ftz, from_half, to_half_ftz)
 HC_HALVES(bf16, from_bf16, to_bf16)
 static inline u32 pair(u16 low, u16 high) { return u32(high) << 16 | low; }

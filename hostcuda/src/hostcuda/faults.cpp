@@ -279,7 +279,6 @@ T rounded(hc_rounded_op op, hc_rounding how, volatile T a, volatile T b, volatil
     case hc_add: found = a + b; break;
     case hc_mul: found = a * b; break;
     case hc_div: found = a / b; break;
-    case hc_rcp: found = T(1) / a; break;
     case hc_sqrt: found = std::sqrt(a); break;
     default: found = std::fma(T(a), T(b), T(c));
   }

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .ptx_arithmetic import lanes
+from .ptx_arithmetic import lanes, times_2_64
 from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction
 from .ptx_writer import CLOCKS, FLOATS, HALVES, Writer
@@ -234,8 +234,8 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
             terms[0] = f"({terms[0]} ^ {negative})"
 
         def apply(t: list[str]) -> str:
-            found = f"{one}_fma({', '.join(f'flush_half({x})' if ftz else x for x in t)})"
-            found = f"flush_half({found})" if ftz else found
+            t = [f"flush_half({x})" if ftz else x for x in t]
+            found = f"{one}{'_ftz' * ftz}_fma({', '.join(t)})"
             return f"{one}_sat({found})" if "sat" in i.modifiers else found
 
         if kind.endswith("x2"):
@@ -247,9 +247,10 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
         terms[0] = f"negate({terms[0]})"
     if ftz:
         terms, other = [w.flush(x) for x in terms], w.flush(other)
-    found = f"fma({terms[0]}, {terms[1]}, {other})"
+    terms.append(other)
+    found = f"fma({', '.join(terms)})"
     if ftz:
-        found = w.flush(found)
+        found = w.flush(found, scaled=f"fma({', '.join(times_2_64(terms, 'fma'))})")
     return w.put(i.operands[0], kind, f"sat({found})" if "sat" in i.modifiers else found)
 
 

@@ -10,6 +10,8 @@ from .ptx_writer import FLOATS, HALVES, INTEGERS, Modifiers, Writer, instruction
 
 ROUNDINGS = "rn", "rz", "rm", "rp"
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "s16x2": "s16", "u16x2": "u16"}
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_SCALED = {"mul": (0,), "div": (0,), "fma": (0, 2)}  # factors of the result; sums are exact
 _NEUTRAL = "0f3F800000", "0fBF800000", "0f00000000", "0f80000000"
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
@@ -22,6 +24,11 @@ def lanes(kind: str, terms: list[str], apply: object) -> str:
     return f"pair(u16({low}), u16({high}))"
 
 
+def times_2_64(terms: list[str], op: str) -> list[str]:
+    """Return the operands for a result times 2^64."""
+    return [f"{term} * 0x1p64f" if n in _SCALED[op] else term for n, term in enumerate(terms)]
+
+
 def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: int) -> str:
     """Return a rounded operation on floats; `op` is a name of hc_rounded_op."""
     rounding = m.choose(*ROUNDINGS) or "rn"
@@ -31,22 +38,21 @@ def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: i
         op, terms = "add", [terms[0], f"negate({terms[1]})"]
     if ftz:
         terms = [w.flush(term) for term in terms]
-    if rounding == "rn":
-        a, b = terms[0], terms[1] if arity > 1 else ""
-        found = {
-            "add": f"{a} + {b}",
-            "sub": f"{a} - {b}",
-            "mul": f"{a} * {b}",
-            "div": f"{a} / {b}",
-            "rcp": f"{kind}(1) / {a}",
-            "sqrt": f"root({a})",
-            "fma": f"fma({', '.join(terms)})",
-        }[op]
-    else:
-        terms += ["0"] * (3 - len(terms))
-        found = f"hc_rounded_{kind}(hc_{op}, hc_{rounding}, {', '.join(terms)})"
+    if op == "rcp":
+        op, terms = "div", [f"{kind}(1)", *terms]
+
+    def apply(terms: list[str]) -> str:
+        if rounding != "rn":
+            rest = ["0"] * (3 - len(terms))
+            return f"hc_rounded_{kind}(hc_{op}, hc_{rounding}, {', '.join(terms + rest)})"
+        if op in ("sqrt", "fma"):
+            return f"{'root' if op == 'sqrt' else op}({', '.join(terms)})"
+        return f" {_OPERATORS[op]} ".join(terms)
+
+    found = apply(terms)
     if ftz:  # g++ leaves out what does nothing else, such as a product with one
-        found = w.flush(found, always=any(text in _NEUTRAL for text in i.operands[1:]))
+        always = any(text in _NEUTRAL for text in i.operands[1:])
+        found = w.flush(found, always, apply(times_2_64(terms, op)) if op in _SCALED else "")
     return f"sat({found})" if sat else found
 
 
@@ -60,9 +66,7 @@ def _half(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: in
     def apply(terms: list[str]) -> str:
         if ftz:
             terms = [f"flush_half({term})" for term in terms]
-        found = f"{one}_{op}{suffix}({', '.join(terms)})"
-        if ftz:
-            found = f"flush_half({found})"
+        found = f"{one}{'_ftz' * ftz}_{op}{suffix}({', '.join(terms)})"
         if is_relu:
             found = f"{'relu' if one == 'f16' else 'relu_bf16'}({found})"
         return f"{one}_sat({found})" if sat else found

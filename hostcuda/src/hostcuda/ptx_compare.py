@@ -143,7 +143,8 @@ def _cvt(w: Writer, i: Instruction, m: Modifiers) -> str:
     elif sat and to in HALVES:
         found = f"{to}_sat({found})"
     if ftz and to == "f32":
-        found = w.flush(found, always=True)
+        scaled = _from_float(to, source, how, f"{a} * 0x1p64", False) if source == "f64" else ""
+        found = w.flush(found, always=True, scaled=scaled)
     return w.put(i.operands[0], to, found)
 
 

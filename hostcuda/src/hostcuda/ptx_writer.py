@@ -166,9 +166,14 @@ class Writer:
         """Return a type in C."""
         return C_TYPES.get(kind, kind)
 
-    def flush(self, code: str, always: bool = False) -> str:
-        """Make a subnormal float zero; `always`: no arithmetic of the processor follows."""
-        return code if self.flushes and not always else f"flush({code})"
+    def flush(self, code: str, always: bool = False, scaled: str = "") -> str:
+        """Make a subnormal float zero; `always`: no arithmetic of the processor follows.
+
+        `scaled` gives 2^64 times the value, which may seem normal since it was rounded.
+        """
+        if self.flushes and not always:
+            return code
+        return f"flush({code}, [&] {{ return {scaled}; }})" if scaled else f"flush({code})"
 
     def find(self, name: str) -> Variable | None:
         """Find a variable of the function or the module."""

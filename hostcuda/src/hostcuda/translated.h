@@ -92,7 +92,7 @@ enum hc_warp_op : u32 {
   hc_elect, hc_syncwarp
 };
 enum hc_barrier_op : u32 { hc_bar_sync, hc_bar_popc, hc_bar_and, hc_bar_or };
-enum hc_rounded_op : u32 { hc_add, hc_mul, hc_fma, hc_div, hc_rcp, hc_sqrt };
+enum hc_rounded_op : u32 { hc_add, hc_mul, hc_fma, hc_div, hc_sqrt };
 enum hc_rounding : u32 { hc_rn, hc_rz, hc_rm, hc_rp };
 
 #pragma GCC visibility push(default)

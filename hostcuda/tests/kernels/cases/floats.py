@@ -138,6 +138,19 @@ KERNELS = {
         inputs=(f4([1e-20, 1e-40, TINY, 1.5 * TINY]),),
         block=1,
     ),
+    # What has 24 bits and is subnormal is flushed, although fewer bits would round it to a normal
+    # number: (1 - 2^-24) * TINY is, (1 - 2^-13) * (1 + 2^-13) * TINY is not.
+    "flushed_before_bits_are_lost": Kernel(
+        """double d = a[0]; unsigned short h;
+        asm("mul.ftz.f16 %0, %1, %2;" : "=h"(h) : "h"((short)0x3bff), "h"((short)0x400));
+        o[0] = a[0] * a[1]; o[1] = -a[0] * a[1]; o[2] = fmaf(a[0], a[1], 0.f);
+        o[3] = __fmul_ru(a[0], a[1]); o[4] = __fdiv_ru(a[1], a[4]); o[5] = float(d * a[1]); o[6] = h;
+        o[7] = a[2] * a[3]; o[8] = __fmul_ru(a[2], a[3]); o[9] = float(double(a[2]) * a[3]);
+        asm("mul.ftz.f16 %0, %1, %2;" : "=h"(h) : "h"((short)0x3bf0), "h"((short)0x408)); o[10] = h;""",
+        f4([0, -0.0, 0, 0, 0, 0, 0, TINY, TINY, TINY, 1024]),
+        inputs=(f4([1 - E / 2, TINY, 1 - 2.0**-13, (1 + 2.0**-13) * TINY, 1 + E]),),
+        block=1,
+    ),
     "not_flushed_by_option": Kernel(
         "o[0] = a[0] * a[0]; o[1] = a[1] + 0.f; o[2] = a[1] * 2.f; o[3] = a[2] * 0.5f;"
         "o[4] = a[3] - a[2]; o[5] = fabsf(a[1]);",
