@@ -33,7 +33,7 @@ def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: i
     """Return a rounded operation on floats; `op` is a name of hc_rounded_op."""
     rounding = m.choose(*ROUNDINGS) or "rn"
     ftz, sat = m.take("ftz"), m.take("sat")
-    terms = [w.use(text, kind) for text in i.operands[1 : 1 + arity]]
+    terms = [w.use(i.operands[n], kind) for n in range(1, 1 + arity)]
     if op == "sub" and rounding != "rn":
         op, terms = "add", [terms[0], f"negate({terms[1]})"]
     if ftz:
