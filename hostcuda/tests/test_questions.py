@@ -178,3 +178,41 @@ def test_a_number_that_is_not_the_parameters_is_named(run_program, arguments, ar
 def test_zero_has_the_same_bytes_in_each_type(run_program):
     done = run_program(NUMBERS % "0, 0, 3, 4")
     assert (done.stdout, done.stderr) == ("[0.0, 0.0, 3.0, 4.0]\n" * 2, "")
+
+
+PACKED = '''
+import numpy as np, pycuda.autoprimaryctx, pycuda.gpuarray as ga
+from pycuda.compiler import SourceModule
+m = SourceModule("""
+__global__ void f(float *x, int n, float a) { if (threadIdx.x < n) x[threadIdx.x] = a; }
+__global__ void g(float *x, int n) { x[threadIdx.x] = n; }""")
+x = ga.zeros(4, np.float32)
+f, g = m.get_function("f"), m.get_function("g")
+for _ in range(2):
+    %s
+print(x.get().tolist())
+'''
+
+
+@pytest.mark.parametrize(
+    ("call", "told", "value"),
+    [
+        ("f(x, np.int64(4), np.float32(3), block=(4, 1, 1))", "f: the arguments have 20", 0),
+        (
+            "f.prepare('Pid').prepared_call((1, 1), (4, 1, 1), x.gpudata, 4, 0.3)",
+            "f: the arg",
+            None,
+        ),
+        ("g(x, np.full(9, 4), block=(4, 1, 1))", "g: the arguments have 80 bytes", 4),
+        ("f(x, np.int32(4), np.float32(3), block=(4, 1, 1))", "", 3),
+        ("g(x, np.int64(4), block=(4, 1, 1))", "", 4),
+    ],
+    ids=["a wide number", "prepared", "host array", "right", "a last number has its value"],
+)
+def test_arguments_of_pycuda_with_too_many_bytes_are_reported(run_program, call, told, value):
+    pytest.importorskip("pycuda")
+    done = run_program(PACKED % call)
+    assert done.stderr.startswith(f"hostcuda: kernel {told}" if told else "")
+    assert done.stderr.count("\n") == bool(told)
+    assert done.returncode == (70 if told else 0)
+    assert value is None or done.stdout == f"{[float(value)] * 4}\n"

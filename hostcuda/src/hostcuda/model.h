@@ -192,6 +192,7 @@ struct Function {
   Module *module;
   std::string name;
   const hc_kernel *kernel;  // null: only recorded
+  hc_limits limits;
   unsigned most_shared;     // bytes of dynamic shared memory
 };
 

@@ -41,22 +41,26 @@ void check_number(const Function &f, int i, void *given) {
 // The parameter bytes of a launch, at CUDA's offsets, from either form of the call.
 CUresult pack(const Function &f, void **params, void **extra, Bytes *packed) {
   if (extra) {
-    void *buffer = nullptr;
+    char *buffer = nullptr;
     size_t size = 0;
     for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-      if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
+      if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = (char *)extra[1];
       if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) size = *(size_t *)extra[1];
     }
-    if (buffer) packed->assign((char *)buffer, (char *)buffer + size);
-    CHECK(!f.kernel || size >= f.kernel->bytes, CUDA_ERROR_INVALID_VALUE);
+    if (buffer) packed->assign(buffer, buffer + size);
+    const size_t used = f.kernel ? f.kernel->bytes : size;
+    CHECK(size >= used, CUDA_ERROR_INVALID_VALUE);
+    // Zeros may be the upper half of a last number that is too wide: the kernel gets its value.
+    if (buffer && std::any_of(buffer + used, buffer + size, [](char c) { return c; }) &&
+        told.insert({f.name, ~0ull, ~0ull}).second)
+      find(text("kernel %s: the arguments have %zu bytes, and the kernel reads %zu: pass numbers of the parameters' "
+                "types (numpy.int32 for int), and arrays on the device", f.name.c_str(), size, used));
   } else if (f.kernel) {
     CHECK(params || !f.kernel->count, CUDA_ERROR_INVALID_VALUE);
     packed->resize(f.kernel->bytes);
     for (int i = 0; i < f.kernel->count; ++i) {
-      char *to = packed->data() + f.kernel->offsets[i];
-      size_t size = size_t(f.kernel->sizes[i]);
       check_number(f, i, params[i]);
-      if (copy_if_there(to, params[i], size)) continue;
+      if (copy_if_there(packed->data() + f.kernel->offsets[i], params[i], size_t(f.kernel->sizes[i]))) continue;
       tell(text("kernel %s has %d parameters, and argument %d is no memory: are some missing?",
                 f.name.c_str(), f.kernel->count, i + 1));
       return CUDA_ERROR_INVALID_VALUE;
@@ -78,9 +82,8 @@ void add_textures(const Bytes &arguments, Work *work) {
 // How many blocks of a kernel a multiprocessor can hold. It has four parts, with 16384 registers each.
 int occupancy(const Function &f, unsigned threads, size_t shared) {
   if (threads > 1024) return 0;
-  hc_limits limits = f.kernel ? f.kernel->limits : hc_limits{32, 0, 0, 0, 1024};
-  unsigned warps = (threads + 31) / 32, registers = (std::max(limits.registers, 1) + 7) / 8 * 8 * 32;  // of a warp
-  size_t bytes = (limits.shared + shared + 127) / 128 * 128 + 1024, all = MOST_SHARED + 1024;
+  unsigned warps = (threads + 31) / 32, registers = (std::max(f.limits.registers, 1) + 7) / 8 * 8 * 32;  // of a warp
+  size_t bytes = (f.limits.shared + shared + 127) / 128 * 128 + 1024, all = MOST_SHARED + 1024;
   return int(std::min({32u, 64 / warps, 16384 / registers * 4 / warps, unsigned(all / bytes)}));
 }
 
@@ -98,16 +101,14 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
                  bool cooperative = false) {
   CHECK(f && ctx == f->module->ctx, CUDA_ERROR_INVALID_HANDLE);
   const unsigned most_blocks[] = {0x7fffffff, 0xffff, 0xffff}, most_threads[] = {1024, 1024, 64};
-  const char *axes[] = {"x", "y", "z"};
   for (int i = 0; i < 3; ++i) {
-    TRY(within(*f, text("gridDim.%s", axes[i]), grid[i], 1, most_blocks[i]));
-    TRY(within(*f, text("blockDim.%s", axes[i]), block[i], 1, most_threads[i]));
+    TRY(within(*f, text("gridDim.%c", "xyz"[i]), grid[i], 1, most_blocks[i]));
+    TRY(within(*f, text("blockDim.%c", "xyz"[i]), block[i], 1, most_threads[i]));
   }
   uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
   TRY(within(*f, "the number of threads of a block", threads, 1, 1024));
-  if (f->kernel)
-    TRY(within(*f, "the number of threads of a block", threads, 1, f->kernel->limits.threads,
-               occupancy(*f, unsigned(threads), 0) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
+  TRY(within(*f, "the number of threads of a block", threads, 1, f->limits.threads,
+             occupancy(*f, unsigned(threads), 0) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
   TRY(within(*f, "the number of bytes of dynamic shared memory", shared, 0, f->most_shared));
   uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
   int resident = MULTIPROCESSORS * occupancy(*f, unsigned(threads), shared);
@@ -115,14 +116,12 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   auto made = std::make_shared<Launch>();
   *made = {f->name, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared, nullptr, {}};
   TRY(pack(*f, params, extra, &made->arguments));
-  const hc_kernel *kernel = f->kernel;
   std::string name = "kernel " + f->name;
-  auto run = [=, code = f->module->code] {
+  auto run = [=, kernel = f->kernel, code = f->module->code] {
     if (!kernel) return;
     Size g = {made->grid[0], made->grid[1], made->grid[2]};
     Size b = {made->block[0], made->block[1], made->block[2]};
-    Bytes &packed = made->arguments;
-    Run run = {kernel, name, ctx, g, b, shared, packed.data(), packed.size(), cooperative, code};
+    Run run = {kernel, name, ctx, g, b, shared, made->arguments.data(), made->arguments.size(), cooperative, code};
     ctx->dead = run_kernel(run, &ctx->dead.message);
   };
   *work = {name, {}, {}, run, made};
@@ -158,8 +157,8 @@ API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
       CHECK(kernel && kernel->name, (module->functions.erase(name), CUDA_ERROR_NOT_FOUND));
     }
     known = new_handle<CUfunction>();
-    unsigned used = kernel ? kernel->limits.shared : 0;
-    driver.functions[known] = {module, name, kernel, FREE_SHARED - used};
+    hc_limits limits = kernel ? kernel->limits : hc_limits{32, 0, 0, 0, 1024};
+    driver.functions[known] = {module, name, kernel, limits, FREE_SHARED - limits.shared};
   }
   *out = known;
   return CUDA_SUCCESS;
@@ -168,22 +167,19 @@ API cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
 API cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
   ENTER;
   FIND(f, driver.functions, handle);
-  hc_limits unknown = {32, 0, 0, 0, 1024};
-  auto &limits = f->kernel ? f->kernel->limits : unknown;
 #define A(name) CU_FUNC_ATTRIBUTE_##name
-  const std::map<int, int> known = {
-      {A(MAX_THREADS_PER_BLOCK), int(limits.threads)},
-      {A(SHARED_SIZE_BYTES), limits.shared},
-      {A(CONST_SIZE_BYTES), limits.constant},
-      {A(LOCAL_SIZE_BYTES), limits.local},
+  std::map<int, int> known = {
+      {A(MAX_THREADS_PER_BLOCK), int(f->limits.threads)},
+      {A(SHARED_SIZE_BYTES), f->limits.shared},
+      {A(CONST_SIZE_BYTES), f->limits.constant},
+      {A(LOCAL_SIZE_BYTES), f->limits.local},
       {A(MAX_DYNAMIC_SHARED_SIZE_BYTES), int(f->most_shared)},
-      {A(NUM_REGS), limits.registers},
+      {A(NUM_REGS), f->limits.registers},
       {A(PTX_VERSION), 90},
       {A(BINARY_VERSION), 90},
   };
 #undef A
-  auto it = known.find(attribute);
-  *value = it != known.end() ? it->second : 0;
+  *value = known[attribute];
   return CUDA_SUCCESS;
 }
 
@@ -201,7 +197,7 @@ API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction handle, C
                                      size_t shared, int limit) {
   ENTER;
   FIND(f, driver.functions, handle);
-  int most = f->kernel ? int(f->kernel->limits.threads) : 1024, resident = *grid = *block = 0;
+  int most = int(f->limits.threads), resident = *grid = *block = 0;
   if (limit > 0) most = std::min(most, limit);
   for (int threads = most; threads > 0; threads = (threads - 1) / 32 * 32) {
     int blocks = occupancy(*f, unsigned(threads), shared_of ? shared_of(threads) : shared);
@@ -215,8 +211,7 @@ API cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int va
   ENTER;
   FIND(f, driver.functions, handle);
   if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-    int used = f->kernel ? f->kernel->limits.shared : 0;
-    CHECK(value >= 0 && value <= MOST_SHARED - used, CUDA_ERROR_INVALID_VALUE);
+    CHECK(value >= 0 && value <= MOST_SHARED - f->limits.shared, CUDA_ERROR_INVALID_VALUE);
     f->most_shared = value;
   }
   return CUDA_SUCCESS;
