@@ -49,6 +49,10 @@ FOUND = {
         r"reads .* which nothing has written yet, and writes what it read \(line 2\)",
     ),
     "unwritten global": ("x[t] = u[t] + 1;", "reads bytes 0 to 4 of a block of 512, which nothing"),
+    "unwritten malloc": (
+        "int *p = (int *)malloc(4); x[t] = *p; free(p);",
+        "reads bytes 0 to 4 of a block of 4, which nothing",
+    ),
     "unwritten and added to": (
         "atomicAdd(&u[t], 1);",
         r"reads .*, which nothing has written yet, and updates it \(line 1\)",

@@ -30,7 +30,8 @@ Shadow *find_shadow(uintptr_t address) {
     return &known->second;
   for (auto it = shadows.begin(); it != shadows.end();)
     it = driver.blocks.count(it->first) ? std::next(it) : shadows.erase(it);
-  return &(shadows[b->start] = {*b, std::vector<u8>(b->size, b->kind != Kind::device), false, {}});
+  bool written = b->kind != Kind::device && b->kind != Kind::heap;
+  return &(shadows[b->start] = {*b, std::vector<u8>(b->size, written), false, {}});
 }
 
 struct Access {

@@ -235,7 +235,7 @@ u64 hc_malloc(hc_thread *, u64 bytes) {
   size_t all = now->ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE], &used = now->ctx->heap_bytes;
   if (!bytes || bytes > all || used + bytes > all) return 0;
   void *made = nullptr;
-  if (allocate(now->ctx, bytes, Kind::pinned, 0, &made)) return 0;
+  if (allocate(now->ctx, bytes, Kind::heap, 0, &made)) return 0;
   heap.insert(uintptr_t(made));
   used += bytes;
   return u64(made);

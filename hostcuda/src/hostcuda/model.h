@@ -165,7 +165,7 @@ struct Context {
       {CU_LIMIT_STACK_SIZE, 1 << 10}, {CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20}, {CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20}};
 };
 
-enum class Kind { device, pinned, registered, managed, variable };
+enum class Kind { device, heap, pinned, registered, managed, variable };
 struct Block {
   uintptr_t start;
   size_t size;
