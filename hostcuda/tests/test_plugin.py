@@ -270,14 +270,21 @@ class TestCases(unittest.TestCase):
             x = cupy.zeros(4, "i")
             f = cupy.RawKernel('extern "C" __global__ void f(int *x) { x[-1] = 1; }', "f")
             f((1,), (1,), (x,))
-        self.assertEqual(1, 2)
+        %s
 """
 
 
-def test_a_failed_test_case_names_its_damage(tmp_path, run):
-    (tmp_path / "test_strange.py").write_text(OF_UNITTEST)
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        ("self.assertEqual(1, 2)", "AssertionError: 1 != 2"),
+        ("x.get()", "CUDARuntimeError: cudaErrorIllegalAddress"),
+    ],
+)
+def test_a_failed_test_case_names_its_damage(tmp_path, run, failure, error):
+    (tmp_path / "test_strange.py").write_text(OF_UNITTEST % failure)
     text = run("--hostcuda")
-    assert "AssertionError: 1 != 2" in text
+    assert error in text
     assert len(re.findall(OUTSIDE, text)) == 1
 
 
