@@ -6,6 +6,8 @@ import pytest
 
 import hostcuda
 
+pathfinder = pytest.importorskip("cuda.pathfinder")
+
 # The first user of the driver's linker says so.
 pytestmark = pytest.mark.filterwarnings("ignore:cuda.bindings.nvjitlink is not available")
 
@@ -45,18 +47,41 @@ def test_a_kernel_runs_on_cupys_array(core, add):
     hostcuda.revive()
 
 
-def test_programs_are_linked(core):
-    options = core.ProgramOptions(arch="sm_90", relocatable_device_code=True)
-    sources = (
-        'extern "C" __device__ int twice(int x) { return 2 * x; }',
-        'extern "C" { __device__ int twice(int); __global__ void f(int *x) { *x = twice(*x); } }',
-    )
-    parts = [core.Program(source, "c++", options).compile("ptx") for source in sources]
-    linker = core.Linker(*parts, options=core.LinkerOptions(arch="sm_90"))
-    f = linker.link("cubin").get_kernel("f")
+SOURCES = (
+    'extern "C" __device__ int twice(int x) { return 2 * x; }',
+    'extern "C" { __device__ int twice(int); __global__ void f(int *x) { *x = twice(*x); } }',
+)
+
+
+def link(core, sources, kinds):
+    parts = []
+    for source, kind in zip(sources, kinds, strict=True):
+        lto = kind == "ltoir"
+        options = core.ProgramOptions(
+            arch="sm_90", relocatable_device_code=True, link_time_optimization=lto
+        )
+        parts.append(core.Program(source, "c++", options).compile(kind))
+    if "ltoir" in kinds:
+        try:
+            pathfinder.load_nvidia_dynamic_lib("nvJitLink")
+        except pathfinder.DynamicLibNotFoundError:
+            pytest.skip("needs nvJitLink")
+    options = core.LinkerOptions(arch="sm_90", link_time_optimization="ltoir" in kinds)
+    return core.Linker(*parts, options=options).link("cubin")
+
+
+@pytest.mark.parametrize("kinds", [("ptx", "ptx"), ("ltoir", "ltoir"), ("ptx", "ltoir")])
+def test_programs_are_linked(core, kinds):
+    f = link(core, SOURCES, kinds).get_kernel("f")
     x = cupy.full(1, 4, "i")
     core.launch(core.Device().default_stream, core.LaunchConfig(grid=1, block=1), f, x.data.ptr)
     assert x.tolist() == [8]
+
+
+@pytest.mark.parametrize("kind", ["ptx", "ltoir"])
+def test_a_link_names_what_is_missing(core, kind):
+    with pytest.raises(Exception, match="hostcuda: a call of twice, which is not defined,"):
+        link(core, SOURCES[1:], [kind])
 
 
 def test_a_graph_is_captured(core, add):
@@ -73,8 +98,9 @@ def test_a_graph_is_captured(core, add):
         assert x.tolist() == [expected]
 
 
-def test_numba_runs():
-    cuda = pytest.importorskip("numba.cuda")
+@pytest.mark.parametrize("name", ["numba.cuda", "numba_cuda_mlir.cuda"])
+def test_numba_runs(name):
+    cuda = pytest.importorskip(name)
     assert cuda.is_available()
 
     @cuda.jit("void(float32[:], float32)")

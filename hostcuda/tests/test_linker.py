@@ -181,8 +181,3 @@ def test_nvrtcs_cubin_can_be_loaded():
     cubin = ctypes.create_string_buffer(size.value)
     assert nvrtc.nvrtcGetCUBIN(program, cubin) == 0
     assert called(drv.module_from_buffer(cubin.raw)) == [2, 4, 6]
-
-
-def test_the_driver_links_in_place_of_nvjitlink():
-    with pytest.raises(pathfinder.DynamicLibNotFoundError, match="nvJitLink"):
-        pathfinder.load_nvidia_dynamic_lib("nvJitLink")

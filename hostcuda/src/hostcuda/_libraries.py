@@ -24,7 +24,7 @@ MISSING = {
     "cupy.cuda.jitify": "Jitify (jitify=True)",
     "cupy_backends.cuda.libs.cutensor": "cuTENSOR",
     "cupy_backends.cuda.libs.cusparselt": "cuSPARSELt",
-    "cupy_backends.cuda.libs.nvjitlink": "nvJitLink",  # CUDA's Python then asks the driver to link
+    "cupy_backends.cuda.libs.nvjitlink": "nvJitLink",
 }
 # CuPy's modules -> the library, and the file in this folder that answers.
 ANSWERED = {
@@ -212,7 +212,8 @@ def replace(driver: Any, compilers: bool, give_blocks: Callable[[ModuleType], No
             found = load(name)
             over = _build.library("libhostcuda-nvrtc.so", _PTX_FOR_CUBIN, found.abs_path)
             return dataclasses.replace(found, _handle_uint=ctypes.CDLL(str(over))._handle)
-        if title := MISSING.get(f"cupy_backends.cuda.libs.{name.lower()}"):
+        title = MISSING.get(f"cupy_backends.cuda.libs.{name.lower()}")
+        if title and name != "nvJitLink":
             raise pathfinder.DynamicLibNotFoundError(_refusal(title))
         if name not in files:
             return load(name)

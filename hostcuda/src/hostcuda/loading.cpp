@@ -77,6 +77,11 @@ struct Link {
 };
 std::map<CUlinkState, Link> links;
 
+struct JitLink {
+  std::string code, problem;  // PTX, and at the end what is loaded; a sentence, instead
+  bool has_ir = false;
+};
+
 }  // namespace
 
 EXPORT void hostcuda_translator(void (*function)(const char *ptx)) { translate = function; }
@@ -208,6 +213,64 @@ API cuLinkComplete(CUlinkState state, void **code, size_t *size) {
 API cuLinkDestroy(CUlinkState state) {
   ENTER;
   return links.erase(state) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// ---- nvJitLink: the real one links LTO-IR to PTX, and its other functions stay ---------------------
+
+static void *real_library;
+#define REAL(name) ((decltype(&name))dlsym(real_library, #name))
+EXPORT int nvJitLinkGetLinkedPtx(void *link, char *out);
+EXPORT int nvJitLinkGetLinkedPtxSize(void *link, size_t *out);
+
+static JitLink &find_jit_link(void *link) {
+  static std::map<void *, JitLink> all;
+  std::lock_guard lock(driver.lock);
+  return all[link];
+}
+
+EXPORT int nvJitLinkCreate(void **out, unsigned count, const char **options) {
+  const int mode = RTLD_LAZY | RTLD_NOLOAD;  // CUDA's Python has loaded it
+  real_library = dlopen("libnvJitLink.so.13", mode) ?: dlopen("libnvJitLink.so.12", mode);
+  std::vector<const char *> all(options, options + count);
+  all.insert(all.end(), {"-lto", "-ptx"});
+  int status = REAL(nvJitLinkCreate)(out, all.size(), all.data());
+  return find_jit_link(*out) = {}, status;
+}
+
+EXPORT int nvJitLinkAddData(void *link, int kind, const char *data, size_t size, const char *name) {
+  JitLink &l = find_jit_link(link);
+  // The header's numbers: 2 is PTX, 3 LTO-IR, 6 an archive.
+  if (kind == 3) return l.has_ir = true, REAL(nvJitLinkAddData)(link, kind, data, size, name);
+  if (kind == 6 && strstr(name, "cudadevrt")) return 0;
+  if (kind == 2) return (l.code += std::string(data, strnlen(data, size))) += "\n", 0;
+  return l.problem = PREFIX + "linking " + name + " is not supported: here, only PTX and LTO-IR can", 3;
+}
+
+EXPORT int nvJitLinkComplete(void *link) {
+  JitLink &l = find_jit_link(link);
+  size_t size = 0, start = l.code.size();
+  if (l.has_ir) {
+    if (int status = REAL(nvJitLinkComplete)(link)) return status;
+    REAL(nvJitLinkGetLinkedPtxSize)(link, &size);
+    l.code.resize(start + size);
+    REAL(nvJitLinkGetLinkedPtx)(link, &l.code[start]);
+  }
+  translate(l.code.c_str());
+  l.problem = translated.problem;
+  l.code.assign(translated.image.begin(), translated.image.end());
+  return l.problem.empty() ? 0 : 4;
+}
+
+EXPORT int nvJitLinkGetLinkedCubinSize(void *link, size_t *out) { return *out = find_jit_link(link).code.size(), 0; }
+EXPORT int nvJitLinkGetLinkedCubin(void *link, char *out) { return find_jit_link(link).code.copy(out, -1), 0; }
+
+EXPORT int nvJitLinkGetErrorLogSize(void *link, size_t *out) {
+  const std::string &problem = find_jit_link(link).problem;
+  return problem.empty() ? REAL(nvJitLinkGetErrorLogSize)(link, out) : (*out = problem.size() + 1, 0);
+}
+EXPORT int nvJitLinkGetErrorLog(void *link, char *out) {
+  const std::string &problem = find_jit_link(link).problem;
+  return problem.empty() ? REAL(nvJitLinkGetErrorLog)(link, out) : (strcpy(out, problem.c_str()), 0);
 }
 
 // ---- libraries and kernels: modules and functions of a context; names.cpp has the others ----------
