@@ -104,7 +104,7 @@ def test_a_refusal_is_a_skip_with_its_reason(options, run):
     line = next(line for line in text.splitlines() if line.startswith("hostcuda refused: "))
     shown = dict(pair.rsplit(" ", 1) for pair in line[len("hostcuda refused: ") :].split(", "))
     assert shown == {name: str(count) for name, count in REFUSED.items()}
-    assert "hostcuda: cuBLAS (sgbmv) brings its own GPU code, which the host" in text
+    assert "hostcuda: cuBLAS (sgbmv) is not supported: it has GPU code" in text
     assert "hostcuda: mbarrier.init.shared.b64 is not supported (in f" in text
 
 
@@ -129,6 +129,14 @@ def test_values_of_unwritten_memory_are_named(run):
     number = r"-4\.3160208e\+08|-431602080"  # as NumPy 1 and NumPy 2 print it
     said = rf"hostcuda: ({number}) is the content of memory that nothing has"
     assert len(re.findall(said, text)) == 1
+
+
+def test_too_little_memory_is_told(run, tmp_path):
+    (tmp_path / "test_large.py").write_text(
+        "import cupy\n\n\ndef test_large():\n    cupy.zeros(2**28)\n"
+    )
+    said = "hostcuda: a device has as much memory as --hostcuda-memory says, by default 1GiB"
+    assert said in run("--hostcuda", "test_large.py")
 
 
 def test_the_header_says_how_the_driver_runs(run):

@@ -84,8 +84,8 @@ class _Function(type):
 
 def _refusal(title: str) -> str:
     return (
-        f"hostcuda: {title} brings its own GPU code, which the host cannot run; compute this part "
-        "with NumPy in tests without a GPU, or skip the test without a GPU"
+        f"hostcuda: {title} is not supported: it has GPU code of its own; compute this part with "
+        "NumPy, or skip the test without a GPU"
     )
 
 

@@ -19,17 +19,22 @@ _REPORT = os.environ.get("HOSTCUDA_REPORT")  # of `--orders`: print no durations
 
 # What a text says that the host cannot run: of a library, of the translator, of PyCUDA.
 _REFUSED = re.compile(
-    r"hostcuda: (.+?)(?: \(.*?\))? (?:brings its own GPU code|is not supported|needs \w+ here)"
+    r"hostcuda: (.+?)(?: \(.*?\))? (?:is not supported|needs \w+ here)"
     r"|(cu\w+) failed: operation not supported"
 )
 _NOT_SUPPORTED = re.compile("cudaErrorNotSupported|(?:CUDA_ERROR|CUFFT)_NOT_SUPPORTED")
 # An AssertionError is the test's own, unless `cupy.testing` wraps another error in it.
 _OF_CUPY_TESTING = "Only cupy raises error", "Different types of errors occurred", "\nFail: "
 # The byte 0xCD as float32, float64, and integers of 32 and 64 bits, as NumPy prints them.
-_UNWRITTEN = re.compile(
+_UNWRITTEN = (
     r"-4\.316\d*e\+08|-431602080\b|-6\.277\d*e\+66|-842150451\b|\b3452816845\b"
     r"|-3617008641903833651\b|\b14829735431805717965\b"
 )
+_HINTS = {  # for what a report says
+    _UNWRITTEN: "{} is the content of memory that nothing has written; --hostcuda-check names the "
+    "kernel that reads it",
+    "(?i)out of memory": "a device has as much memory as --hostcuda-memory says, by default 1GiB",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -145,12 +150,10 @@ def pytest_runtest_makereport(
     if _skip(report, call.excinfo.value, item.config):
         skipped = pytest.skip.Exception(report.longrepr[2]).with_traceback(call.excinfo.tb)
         call.excinfo = pytest.ExceptionInfo.from_exception(skipped)  # for which --pdb does not stop
-    elif found := _UNWRITTEN.search(report.longreprtext):
-        hint = (
-            f"hostcuda: {found[0]} is the content of memory that nothing has written; "
-            "--hostcuda-check names the kernel that reads it"
-        )
-        report.sections.append(("hostcuda", hint))
+        return report
+    for pattern, hint in _HINTS.items():
+        if found := re.search(pattern, report.longreprtext):
+            report.sections.append(("hostcuda", f"hostcuda: {hint.format(found[0])}"))
     return report
 
 
