@@ -25,13 +25,9 @@ API cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second);  // 
 namespace hostcuda {
 
 // Does the caller drop the answer? So do destructors, in both libraries.
-constexpr bool is_dropped(const char *name) {
+constexpr bool is_dropped(std::string_view name) {
   for (const char *word : {"Free", "Destroy", "Unload", "Unregister"})
-    for (const char *at = name; *at; ++at) {
-      int n = 0;
-      while (word[n] && at[n] == word[n]) ++n;
-      if (!word[n]) return true;
-    }
+    if (name.find(word) != name.npos) return true;
   return false;
 }
 

@@ -93,13 +93,9 @@ static CUresult make_surface(CUsurfObject *out, intptr_t resource) {
 static CUresult copy_box(const copy_parameters &p, CUstream stream, bool wait) {
   CUDA_MEMCPY3D c = {};
   size_t texel = 1;  // with an array, positions and widths are counted in its texels
-  for (CUarray array : {p.from_array, p.to_array}) {
-    CUDA_ARRAY3D_DESCRIPTOR d;
-    if (!array) continue;
-    if (CUresult e = cuArray3DGetDescriptor_v2(&d, array)) return e;
-    Image image;
-    image.channels = d.NumChannels, image.format = d.Format;
-    texel = image.texel();
+  for (CUarray handle : {p.from_array, p.to_array}) {
+    Lock lock;
+    if (Array *array = lookup(arrays, handle)) texel = array->image.texel();
   }
 #define SIDE(side, where)                                                                    \
   c.side##MemoryType = p.where##_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED;         \

@@ -163,7 +163,3 @@ API cuEventElapsedTime(float *milliseconds, CUevent first, CUevent second) {
   *milliseconds = b->seq > a->seq ? std::max(elapsed, 0.001) : elapsed;
   return CUDA_SUCCESS;
 }
-
-API cuEventElapsedTime_v2(float *milliseconds, CUevent first, CUevent second) {
-  return cuEventElapsedTime(milliseconds, first, second);
-}
