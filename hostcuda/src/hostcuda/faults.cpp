@@ -1,6 +1,5 @@
 // What translated kernels ask of the driver: whether an address is right, printf, malloc, rounding.
 #include "fibers.h"
-#include "textures.h"
 
 #include <cfenv>
 #include <cmath>
@@ -83,9 +82,6 @@ void remember(hc_site *site, u64 start, u64 end) {
   site->start = first, site->count = end > first ? (end - first) / n : 0;
 }
 
-hc_thread *asking = nullptr;  // for a texel
-u32 asking_line;
-
 }  // namespace
 
 std::string wrong_memory(const Context &ctx, u64 address, u64 bytes) {
@@ -95,8 +91,6 @@ std::string wrong_memory(const Context &ctx, u64 address, u64 bytes) {
              ? ""
              : text(" in a block of device %d, without peer access", b->ctx->device);
 }
-
-void bad_texel(const char *what) { fail(asking, CUDA_ERROR_LAUNCH_FAILED, what, asking_line); }
 
 void purge_heap() {
   for (auto it = heap.begin(); it != heap.end();) {
@@ -124,7 +118,7 @@ char *hc_access(hc_thread *t, hc_site *site, u64 address) {
     return (char *)address;
   }
   if (site->kind == hc_reads &&
-      inside(address, bytes, block.parameters, block.parameters + now->parameter_bytes))
+      inside(address, bytes, block.parameters, block.parameters + now->launch->arguments.size()))
     return (char *)address;
   Block *b = find_block((void *)address);
   std::string wrong = wrong_memory(*now->ctx, address, bytes);
@@ -304,23 +298,3 @@ f32 hc_float_s64(hc_rounding how, s64 x) { return converted<f32>(how, x); }
 f32 hc_float_u64(hc_rounding how, u64 x) { return converted<f32>(how, x); }
 f64 hc_double_s64(hc_rounding how, s64 x) { return converted<f64>(how, x); }
 f64 hc_double_u64(hc_rounding how, u64 x) { return converted<f64>(how, x); }
-
-// ---- textures ------------------------------------------------------------------------------------
-
-void hc_texture(hc_thread *t, u64 texture, u32 dimensions, const f32 *at, s32 layer, u32 *words,
-                u32 line) {
-  asking = t, asking_line = line;
-  sample(texture, int(dimensions), at, layer, words);
-}
-void hc_gather(hc_thread *t, u64 texture, const f32 *at, u32 component, u32 *words, u32 line) {
-  asking = t, asking_line = line;
-  gather(texture, at, int(component), words);
-}
-void hc_texel(hc_thread *t, u64 texture, s32 i, u32 *words, u32 line) {
-  asking = t, asking_line = line;
-  fetch(texture, i, words);
-}
-char *hc_surface(hc_thread *t, u64 surface, s32 x, s32 y, s32 z, u32 bytes, u32 mode, u32 line) {
-  asking = t, asking_line = line;
-  return surface_at(surface, x, y, z, int(bytes), int(mode));
-}

@@ -197,17 +197,15 @@ void begin() {
 }
 
 void start_group(Group &g, const Run &run, u64 index) {
-  g.threads = g.alive = run.block.x * run.block.y * run.block.z;
+  const u32 *grid = run.launch->grid, *block = run.launch->block, dynamic = run.launch->shared;
+  g.threads = g.alive = block[0] * block[1] * block[2];
   g.started = g.current = g.active = 0, g.index = u32(index) + 1;
-  g.ctaid[0] = u32(index % run.grid.x), g.ctaid[1] = u32(index / run.grid.x % run.grid.y);
-  g.ctaid[2] = u32(index / run.grid.x / run.grid.y);
-  const Size *sizes[] = {&run.grid, &run.block};
-  for (int i = 0; i < 2; ++i) {
-    u32 *to = i ? g.ntid : g.nctaid;
-    to[0] = sizes[i]->x, to[1] = sizes[i]->y, to[2] = sizes[i]->z;
-  }
-  g.parameters = run.parameters;
-  g.shared_bytes = run.kernel->shared + run.dynamic, g.dynamic_bytes = run.dynamic;
+  g.ctaid[0] = u32(index % grid[0]), g.ctaid[1] = u32(index / grid[0] % grid[1]);
+  g.ctaid[2] = u32(index / grid[0] / grid[1]);
+  std::copy_n(grid, 3, g.nctaid);
+  std::copy_n(block, 3, g.ntid);
+  g.parameters = run.launch->arguments.data();
+  g.shared_bytes = run.kernel->shared + dynamic, g.dynamic_bytes = dynamic;
   if (g.shared_bytes) {
     if (g.memory.size() < g.shared_bytes + SHARED_ALIGN) g.memory.resize(g.shared_bytes + SHARED_ALIGN);
     g.shared = (char *)((uintptr_t(g.memory.data()) + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN);
@@ -226,12 +224,9 @@ void start_group(Group &g, const Run &run, u64 index) {
   begin_checks(g);
 }
 
-// Let the threads of a block run until all have ended or wait; tell whether any ran.
-bool go(Group &g) {
-  Fiber *f = next(g, nullptr);
-  if (!f) return false;
-  go_to(f, &scheduler);
-  return true;
+// Let the threads of a block run until all have ended or wait.
+void go(Group &g) {
+  if (Fiber *f = next(g, nullptr)) go_to(f, &scheduler);
 }
 
 bool wake_spinning(Group &g) {
@@ -273,17 +268,15 @@ std::string waits_for(const Fiber &f) {
     if (!first)
       first = &f;
     else
-      others += text("; thread (%u,%u,%u) %s%s", f.tid[0], f.tid[1], f.tid[2], waits_for(f).c_str(),
-                     f.line ? text(" (line %u)", f.line).c_str() : "");
+      others += text("; thread (%u,%u,%u) ", f.tid[0], f.tid[1], f.tid[2]) + waits_for(f) + source(f.line, 0);
   }
   fail(first, CUDA_ERROR_LAUNCH_TIMEOUT,
-       waits_for(*first) + (first->line ? text(" (line %u)", first->line) : "") + others +
-           ": the kernel cannot end",
-       0);
+       waits_for(*first) + source(first->line, 0) + others + ": the kernel cannot end", 0);
 }
 
-void run_groups(const Run &run) {
-  u64 blocks = u64(run.grid.x) * run.grid.y * run.grid.z, begun = 0;
+void run_groups(const Run &run, u64 workspace) {
+  const u32 *grid = run.launch->grid;
+  u64 blocks = u64(grid[0]) * grid[1] * grid[2], begun = 0;
   static std::vector<std::unique_ptr<Group>> groups;  // kept for the next kernel
   std::vector<Group *> resident, free;
   for (auto &g : groups) free.push_back(g.get());
@@ -291,13 +284,6 @@ void run_groups(const Run &run) {
   double since = wall_ms();
   size_t turn = 0;
   std::vector<u64> order;  // of the next blocks, from the last one on
-  u64 workspace[8] = {64};  // what cooperative groups look for
-  Block shown = {uintptr_t(workspace), sizeof workspace, Kind::variable, run.ctx, false, 0, 0};
-  if (run.cooperative) driver.blocks[shown.start] = shown;
-  struct Hide {
-    uintptr_t start;
-    ~Hide() { driver.blocks.erase(start); }
-  } hide{run.cooperative ? shown.start : 0};
   for (;;) {
     if (turn == resident.size()) {
       if (begun < blocks && resident.size() < MOST_RESIDENT) {
@@ -310,7 +296,7 @@ void run_groups(const Run &run) {
         if (order.empty()) order_blocks(&order, begun, std::min<u64>(blocks - begun, MOST_RESIDENT));
         start_group(*g, run, order.back());
         order.pop_back(), ++begun;
-        g->workspace = run.cooperative ? shown.start : 0;
+        g->workspace = workspace;
         resident.push_back(g);
       } else if (resident.empty()) {
         return;
@@ -325,23 +311,18 @@ void run_groups(const Run &run) {
       }
     }
     Group &g = *resident[turn];
-    go(g);
-    if (failure) return;
-    if (g.alive && wake_spinning(g)) {
-      u64 changes = hc_changes;
-      u32 lived = g.alive;
-      do {  // for as long as its own threads answer each other
-        changes = hc_changes, lived = g.alive;
-        go(g);
-        if (failure) return;
-      } while (g.alive && wake_spinning(g) && (changes != hc_changes || lived != g.alive));
-      if (g.alive) {
-        if (!g.active) stuck(g);
-        ++turn;
-        continue;
-      }
+    u64 changes;
+    u32 lived;
+    do {  // for as long as its own threads answer each other
+      changes = hc_changes, lived = g.alive;
+      go(g);
+      if (failure) return;
+    } while (g.alive && wake_spinning(g) && (changes != hc_changes || lived != g.alive));
+    if (g.alive) {
+      if (!g.active) stuck(g);
+      ++turn;
+      continue;
     }
-    if (g.alive) stuck(g);
     free.push_back(&g);
     resident.erase(resident.begin() + long(turn));
   }
@@ -386,7 +367,8 @@ CUresult run_kernel(const Run &run, std::string *message) {
   now = &run;
   failure = CUDA_SUCCESS;
   active = nullptr;
-  shuffle_threads(run.block.x * run.block.y * run.block.z);
+  const u32 *block = run.launch->block;
+  shuffle_threads(block[0] * block[1] * block[2]);
   purge_heap();
   for (u32 i = 0; i < run.kernel->module->site_count; ++i)
     run.kernel->module->sites[i].count = 0, run.kernel->module->sites[i].shadow = nullptr;
@@ -394,12 +376,15 @@ CUresult run_kernel(const Run &run, std::string *message) {
   unsigned control = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(run.kernel->flushes ? 0x9fc0 : 0x1f80);
 #endif
+  u64 workspace[8] = {64}, shown = run.cooperative ? u64(workspace) : 0;  // what cooperative groups look for
+  if (shown) driver.blocks[shown] = {shown, sizeof workspace, Kind::variable, run.ctx, false, 0, 0};
   begin_watch(run.code);
   try {
-    run_groups(run);
+    run_groups(run, shown);
   } catch (CUresult) {
   }
   end_watch();
+  driver.blocks.erase(shown);
 #ifdef __x86_64__
   __builtin_ia32_ldmxcsr(control);
 #endif

@@ -62,18 +62,11 @@ struct Group : hc_block {
   shared_ptr<Checks> checks;
 };
 
-struct Size {
-  u32 x, y, z;
-};
-
 struct Run {  // of a kernel, on a device
   const hc_kernel *kernel;
   std::string name;
   Context *ctx;
-  Size grid, block;
-  u32 dynamic;  // bytes of shared memory
-  char *parameters;
-  size_t parameter_bytes;
+  Launch *launch;
   bool cooperative;
   Range code;
 };
@@ -122,6 +115,5 @@ void find(const std::string &finding);
 void begin_watch(const Range &code);  // of a kernel that may run for too long
 void end_watch();
 void purge_heap();                                // of what went with its context
-[[noreturn]] void bad_texel(const char *what);
 
 }  // namespace hostcuda

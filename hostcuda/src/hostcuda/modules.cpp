@@ -119,10 +119,7 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
   std::string name = "kernel " + f->name;
   auto run = [=, kernel = f->kernel, code = f->module->code] {
     if (!kernel) return;
-    Size g = {made->grid[0], made->grid[1], made->grid[2]};
-    Size b = {made->block[0], made->block[1], made->block[2]};
-    Run run = {kernel, name, ctx, g, b, shared, made->arguments.data(), made->arguments.size(), cooperative, code};
-    ctx->dead = run_kernel(run, &ctx->dead.message);
+    ctx->dead = run_kernel({kernel, name, ctx, made.get(), cooperative, code}, &ctx->dead.message);
   };
   *work = {name, {}, {}, run, made};
   add_textures(made->arguments, work);

@@ -146,31 +146,37 @@ long resolve(long i, long n, CUaddress_mode mode, bool normalized) {
   return std::min(std::max(i, 0l), n - 1);
 }
 
+enum Boundary { boundary_zero, boundary_clamp, boundary_trap };
+
 // Handles of texture and surface objects are far from other numbers among a kernel's arguments.
 const uint64_t FIRST_OBJECT = 0x7e57000000000000;
 uint64_t last_object = FIRST_OBJECT;
 
-const Texture &object(uint64_t handle, bool surface) {
+[[noreturn]] void bad_texel(const hc_thread *thread, u32 line, const char *what) {
+  fail(thread, CUDA_ERROR_LAUNCH_FAILED, what, line);
+}
+
+const Texture &object(uint64_t handle, bool surface, const hc_thread *thread, u32 line) {
   Texture *found = lookup(textures, handle);
   if (found && found->surface == surface) return *found;
   if (!found && handle > FIRST_OBJECT && handle <= last_object)
-    bad_texel("used a texture or surface object that was destroyed before it ran");
-  bad_texel(surface ? "used what is no surface object" : "used what is no texture object");
+    bad_texel(thread, line, "used a texture or surface object that was destroyed before it ran");
+  bad_texel(thread, line, surface ? "used what is no surface object" : "used what is no texture object");
 }
 
 }  // namespace
 
-void hostcuda::fetch(u64 handle, int i, unsigned *words) {
-  const Texture &t = object(handle, false);
+void hc_texel(hc_thread *thread, u64 handle, s32 i, u32 *words, u32 line) {
+  const Texture &t = object(handle, false, thread, line);
   memset(words, 0, 4 * sizeof *words);  // outside, the answer is zero
   if (i < 0 || size_t(i) >= t.image.size[0]) return;
   const long at[] = {i, 0, 0};
   for (unsigned c = 0; c < t.image.channels; ++c) words[c] = read(t, at, c).integer;
 }
 
-void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int layer,
-                     unsigned *words) {
-  const Texture &t = object(handle, false);
+void hc_texture(hc_thread *thread, u64 handle, u32 dimensions, const f32 *coordinates, s32 layer, u32 *words,
+                u32 line) {
+  const Texture &t = object(handle, false, thread, line);
   const Image &image = t.image;
   bool linear = t.how.filterMode == CU_TR_FILTER_MODE_LINEAR;
   bool normalized = t.how.flags & CU_TRSF_NORMALIZED_COORDINATES;
@@ -179,7 +185,7 @@ void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int 
   int weight[3] = {};  // of the texel behind the first one, of 256: eight bits, as on a GPU
   const float row[] = {coordinates[0], 0};
   if (dimensions == 1) coordinates = row, dimensions = 2;
-  for (int d = 0; d < dimensions; ++d) {
+  for (u32 d = 0; d < dimensions; ++d) {
     float x = normalized ? coordinates[d] * image.size[d] : coordinates[d];
     if (linear) x -= 0.5f;
     x = std::fmin(std::fmax(x, -1e9f), 1e9f);
@@ -200,7 +206,7 @@ void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int 
     share = next[1] ? below : share - below;
     if (!share) continue;
     long at[3] = {first[0], first[1], first[2]};
-    for (int d = 0; d < dimensions; ++d)
+    for (u32 d = 0; d < dimensions; ++d)
       at[d] = resolve(at[d] + next[d], long(image.size[d]), t.how.addressMode[d], normalized);
     for (unsigned c = 0; c < image.channels; ++c) {
       Channel found = read(t, at, c);
@@ -215,9 +221,8 @@ void hostcuda::sample(u64 handle, int dimensions, const float *coordinates, int 
 }
 
 // One component of the four texels that a linear fetch would mix.
-void hostcuda::gather(u64 handle, const float *coordinates, int component,
-                     unsigned *words) {
-  const Texture &t = object(handle, false);
+void hc_gather(hc_thread *thread, u64 handle, const f32 *coordinates, u32 component, u32 *words, u32 line) {
+  const Texture &t = object(handle, false, thread, line);
   const Image &image = t.image;
   bool normalized = t.how.flags & CU_TRSF_NORMALIZED_COORDINATES;
   long first[2];
@@ -230,19 +235,21 @@ void hostcuda::gather(u64 handle, const float *coordinates, int component,
     long x = resolve(first[0] + right[i], long(image.size[0]), t.how.addressMode[0], normalized);
     long y = resolve(first[1] + below[i], long(image.size[1]), t.how.addressMode[1], normalized);
     const long at[] = {x, y, 0};
-    words[i] = unsigned(component) < image.channels ? read(t, at, unsigned(component)).integer : 0;
+    words[i] = component < image.channels ? read(t, at, component).integer : 0;
   }
 }
 
-char *hostcuda::surface_at(u64 handle, int x, int y, int z, int size, int mode) {
-  const Image &image = object(handle, true).image;
-  if (x % size) bad_texel("used a surface at an x that is no multiple of the bytes to read or write");
+// Where a surface object has `size` bytes, `x` in bytes; null: nowhere.
+char *hc_surface(hc_thread *thread, u64 handle, s32 x, s32 y, s32 z, u32 bytes, u32 mode, u32 line) {
+  const Image &image = object(handle, true, thread, line).image;
+  const int size = int(bytes);
+  if (x % size) bad_texel(thread, line, "used a surface at an x that is no multiple of the bytes to read or write");
   int inside[] = {x, y, z};
   const size_t room[] = {image.size[0] * image.texel() / size, image.size[1], image.size[2]};
   inside[0] /= size;
   for (int d = 0; d < 3; ++d) {
     if (inside[d] >= 0 && size_t(inside[d]) < room[d]) continue;
-    if (mode == boundary_trap) bad_texel("used a surface outside of its texels");
+    if (mode == boundary_trap) bad_texel(thread, line, "used a surface outside of its texels");
     if (mode == boundary_zero) return nullptr;
     inside[d] = inside[d] < 0 ? 0 : int(room[d]) - 1;
   }

@@ -50,13 +50,4 @@ struct Texture {
 inline std::map<CUarray, Array> arrays;
 inline std::map<uint64_t, Texture> textures;  // and surfaces, by their objects
 
-// The texel that a texture object answers, as four words: of index `i`; or at one to three
-// coordinates, in a layer.
-void fetch(u64 texture, int i, u32 *words);
-void sample(u64 texture, int dimensions, const float *coordinates, int layer, u32 *words);
-void gather(u64 texture, const float *coordinates, int component, u32 *words);
-// Where a surface object has `size` bytes, `x` in bytes; null: nowhere.
-enum Boundary { boundary_zero, boundary_clamp, boundary_trap };
-char *surface_at(u64 surface, int x, int y, int z, int size, int mode);
-
 }  // namespace hostcuda
