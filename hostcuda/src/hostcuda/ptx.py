@@ -64,7 +64,14 @@ class _Translator:
         self.common = Shared(module, checks)
         self.bodies = {n: f for n, f in module.functions.items() if f.body is not None}
         self.flushes = self._flushes()
-        self.calls = {name: self._callees(f) for name, f in self.bodies.items()}
+        self.memory = [v for v in module.variables.values() if v.space in ("global", "const")]
+        shared = [v for v in module.variables.values() if v.space == "shared"]
+        self.shared = [v for v in shared if not v.is_extern]
+        self.externs = [v for v in shared if v.is_extern]
+        self.calls = {
+            name: {n for i in f.body or () if i.name == "call" for n in self._targets(i)}
+            for name, f in self.bodies.items()
+        }
         self.waiting = {name: waiting(f.body or []) for name, f in self.bodies.items()}
         self.spinning = {name: self._loops(f) for name, f in self.bodies.items()}
         self.common.counts_changes = any(self.spinning.values())
@@ -82,19 +89,13 @@ class _Translator:
             and not any(map(keeps_subnormals, body))
         )
 
-    def _callees(self, function: Function) -> set[str]:
-        """Return the functions that one calls, or all whose address a call may use."""
-        found: set[str] = set()
-        for i in function.body or ():
-            if i.name != "call":
-                continue
-            target = i.operands[1] if i.operands[0].startswith("(") else i.operands[0]
-            target = self.module.aliases.get(target, target)
-            if target in self.bodies:
-                found.add(target)
-            elif target not in self.module.functions:
-                found |= {n for n, f in self.bodies.items() if not f.is_entry}
-        return found
+    def _targets(self, call: Instruction) -> set[str]:
+        """Return the function of a call, or all whose address it may use; none for printf."""
+        target = call.operands[1] if call.operands[0].startswith("(") else call.operands[0]
+        target = self.module.aliases.get(target, target)
+        if target in self.module.functions:
+            return {target} & {*self.bodies}
+        return {n for n, f in self.bodies.items() if not f.is_entry}
 
     def closure(self, name: str) -> set[str]:
         """Return a function with all that it may call."""
@@ -116,17 +117,12 @@ class _Translator:
             if i.name != "bra":
                 continue
             loop = body[at.get(function.label(i.scope, i.operands[0]), n) : n]
-            waits = (id(j) in known or (j.name == "call" and self._call_waits(j)) for j in loop)
-            if watches(loop) or any(waits):
+            called = [name for j in loop if j.name == "call" for name in self._targets(j)]
+            parts = {part for name in called for part in self.closure(name)}
+            waits = any(id(j) in known for j in loop) or any(self.waiting[part] for part in parts)
+            if watches(loop) or waits:
                 found.add(id(i))
         return found
-
-    def _call_waits(self, i: Instruction) -> bool:
-        target = i.operands[1] if i.operands[0].startswith("(") else i.operands[0]
-        names = self.closure(target) if target in self.bodies else {*self.bodies}
-        if target in self.module.functions and target not in self.bodies:
-            return False  # printf and the like
-        return any(self.waiting[name] for name in names)
 
     def waits(self, name: str) -> bool:
         """Tell whether a thread of a kernel may have to be set aside."""
@@ -145,9 +141,7 @@ class _Translator:
     def variables(self) -> list[str]:
         """Declare the module's variables."""
         found = []
-        for number, v in enumerate(self.module.variables.values()):
-            if v.space not in ("global", "const"):
-                continue
+        for number, v in enumerate(self.memory):
             if v.kind.endswith("ref"):
                 raise Unsupported(f"hostcuda: the texture reference {v.name} is not supported")
             if v.is_extern:
@@ -165,11 +159,10 @@ class _Translator:
     def values(self) -> list[str]:
         """Define the module's variables, with what they hold at first."""
         found = []
-        for v in self.module.variables.values():
-            if v.space in ("global", "const"):
-                count = max((1 if v.count is None else v.count) * v.lanes, 1)
-                values = ", ".join(self._value(v, text) for text in v.values)
-                found.append(f"{Writer.c(v.kind)} {v.code}[{count}] = {{{values}}};")
+        for v in self.memory:
+            count = max((1 if v.count is None else v.count) * v.lanes, 1)
+            values = ", ".join(self._value(v, text) for text in v.values)
+            found.append(f"{Writer.c(v.kind)} {v.code}[{count}] = {{{values}}};")
         return found
 
     def _value(self, variable: Variable, text: str) -> str:
@@ -188,16 +181,6 @@ class _Translator:
             raise Unsupported(f"hostcuda: the value {text} of {variable.name} is not supported")
         return f"{kind}({self.common.codes[name]}) + {found[2] or 0}"
 
-    def shared(self) -> int:
-        """Give the module's shared memory offsets; return where that of kernels begins."""
-        end = 0
-        for v in self.module.variables.values():
-            if v.space == "shared" and not v.is_extern:
-                end = _aligned(end, v.align)
-                self.common.offsets[v.name] = end
-                end += v.bytes
-        return end
-
     # ---- functions -------------------------------------------------------------------------------
 
     def function(self, function: Function, shared: dict[int, int], dynamic: int) -> str:
@@ -211,9 +194,7 @@ class _Translator:
         w.offsets.update(shared)
         end = _lay_out((v for v in function.variables if v.space == "local"), 0, w.offsets)
         w.local_bytes = self.local_bytes[function.name] = end
-        for v in self.module.variables.values():
-            if v.space == "shared" and v.is_extern:
-                w.offsets[id(v)] = dynamic
+        w.offsets.update((id(v), dynamic) for v in self.externs)
         infer(function, body)
         w.computed = arithmetic_floats(body)
         fused, dropped = contractions(body)
@@ -283,22 +264,20 @@ class _Translator:
         entries = []
         for number, f in enumerate(self.bodies.values()):
             self.common.codes[f.name] = f"{'k' if f.is_entry else 'function'}{number}"
-            end = 0
+            at: dict[int, int] = {}
+            _lay_out(f.parameters, 0, at)
             for n, v in enumerate(f.parameters):
-                end = _aligned(end, v.align)
-                v.code = f"(par + {end})" if f.is_entry else f"p{n}"
-                end += v.bytes
+                v.code = f"(par + {at[id(v)]})" if f.is_entry else f"p{n}"
             for n, v in enumerate(f.results):
                 v.code = f"r{n}"
             declarations.append(f"{self._head(f)};")
-        common = self.shared()
-        functions, dynamic_from = [], {}
+        functions = []
         offsets: dict[int, int] = {}
+        common = _lay_out(self.shared, 0, offsets)
         for f in self.bodies.values():  # functions have shared memory of their own
             if not f.is_entry:
                 common = _lay_out(f.shared, common, offsets)
-        externs = [v for v in self.module.variables.values() if v.space == "shared" and v.is_extern]
-        most = max([16, *(v.align for v in externs)])
+        most = max([16, *(v.align for v in self.externs)])
         # Functions find dynamic shared memory at one place, whichever kernel calls them.
         called = any(
             v.name in text
@@ -306,27 +285,24 @@ class _Translator:
             if not f.is_entry
             for i in f.body or ()
             for text in i.operands
-            for v in externs
+            for v in self.externs
         )
         ends = {}
         for name, f in self.bodies.items():
             end = _lay_out(f.shared, common, offsets) if f.is_entry else common
-            ends[name] = _aligned(end, most) if externs else end
-        for name in self.bodies:
-            dynamic_from[name] = max(ends.values()) if called else ends[name]
+            ends[name] = _aligned(end, most) if self.externs else end
+        if called:
+            ends = dict.fromkeys(ends, max(ends.values()))
         for name, f in self.bodies.items():
-            functions.append(self.function(f, offsets, dynamic_from[name]))
+            functions.append(self.function(f, offsets, ends[name]))
             if f.is_entry:
-                entries.append(self._entry(f, dynamic_from[name]))
+                entries.append(self._entry(f, ends[name]))
         return "\n".join(self._file(declarations, functions, entries))
 
     def _entry(self, f: Function, shared: int) -> tuple[str, str]:
         sizes = [v.bytes for v in f.parameters]
-        offsets, end = [], 0
-        for v in f.parameters:
-            end = _aligned(end, v.align)
-            offsets.append(end)
-            end += v.bytes
+        at: dict[int, int] = {}
+        end = _lay_out(f.parameters, 0, at)
         code = self.common.codes[f.name]
         constant = sum(v.bytes for v in self.module.variables.values() if v.space == "const")
         known = 32, shared, _aligned(self.local_bytes[f.name], 16), constant, f.threads
@@ -334,7 +310,7 @@ class _Translator:
         waits, flushes = str(self.waits(f.name)).lower(), str(self.flushes).lower()
         tables = (
             f"static const size_t {code}_sizes[] = {{{', '.join(map(str, [*sizes, 0]))}}};\n"
-            f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*offsets, 0]))}}};"
+            f"static const size_t {code}_offsets[] = {{{', '.join(map(str, [*at.values(), 0]))}}};"
         )
         kinds = "".join(v.kind[0] if v.count is None else "b" for v in f.parameters)
         row = (
@@ -367,9 +343,8 @@ class _Translator:
             f'"{files.get(n, "")}"' for n in range(max(self.module.files, default=0) + 1)
         )
         yield f"static const char *const hc_files[] = {{{listed}}};"
-        own = [v for v in self.module.variables.values() if v.space in ("global", "const")]
-        rows = "".join(f"{{{v.code}, {v.bytes}}}, " for v in own)
-        yield f"static const hc_variable hc_variables[] = {{{rows}{{}}}};"
+        own = [f"{{{v.code}, {v.bytes}}}, " for v in self.memory]
+        yield f"static const hc_variable hc_variables[] = {{{''.join(own)}{{}}}};"
         yield (
             'extern "C" { extern __attribute__((visibility("default"))) const hc_module '
             f"hostcuda_module = {{hc_sites, {count}, hc_files, hc_variables, {len(own)}}}; }}"
@@ -385,10 +360,7 @@ class _Translator:
         sections = "".join(rf".nv.constant0.{name}\0" for name in kernels)
         yield f'__attribute__((used)) static const char hostcuda_sections[] = "{sections}";'
         hidden = re.compile(r"\$|__unnamed_|__cudart|_ZTV|_ZN\d+__nv_|_ZN?4?cuda|_ZN.*(3std|cuda)")
-        if any(
-            v.space in ("global", "const") and not hidden.match(v.name)
-            for v in self.module.variables.values()
-        ):
+        if not all(hidden.match(v.name) for v in self.memory):
             section = (
                 r".pushsection .nv.global,\"a\"\nhostcuda.variables:\n"
                 r".type hostcuda.variables,@object\n.popsection"

@@ -98,12 +98,6 @@ def _mov(w: Writer, i: Instruction, m: Modifiers) -> str:
         word = w.use(source, f"u{size_of(kind) * 8}")
         puts = [w.put(p, f"u{bits}", f"word >> {n * bits}") for n, p in enumerate(parts)]
         return f"{{ const {w.c(kind)} word = {word}; {' '.join(puts)} }}"
-    if source.startswith("{"):
-        parts = w.parts(source)
-        bits = size_of(kind) * 8 // len(parts)
-        whole = f"u{size_of(kind) * 8}"
-        terms = [f"{whole}({w.use(p, f'u{bits}')}) << {n * bits}" for n, p in enumerate(parts)]
-        return w.put(to, whole, " | ".join(terms))
     return w.put(to, kind, w.use(source, kind))
 
 

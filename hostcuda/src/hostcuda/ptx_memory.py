@@ -65,7 +65,7 @@ def pointer(
     if space == "shared":
         w.uses.add("shared")
         if variable is not None:
-            code, offset = f"{w.shared_offset(variable) + offset}ull", 0
+            code, offset = f"{w.offsets[id(variable)] + offset}ull", 0
     elif variable is not None:
         code = f"((char *){w.start(variable)} + {offset})"
         code, offset = code if is_inside else f"u64({code})", 0
@@ -132,10 +132,8 @@ def meeting(w: Writer, i: Instruction) -> str:
     return f"hc_meet(t, {w.common.places}, {i.own_line});"
 
 
-@instruction("prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "cachepolicy")
+@instruction("prefetch", "prefetchu", "applypriority")
 def _prefetch(w: Writer, i: Instruction, m: Modifiers) -> str:
-    if i.name not in ("prefetch", "prefetchu", "applypriority"):
-        m.unknown(i.opcode)
     m.left = []
     return ";"
 
@@ -179,16 +177,13 @@ OPERATIONS = "add", "and", "or", "xor", "min", "max", "exch", "inc", "dec", "cas
 def _atom(w: Writer, i: Instruction, m: Modifiers) -> str:
     kind, space = m.type(), _space(m)
     op = m.choose(*OPERATIONS)
-    if kind == "b128":
+    if m.choose("v2", "v4", "v8") or kind == "b128":
         m.unknown(i.opcode)
     _hints(m)
     if kind[0] == "b" and kind[1:].isdigit():
         kind = "u" + kind[1:]
     operands = i.operands if i.name == "atom" else ["_", *i.operands]
     c, size = w.c(kind), size_of(kind)
-    count = {"v2": 2, "v4": 4, "v8": 8}.get(m.choose("v2", "v4", "v8"), 1)
-    if count > 1:
-        m.unknown(f"v{count}")
     value = "&x0" if op == "exch" else "nullptr"
     at = pointer(w, i, operands[1], size, space, "updates", False, value)
     terms = [w.use(text, kind) for text in operands[2:]]

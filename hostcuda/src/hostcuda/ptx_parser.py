@@ -231,23 +231,12 @@ class _Parser:
         if place[1]:
             self.file, self.line = place[0] if place[0] != self.source else 0, place[1]
 
-    def braces(self) -> None:
-        """Skip what is in braces."""
-        depth = 0
-        while True:
-            letter = self.text[self.at]
-            depth += (letter == "{") - (letter == "}")
-            self.at += 1
-            if not depth:
-                return
-
     def parse(self) -> Module:
         while self.skip():
             if self.directive():
                 continue
             if self.text.startswith(".section", self.at):
-                self.at = self.text.index("{", self.at)
-                self.braces()
+                self.at = self.text.index("}", self.at) + 1
                 continue
             head = _HEADER.match(self.text, self.at)[0]  # type: ignore[index]
             words = re.split(r"[\s(]+", head, maxsplit=6)

@@ -131,7 +131,6 @@ class Shared:
         self.module = module
         self.checks = checks  # each access calls the driver
         self.codes: dict[str, str] = {}  # of variables and functions
-        self.offsets: dict[str, int] = {}  # of the module's shared memory
         self.sites: list[str] = []
         self.counts_changes = False
         self.places = 0  # of meetings
@@ -245,16 +244,11 @@ class Writer:
     def start(self, variable: Variable) -> str:
         """Return where a variable lies: an address, or an offset in shared memory."""
         if variable.space == "shared":
-            return str(self.shared_offset(variable))
+            return str(self.offsets[id(variable)])
         if variable.space == "local":
             self.uses.add("local")
             return f"(local + {self.offsets[id(variable)]})"
         return variable.code
-
-    def shared_offset(self, variable: Variable) -> int:
-        """Return the offset of shared memory."""
-        found = self.offsets.get(id(variable))
-        return self.common.offsets[variable.name] if found is None else found
 
     def put(self, to: str, kind: str, code: str) -> str:
         """Return the statement that gives a register a value of a type."""
