@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,11 +161,6 @@ def library(name: str, source: str = "", *needed: str) -> Path:
     return _cached(name, "", parts, lambda target: _run([*command, str(target)], source))
 
 
-def preprocess(source: str, options: Iterable[str]) -> str:
-    """Answer a text that is the same if two sources make the same kernels, with nvcc's options."""
-    return _check(source, tuple(options), of_nvcc=True).ptx
-
-
 def _host_macros() -> str:
     """Answer a header with the limits and constants of the host's headers, for NVRTC."""
     include = "".join(f"#include <{name}.h>\n" for name in ("float", "limits", "math", "stdint"))
@@ -240,7 +235,7 @@ def compile(
 
     @functools.cache
     def checked() -> _nvrtc.Checked:
-        return _check(source, options, names, headers, of_nvcc)
+        return check(source, options, names, headers, of_nvcc)
 
     copy = _covered_source(source)
 
@@ -272,16 +267,6 @@ def _covered_source(source: str) -> str:
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(source)
     return str(copy)
-
-
-def ptx_of(
-    source: str,
-    options: Iterable[str],
-    names: Iterable[str] = (),
-    headers: Mapping[str, str | bytes] | None = None,
-) -> bytes:
-    """Return the PTX of a source, which compiles."""
-    return _check(source, tuple(options), tuple(names), headers).ptx.encode()
 
 
 def compile_ptx(text: str) -> Path:
@@ -317,10 +302,10 @@ _OF_BOTH |= {"rdc", "relocatable-device-code", "dc", "device-c"}
 _LINES = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
 
 
-def _check(
+def check(
     source: str,
-    options: tuple[str, ...],
-    names: tuple[str, ...] = (),
+    options: Sequence[str],
+    names: Sequence[str] = (),
     headers: Mapping[str, str | bytes] | None = None,
     of_nvcc: bool = False,
 ) -> _nvrtc.Checked:

@@ -105,14 +105,14 @@ def _outline(original: Any) -> inspect.Signature:
 
 def replace_runtime(driver: ctypes.CDLL, compilers: bool) -> None:
     """Replace the runtime functions that CuPy's modules are about to bind."""
-    try:
-        version = importlib.metadata.version
-        name = next(n for n in ("cupy", "cupy-cuda12x", "cupy-cuda13x") if _has(n))
-    except StopIteration:
+    names = "cupy", "cupy-cuda12x", "cupy-cuda13x"
+    found = [one for name in names for one in importlib.metadata.distributions(name=name)]
+    if not found:
         return  # PyCUDA alone
     if "cupy" in sys.modules:
         raise Unsupported(f"hostcuda: CuPy {LOADED}")
-    misfit = f"hostcuda: {name} {version(name)} does not fit; this was written for {WRITTEN_FOR}"
+    name, version = found[0].name, found[0].version
+    misfit = f"hostcuda: {name} {version} does not fit; this was written for {WRITTEN_FOR}"
 
     import cupy_backends.cuda.api.runtime as runtime
 
@@ -125,7 +125,7 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool) -> None:
     api = runtime.__pyx_capi__
     signatures = {key: get_name(capsule) for key, capsule in api.items()}
     replaced = {}
-    for entry in iter(_rows(entries)):
+    for entry in itertools.takewhile(operator.attrgetter("name"), entries):
         key = entry.name.decode()
         if key in NEW_IN_14 and key not in signatures:
             continue
@@ -207,7 +207,8 @@ def replace_nvrtc() -> None:
         program = programs[key]
         if not program.source:
             return f"// {_build.compiler_key()}\n".encode()
-        return _build.ptx_of(program.source, program.options, program.expressions, program.headers)
+        made = _build.check(program.source, program.options, program.expressions, program.headers)
+        return made.ptx.encode()
 
     def get_log(key: int) -> str:
         program = programs[key]
@@ -228,18 +229,3 @@ def replace_nvrtc() -> None:
         if not hasattr(nvrtc, name):
             raise Unsupported(f"hostcuda: no nvrtc.{name}; this was written for {WRITTEN_FOR}")
         setattr(nvrtc, name, function)
-
-
-def _has(distribution: str) -> bool:
-    try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _rows(entries: Any) -> Any:
-    index = 0
-    while entries[index].name:
-        yield entries[index]
-        index += 1

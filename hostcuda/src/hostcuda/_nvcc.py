@@ -25,7 +25,7 @@ def main(arguments):
         target = Path(arguments[arguments.index("-o") + 1])
     try:
         if "--preprocess" in arguments or "-E" in arguments:
-            print(_build.preprocess(source, arguments))
+            print(_build.check(source, arguments, of_nvcc=True).ptx)
         elif form == "ptx" and not source:  # CuPy asks for the compiler's version
             target.write_text(f"// {_build.compiler_key()}\n")
         else:

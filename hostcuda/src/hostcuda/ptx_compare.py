@@ -125,10 +125,10 @@ def _cvt(w: Writer, i: Instruction, m: Modifiers) -> str:
         return _narrow_pair(w, i, m, to, source, how, is_relu)
     a = w.use(i.operands[1], source)
     if source in HALVES:
-        return _from_half(w, i, to, source, how, a, sat, is_relu)
+        a, ftz = f"{WIDEN[source]}({a})", False  # a subnormal one stays
     if ftz and source == "f32":
         a = w.flush(a, always=True)
-    if source in FLOATS:
+    if source in FLOATS or source in HALVES:
         found = _from_float(to, source, how, a, is_relu)
     else:
         found = _from_integer(to, source, how, a, sat)
@@ -145,33 +145,14 @@ def _cvt(w: Writer, i: Instruction, m: Modifiers) -> str:
 def _from_float(to: str, source: str, how: str, a: str, is_relu: bool) -> str:
     if to in INTEGERS:
         return f"to_integer<{to}>(hc_{INTEGRAL.get(how, 'rz')}, {a})"
+    if how in INTEGRAL:
+        a, how = f"integral(hc_{INTEGRAL[how]}, {a})", ""
     if to in HALVES:
         found = f"{NARROW[to]}(hc_{how or 'rn'}, {a})"
         return f"{RELU[to]}({found})" if is_relu else found
-    if how in INTEGRAL:
-        return f"integral(hc_{INTEGRAL[how]}, {a})"
     if to == "f32" and source == "f64":
         return f"f32({a})" if how in ("", "rn") else f"hc_narrow(hc_{how}, {a})"
     return f"{to}({a})"
-
-
-def _from_half(
-    w: Writer, i: Instruction, to: str, source: str, how: str, a: str, sat: bool, is_relu: bool
-) -> str:
-    wide = f"{WIDEN[source]}({a})"
-    if to in INTEGERS:
-        return w.put(i.operands[0], to, f"to_integer<{to}>(hc_{INTEGRAL.get(how, 'rz')}, {wide})")
-    if how in INTEGRAL:
-        wide = f"integral(hc_{INTEGRAL[how]}, {wide})"
-    if sat:
-        wide = f"sat({wide})"
-    if to in HALVES:
-        how = how if how in ROUNDINGS else "rn"
-        found = f"{NARROW[to]}(hc_{how}, {wide})"
-        if is_relu:
-            found = f"{RELU[to]}({found})"
-        return w.put(i.operands[0], to, found)
-    return w.put(i.operands[0], to, f"{to}({wide})")
 
 
 def _from_integer(to: str, source: str, how: str, a: str, sat: bool) -> str:
