@@ -341,11 +341,10 @@ def _host_options(options: Iterable[str]) -> tuple[str, ...]:
     kept = []
     rest = iter(options)
     for option in rest:
-        option = option.replace("--include-path=", "-I").replace("--define-macro=", "-D")
-        if option in ("-I", "-D", "-U", "--include-path", "--define-macro"):
-            option = {"--include-path": "-I", "--define-macro": "-D"}.get(option, option) + next(
-                rest
-            )
+        option = re.sub("^--include-path(=|$)", "-I", option)
+        option = re.sub("^--define-macro(=|$)", "-D", option)
+        if option in ("-I", "-D", "-U"):
+            option += next(rest)
         if option[:2] in ("-I", "-D", "-U"):
             kept.append(option)
     return (*kept, *(f"-I{folder}" for folder in vendor_folders()))

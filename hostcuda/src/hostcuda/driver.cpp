@@ -152,29 +152,24 @@ API cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
 
 API cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
   ENTER_DEVICE(device);
-  // The answers of an NVIDIA H100, by the attributes' numbers; 0 where a number is not here.
+  // The answers of an NVIDIA H100, by the attributes' numbers. 0: a number that is not here, the PCI device,
+  // and what this driver does not do (launches on several devices, virtual memory).
   static const int h100[] = {
-      0, 1024, 1024, 1024, 64, 2147483647, 65535, 65535, 49152, 65536, 32, 2147483647, 65536, 1980000, 512, 1,
-      132, 0, 0, 1, 0, 131072, 131072, 65536, 16384, 16384, 16384, 32768, 32768, 2048, 512, 1, 1, 0, 6, 0,
-      2619000, 5120, 52428800, 2048, 3, 1, 32768, 2048, 1, 32768, 32768, 8192, 8192, 32768, 0, 32, 32768, 32768,
-      2046, 32768, 131072, 65536, 16384, 16384, 16384, 32768, 2048, 32768, 32768, 2048, 32768, 32768, 2046,
-      268435456, 131072, 65000, 2097120, 32768, 32768, 9, 0, 32768, 1, 1, 1, 233472, 65536, 1, 0, 0, 0, 2, 0, 1,
-      1, 1, 0, 0, 0, 1, 1, 232448, 0, 1, 0, 0, 1, 1, 0, 0, 32, 1, 32768000, 134217728, 1, 1024};
+      0, 1024, 1024, 1024, 64, 2147483647, 65535, 65535, 49152, 65536, 32, 2147483647, 65536, 1980000,
+      512, 1, 132, 0, 0, 1, 0, 131072, 131072, 65536, 16384, 16384, 16384, 32768, 32768, 2048, 512, 1,
+      1, 0, 0, 0, 2619000, 5120, 52428800, 2048, 3, 1, 32768, 2048, 1, 32768, 32768, 8192, 8192, 32768,
+      0, 32, 32768, 32768, 2046, 32768, 131072, 65536, 16384, 16384, 16384, 32768, 2048, 32768, 32768,
+      2048, 32768, 32768, 2046, 268435456, 131072, 65000, 2097120, 32768, 32768, 9, 0, 32768, 1, 1, 1,
+      233472, 65536, 1, 0, 0, 0, 2, 0, 1, 1, 1, 0, 0, 0, 1, 0, 232448, 0, 1, 0, 0, 0, 0, 0, 0, 32, 0,
+      32768000, 134217728, 0, 1024};
 #define A(name) CU_DEVICE_ATTRIBUTE_##name
   static const std::map<int, int> others = {
       {A(MULTIPROCESSOR_COUNT), MULTIPROCESSORS},  // few: libraries size their grids by it
-      {A(PCI_DEVICE_ID), 0},
       {A(MEMORY_POOLS_SUPPORTED), 1},
       {A(READ_ONLY_HOST_REGISTER_SUPPORTED), 1},
       {A(UNIFIED_FUNCTION_POINTERS), 1},
       {A(MEM_SYNC_DOMAIN_COUNT), 4},
       {A(NUMA_ID), -1},
-      // What this driver does not do
-      {A(COOPERATIVE_MULTI_DEVICE_LAUNCH), 0},
-      {A(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED), 0},
-      {A(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED), 0},
-      {A(GENERIC_COMPRESSION_SUPPORTED), 0},
-      {A(GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED), 0},
   };
 #undef A
   CHECK(attribute > 0 && attribute < CU_DEVICE_ATTRIBUTE_MAX, CUDA_ERROR_INVALID_VALUE);

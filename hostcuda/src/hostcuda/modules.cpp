@@ -220,12 +220,8 @@ API cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
   return CUDA_SUCCESS;
 }
 
-// PyCUDA sets the block shape before every launch and passes it to cuLaunchKernel as well.
+// PyCUDA sets block shape and shared memory before every launch, and passes them to cuLaunchKernel, too.
 API cuFuncSetBlockShape(CUfunction handle, int, int, int) {
-  ENTER;
-  return lookup(driver.functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-API cuFuncSetSharedSize(CUfunction handle, unsigned) {
   ENTER;
   return lookup(driver.functions, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -11,8 +11,8 @@ SAME(cuLibraryLoadFromFile, cuModuleLoad) SAME(cuLibraryUnload, cuModuleUnload)
 SAME(cuLibraryGetKernel, cuModuleGetFunction) SAME(cuLibraryGetGlobal, cuModuleGetGlobal_v2)
 SAME(cuKernelGetParamInfo, cuFuncGetParamInfo) SAME(cuKernelGetAttribute, cuFuncGetAttribute)
 SAME(cuKernelSetCacheConfig, cuFuncSetCacheConfig)
-// CUDA 13's form
-SAME(cuEventElapsedTime_v2, cuEventElapsedTime)
+// A name of CUDA 13's, and another call before a launch that PyCUDA makes for nothing
+SAME(cuEventElapsedTime_v2, cuEventElapsedTime) SAME(cuFuncSetSharedSize, cuFuncSetBlockShape)
 
 // Texture and surface references, which CUDA 12 removed
 REFUSE(cuModuleGetTexRef) REFUSE(cuModuleGetSurfRef) REFUSE(cuTexRefCreate) REFUSE(cuTexRefDestroy)

@@ -15,6 +15,7 @@ from . import ptx_arithmetic, ptx_compare, ptx_control
 from .ptx_analysis import (
     arithmetic_floats,
     contractions,
+    counted,
     fused_sum,
     infer,
     keeps_subnormals,
@@ -41,7 +42,6 @@ FOLDER = Path(__file__).resolve().parent
 FILES = [*sorted(FOLDER.glob("ptx*.py")), FOLDER / "arithmetic.h", FOLDER / "translated.h"]
 _ = ptx_arithmetic, ptx_compare, ptx_control  # they register instructions
 
-_NAME = re.compile(r"[\w$%]+")
 _MEETING = {"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "activemask", "nanosleep"}
 
 
@@ -188,9 +188,7 @@ class _Translator:
         w = Writer(self.common, function, self.flushes)
         w.spinning = self.spinning[function.name]
         body = function.body or []
-        used = {
-            name for i in body for text in (i.guard, *i.operands) for name in _NAME.findall(text)
-        }
+        used = counted(body)
         w.offsets.update(shared)
         end = _lay_out((v for v in function.variables if v.space == "local"), 0, w.offsets)
         w.local_bytes = self.local_bytes[function.name] = end
