@@ -46,7 +46,7 @@ void launch(Stream &s, const shared_ptr<Graph> &launched) {
 }
 
 CUgraphNode node_of(const Graph &graph, size_t index) {
-  return CUgraphNode(graph.id << 20 | (index + 1));
+  return CUgraphNode(uintptr_t(graph.handle) << 20 | (index + 1));
 }
 
 }  // namespace
@@ -99,7 +99,6 @@ API cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
   stream->graph = std::make_shared<Graph>();
   stream->began_here = true;
   stream->graph->mode = mode;
-  stream->graph->id = ++driver.last_handle;
   stream->graph->handle = new_handle<CUgraph>();
   return CUDA_SUCCESS;
 }
@@ -147,7 +146,7 @@ API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cu
   *status = !stream->graph          ? CU_STREAM_CAPTURE_STATUS_NONE
             : stream->graph->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  if (id && stream->graph) *id = stream->graph->id;
+  if (id && stream->graph) *id = cuuint64_t(stream->graph->handle);
   if (out && stream->graph) *out = stream->graph->handle;
   if (nodes && stream->graph) {
     static thread_local std::vector<CUgraphNode> last;

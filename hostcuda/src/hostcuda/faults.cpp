@@ -4,7 +4,6 @@
 #include <cfenv>
 #include <cmath>
 #include <cstdarg>
-#include <ctime>
 
 namespace hostcuda {
 

@@ -93,7 +93,6 @@ struct Graph {
   };
   std::vector<Node> nodes;
   CUstreamCaptureMode mode;
-  cuuint64_t id;
   CUgraph handle;
   std::map<CUuserObject, std::vector<shared_ptr<void>>> kept;  // executables keep them, too
   bool open = true, spoilt = false;

@@ -13,6 +13,8 @@ SAME(cuKernelGetParamInfo, cuFuncGetParamInfo) SAME(cuKernelGetAttribute, cuFunc
 SAME(cuKernelSetCacheConfig, cuFuncSetCacheConfig)
 // A name of CUDA 13's, and another call before a launch that PyCUDA makes for nothing
 SAME(cuEventElapsedTime_v2, cuEventElapsedTime) SAME(cuFuncSetSharedSize, cuFuncSetBlockShape)
+// Surfaces are textures here
+SAME(cuSurfObjectDestroy, cuTexObjectDestroy)
 
 // Texture and surface references, which CUDA 12 removed
 REFUSE(cuModuleGetTexRef) REFUSE(cuModuleGetSurfRef) REFUSE(cuTexRefCreate) REFUSE(cuTexRefDestroy)

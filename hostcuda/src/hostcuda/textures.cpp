@@ -292,11 +292,6 @@ API cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *out, CUarray handle) {
 
 namespace {
 
-CUresult add(const Texture &texture, unsigned long long *out) {
-  textures[*out = ++last_object] = texture;
-  return CUDA_SUCCESS;
-}
-
 CUresult image_of(const CUDA_RESOURCE_DESC &resource, Image *image) {
   Image found;
   if (resource.resType == CU_RESOURCE_TYPE_ARRAY) {
@@ -337,21 +332,16 @@ API cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resource,
   TRY(image_of(*resource, &t.image));
   CHECK(!as_integer(t) || how->filterMode == CU_TR_FILTER_MODE_POINT,
         CUDA_ERROR_INVALID_VALUE);
-  return add(t, out);
+  return textures[*out = ++last_object] = t, CUDA_SUCCESS;
 }
 API cuSurfObjectCreate(CUsurfObject *out, const CUDA_RESOURCE_DESC *resource) {
   ENTER_LIVING_CONTEXT;
   Texture t = {{}, {}, true};
   CHECK(resource->resType == CU_RESOURCE_TYPE_ARRAY, CUDA_ERROR_INVALID_VALUE);
   TRY(image_of(*resource, &t.image));
-  return add(t, out);
+  return textures[*out = ++last_object] = t, CUDA_SUCCESS;
 }
 API cuTexObjectDestroy(CUtexObject object) {
-  ENTER;
-  CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE);
-  return CUDA_SUCCESS;
-}
-API cuSurfObjectDestroy(CUsurfObject object) {
   ENTER;
   CHECK(textures.erase(object), CUDA_ERROR_INVALID_VALUE);
   return CUDA_SUCCESS;
