@@ -739,8 +739,25 @@ def test_a_setting_that_is_none_is_refused(name, value, said):
         capture_output=True,
         text=True,
     )
-    assert done.returncode
+    assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_orders_and_cover_exclude_each_other(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "hostcuda",
+        "--orders",
+        "2",
+        "--cover",
+        "cuda.info",
+        "-m",
+        "this",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no --order and no --cover" in done.stderr
 
 
 def test_a_template_is_found_by_its_name_expression():

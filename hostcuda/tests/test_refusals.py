@@ -44,6 +44,9 @@ def test_instruction():
 def test_call():
     cupy.cuda.runtime.memPrefetchAsync(0, 0, 0, 0)
 
+def test_other_process():
+    cupy.cuda.runtime.ipcGetMemHandle(0)
+
 def test_several_devices():
     cufft.Plan1d(64, cufft.CUFFT_C2C, 2, devices=[0])
 
@@ -74,6 +77,7 @@ def test_known():
 REFUSED = {
     "cuBLAS": 5,
     "memPrefetchAsync": 1,
+    "ipcGetMemHandle": 1,
     "mbarrier.init.shared.b64": 1,
     "_multi_gpu_get_plan": 1,
 }
@@ -94,7 +98,7 @@ def run(tmp_path):
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
 def test_a_refusal_is_a_skip_with_its_reason(options, run):
     text = run("--hostcuda", "-rsf", *options)
-    assert "4 failed, 1 passed, 8 skipped, 1 xfailed" in text
+    assert "4 failed, 1 passed, 9 skipped, 1 xfailed" in text
     assert "hostcuda: memPrefetchAsync is not supported" in text
     assert {
         line.partition("::test_")[2].split()[0]
@@ -110,7 +114,7 @@ def test_a_refusal_is_a_skip_with_its_reason(options, run):
 
 def test_strict_fails_what_is_refused(run):
     text = run("--hostcuda", "--hostcuda-strict")
-    assert "11 failed, 1 passed, 1 xfailed" in text
+    assert "12 failed, 1 passed, 1 xfailed" in text
     assert ", 1 error in" in text
     assert "hostcuda refused" not in text
 

@@ -53,8 +53,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"there is no file {options.program!r}; give a program, or -m and a module")
     if options.devices is not None and options.devices < 1:
         parser.error("--devices takes 1 or more")
-    if options.orders is not None and (options.orders < 2 or options.order):
-        parser.error("--orders takes 2 or more, and no --order")
+    if options.orders is not None and (options.orders < 2 or options.order or options.cover):
+        parser.error("--orders takes 2 or more, and no --order and no --cover")
     return options
 
 
@@ -80,7 +80,8 @@ def main() -> int:
             memory=options.memory,
         )
     except hostcuda.Unsupported as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        return 2
     if options.order:  # for the processes that the program starts, too
         os.environ["HOSTCUDA_ORDER"] = f"{options.order}:{options.seed}"
     hostcuda.print_damage()

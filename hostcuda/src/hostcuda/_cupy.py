@@ -154,7 +154,9 @@ def replace_runtime(driver: ctypes.CDLL, compilers: bool) -> None:
     refuse = ctypes.PYFUNCTYPE(ctypes.py_object)(("hostcuda_refuse_object", driver))
     for key in dir(runtime):
         if key.startswith("ipc"):  # Python functions alone, over the runtime that CuPy links
-            setattr(runtime, key, lambda *args, **keywords: refuse())
+            call = lambda *args, **keywords: refuse()  # noqa: E731
+            call.__code__ = call.__code__.replace(co_name=key)  # by which pytest's report names it
+            setattr(runtime, key, call)
     disable = ctypes.cast(driver.hostcuda_disable_peer, ctypes.c_void_p).value or 0
     key = "deviceDisablePeerAccess"
     setattr(runtime, key, _python_function(getattr(runtime, key), "PyObject *(int)", disable))
