@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from .ptx_arithmetic import lanes, times_2_64
+from .ptx_arithmetic import half, lanes, rounded
 from .ptx_memory import WAITING
 from .ptx_parser import Function, Instruction
 from .ptx_writer import CLOCKS, FLOATS, HALVES, Writer
@@ -223,7 +223,7 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
     terms = [w.use(text, kind) for text in product.operands[1:3]]
     w.scope = scope
     other = w.use(i.operands[3 - n], kind)
-    ftz = "ftz" in i.modifiers
+    ftz, sat = "ftz" in i.modifiers, "sat" in i.modifiers
     is_negative = fused.product.is_negated != (i.name == "sub" and n == 2)
     if kind in HALVES:
         one = kind.removesuffix("x2")
@@ -234,9 +234,7 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
             terms[0] = f"({terms[0]} ^ {negative})"
 
         def apply(t: list[str]) -> str:
-            t = [f"flush_half({x})" if ftz else x for x in t]
-            found = f"{one}{'_ftz' * ftz}_fma({', '.join(t)})"
-            return f"{one}_sat({found})" if "sat" in i.modifiers else found
+            return half(one, "fma", t, ftz, sat)
 
         if kind.endswith("x2"):
             return w.put(i.operands[0], kind, lanes(kind, [*terms, other], apply))
@@ -245,13 +243,7 @@ def fused_sum(w: Writer, i: Instruction, fused: Fused) -> str:
         other = f"negate({other})"
     if is_negative:
         terms[0] = f"negate({terms[0]})"
-    if ftz:
-        terms, other = [w.flush(x) for x in terms], w.flush(other)
-    terms.append(other)
-    found = f"fma({', '.join(terms)})"
-    if ftz:
-        found = w.flush(found, scaled=f"fma({', '.join(times_2_64(terms, 'fma'))})")
-    return w.put(i.operands[0], kind, f"sat({found})" if "sat" in i.modifiers else found)
+    return w.put(i.operands[0], kind, rounded(w, kind, "fma", [*terms, other], ftz, sat))
 
 
 _FOREIGN = {"vote", "match", "redux", "elect", "activemask", "atom", "call", "tex", "tld4"}

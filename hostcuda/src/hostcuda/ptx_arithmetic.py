@@ -24,22 +24,20 @@ def lanes(kind: str, terms: list[str], apply: object) -> str:
     return f"pair(u16({low}), u16({high}))"
 
 
-def times_2_64(terms: list[str], op: str) -> list[str]:
-    """Return the operands for a result times 2^64."""
-    return [f"{term} * 0x1p64f" if n in _SCALED[op] else term for n, term in enumerate(terms)]
+def rounded(
+    w: Writer,
+    kind: str,
+    op: str,
+    terms: list[str],
+    ftz: bool,
+    sat: bool,
+    rounding: str = "rn",
+    always: bool = False,
+) -> str:
+    """Return an operation on floats; `op` is a name of hc_rounded_op, or "sub" to the nearest.
 
-
-def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: int) -> str:
-    """Return a rounded operation on floats; `op` is a name of hc_rounded_op."""
-    rounding = m.choose(*ROUNDINGS) or "rn"
-    ftz, sat = m.take("ftz"), m.take("sat")
-    terms = [w.use(i.operands[n], kind) for n in range(1, 1 + arity)]
-    if op == "sub" and rounding != "rn":
-        op, terms = "add", [terms[0], f"negate({terms[1]})"]
-    if ftz:
-        terms = [w.flush(term) for term in terms]
-    if op == "rcp":
-        op, terms = "div", [f"{kind}(1)", *terms]
+    `always`: flush the result, although the processor flushes that of arithmetic.
+    """
 
     def apply(terms: list[str]) -> str:
         if rounding != "rn":
@@ -49,11 +47,36 @@ def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: i
             return f"{'root' if op == 'sqrt' else op}({', '.join(terms)})"
         return f" {_OPERATORS[op]} ".join(terms)
 
+    if ftz:
+        terms = [w.flush(term) for term in terms]
     found = apply(terms)
-    if ftz:  # g++ leaves out what does nothing else, such as a product with one
-        always = any(text in _NEUTRAL for text in i.operands[1:])
-        found = w.flush(found, always, apply(times_2_64(terms, op)) if op in _SCALED else "")
+    if ftz:
+        large = _SCALED.get(op, ())
+        scaled = [f"{term} * 0x1p64f" if n in large else term for n, term in enumerate(terms)]
+        found = w.flush(found, always, apply(scaled) if large else "")
     return f"sat({found})" if sat else found
+
+
+def half(one: str, op: str, terms: list[str], ftz: bool, sat: bool) -> str:
+    """Return an operation on halves; `op` ends a name of HC_HALVES."""
+    if ftz:
+        terms = [f"flush_half({term})" for term in terms]
+    found = f"{one}{'_ftz' * ftz}_{op}({', '.join(terms)})"
+    return f"{one}_sat({found})" if sat else found
+
+
+def _float(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: int) -> str:
+    """Return an instruction on floats."""
+    rounding = m.choose(*ROUNDINGS) or "rn"
+    ftz, sat = m.take("ftz"), m.take("sat")
+    terms = [w.use(i.operands[n], kind) for n in range(1, 1 + arity)]
+    if op == "sub" and rounding != "rn":
+        op, terms = "add", [terms[0], f"negate({terms[1]})"]
+    if op == "rcp":
+        op, terms = "div", [f"{kind}(1)", *terms]
+    # g++ leaves out what does nothing but flush, such as a product with one.
+    is_neutral = any(text in _NEUTRAL for text in i.operands[1:])
+    return rounded(w, kind, op, terms, ftz, sat, rounding, is_neutral)
 
 
 def _half(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: int) -> str:
@@ -64,12 +87,8 @@ def _half(w: Writer, i: Instruction, m: Modifiers, kind: str, op: str, arity: in
     suffix = "_nan" if m.take("NaN") else ""
 
     def apply(terms: list[str]) -> str:
-        if ftz:
-            terms = [f"flush_half({term})" for term in terms]
-        found = f"{one}{'_ftz' * ftz}_{op}{suffix}({', '.join(terms)})"
-        if is_relu:
-            found = f"{'relu' if one == 'f16' else 'relu_bf16'}({found})"
-        return f"{one}_sat({found})" if sat else found
+        found = half(one, op + suffix, terms, ftz, sat)
+        return f"{'relu' if one == 'f16' else 'relu_bf16'}({found})" if is_relu else found
 
     terms = [w.use(text, kind) for text in i.operands[1 : 1 + arity]]
     return lanes(kind, terms, apply) if kind in PACKED else apply(terms)
