@@ -65,10 +65,7 @@ struct Checks {
 
 namespace {
 
-bool is_grid() {
-  const u32 *grid = now->launch->grid;
-  return u64(grid[0]) * grid[1] * grid[2] > 1;
-}
+bool is_grid() { return volume(now->launch->grid) > 1; }
 bool is_kernel_of(const char *names) { return !now->name.rfind(std::string("kernel ") + names, 0); }
 
 // Tell it once of each line, or pair of lines, of a kernel.

@@ -198,7 +198,7 @@ void begin() {
 
 void start_group(Group &g, const Run &run, u64 index) {
   const u32 *grid = run.launch->grid, *block = run.launch->block, dynamic = run.launch->shared;
-  g.threads = g.alive = block[0] * block[1] * block[2];
+  g.threads = g.alive = u32(volume(block));
   g.started = g.current = g.active = 0, g.index = u32(index) + 1;
   g.ctaid[0] = u32(index % grid[0]), g.ctaid[1] = u32(index / grid[0] % grid[1]);
   g.ctaid[2] = u32(index / grid[0] / grid[1]);
@@ -275,8 +275,7 @@ std::string waits_for(const Fiber &f) {
 }
 
 void run_groups(const Run &run, u64 workspace) {
-  const u32 *grid = run.launch->grid;
-  u64 blocks = u64(grid[0]) * grid[1] * grid[2], begun = 0;
+  u64 blocks = volume(run.launch->grid), begun = 0;
   static std::vector<std::unique_ptr<Group>> groups;  // kept for the next kernel
   std::vector<Group *> resident, free;
   for (auto &g : groups) free.push_back(g.get());
@@ -367,8 +366,7 @@ CUresult run_kernel(const Run &run, std::string *message) {
   now = &run;
   failure = CUDA_SUCCESS;
   active = nullptr;
-  const u32 *block = run.launch->block;
-  shuffle_threads(block[0] * block[1] * block[2]);
+  shuffle_threads(u32(volume(run.launch->block)));
   purge_heap();
   for (u32 i = 0; i < run.kernel->module->site_count; ++i)
     run.kernel->module->sites[i].count = 0, run.kernel->module->sites[i].shadow = nullptr;

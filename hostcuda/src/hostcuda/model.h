@@ -50,6 +50,7 @@ struct Launch {
   CUstream stream;  // where it ran, in the record
   Bytes arguments;
 };
+inline uint64_t volume(const unsigned *extents) { return uint64_t(extents[0]) * extents[1] * extents[2]; }
 
 struct Range {
   uintptr_t start;

@@ -105,12 +105,12 @@ CUresult prepare(Function *f, Context *ctx, const unsigned *grid, const unsigned
     TRY(within(*f, text("gridDim.%c", "xyz"[i]), grid[i], 1, most_blocks[i]));
     TRY(within(*f, text("blockDim.%c", "xyz"[i]), block[i], 1, most_threads[i]));
   }
-  uint64_t threads = uint64_t(block[0]) * block[1] * block[2];
+  uint64_t threads = volume(block);
   TRY(within(*f, "the number of threads of a block", threads, 1, 1024));
   TRY(within(*f, "the number of threads of a block", threads, 1, f->limits.threads,
              occupancy(*f, unsigned(threads), 0) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES));
   TRY(within(*f, "the number of bytes of dynamic shared memory", shared, 0, f->most_shared));
-  uint64_t blocks = uint64_t(grid[0]) * grid[1] * grid[2];
+  uint64_t blocks = volume(grid);
   int resident = MULTIPROCESSORS * occupancy(*f, unsigned(threads), shared);
   CHECK(!cooperative || blocks <= uint64_t(resident), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   auto made = std::make_shared<Launch>();
