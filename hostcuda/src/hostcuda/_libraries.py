@@ -213,7 +213,7 @@ def replace(driver: Any, compilers: bool, give_blocks: Callable[[ModuleType], No
             over = _build.library("libhostcuda-nvrtc.so", _PTX_FOR_CUBIN, found.abs_path)
             return dataclasses.replace(found, _handle_uint=ctypes.CDLL(str(over))._handle)
         title = MISSING.get(f"cupy_backends.cuda.libs.{name.lower()}")
-        if title and name != "nvJitLink":
+        if title and name != "nvJitLink":  # with CUDA's Python, the driver takes part: loading.cpp
             raise pathfinder.DynamicLibNotFoundError(_refusal(title))
         if name not in files:
             return load(name)

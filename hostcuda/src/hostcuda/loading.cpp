@@ -222,10 +222,10 @@ static void *real_library;
 EXPORT int nvJitLinkGetLinkedPtx(void *link, char *out);
 EXPORT int nvJitLinkGetLinkedPtxSize(void *link, size_t *out);
 
+static std::map<void *, JitLink> jit_links;
 static JitLink &find_jit_link(void *link) {
-  static std::map<void *, JitLink> all;
   std::lock_guard lock(driver.lock);
-  return all[link];
+  return jit_links[link];
 }
 
 EXPORT int nvJitLinkCreate(void **out, unsigned count, const char **options) {
@@ -235,6 +235,14 @@ EXPORT int nvJitLinkCreate(void **out, unsigned count, const char **options) {
   all.insert(all.end(), {"-lto", "-ptx"});
   int status = REAL(nvJitLinkCreate)(out, all.size(), all.data());
   return find_jit_link(*out) = {}, status;
+}
+
+EXPORT int nvJitLinkDestroy(void **link) {
+  {
+    std::lock_guard lock(driver.lock);
+    jit_links.erase(*link);
+  }
+  return REAL(nvJitLinkDestroy)(link);
 }
 
 EXPORT int nvJitLinkAddData(void *link, int kind, const char *data, size_t size, const char *name) {
