@@ -744,18 +744,8 @@ def test_a_setting_that_is_none_is_refused(name, value, said):
 
 
 def test_orders_and_cover_exclude_each_other(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "hostcuda",
-        "--orders",
-        "2",
-        "--cover",
-        "cuda.info",
-        "-m",
-        "this",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    options = ["-m", "hostcuda", "--orders", "2", "--cover", "cuda.info", "-m", "this"]
+    done = subprocess.run([sys.executable, *options], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert "no --order and no --cover" in done.stderr
 

@@ -33,6 +33,10 @@ __global__ void f%d(int *x) { printf("%d;"); *x = add%d(*x) + 100 * kept; }
 """
 
 
+def ptx_of(source, option):
+    return _build.check(source, [option]).ptx.encode()
+
+
 def called(module, name="f", values=(1, 2, 3)):
     x = gpuarray.to_gpu(np.array(values, np.int32))
     module.get_function(name)(x, block=(len(values), 1, 1))
@@ -86,7 +90,7 @@ def test_a_cubin_is_not_linked():
 
 def test_a_file_is_linked(tmp_path):
     path = tmp_path / "twice.ptx"
-    path.write_bytes(_build.check(f'extern "C" {{ {TWICE} }}', ["-rdc=true"]).ptx.encode())
+    path.write_bytes(ptx_of(f'extern "C" {{ {TWICE} }}', "-rdc=true"))
     module = DynamicModule().add_source(CALLS, RELOCATABLE)
     assert called(module.add_file(str(path), drv.jit_input_type.PTX).link()) == [2, 4, 6]
     with pytest.raises(drv.RuntimeError, match="file not found"):
@@ -108,9 +112,7 @@ def ask(name, *arguments):
 @pytest.fixture
 def library():
     source = f'extern "C" {{ __constant__ int c[3]; {TWICE} {CALLS} }}'
-    loaded = ask(
-        "cuLibraryLoadData", _build.check(source, ["-arch=sm_90"]).ptx.encode(), *6 * [None]
-    )
+    loaded = ask("cuLibraryLoadData", ptx_of(source, "-arch=sm_90"), *6 * [None])
     yield loaded
     assert CUDA.cuLibraryUnload(loaded) == 0
 
@@ -148,9 +150,7 @@ def test_a_library_answers(library):
 
 def test_a_library_is_loaded_from_a_file(tmp_path):
     path = tmp_path / "f.ptx"
-    path.write_bytes(
-        _build.check(f'extern "C" {{ {TWICE} {CALLS} }}', ["-arch=sm_90"]).ptx.encode()
-    )
+    path.write_bytes(ptx_of(f'extern "C" {{ {TWICE} {CALLS} }}', "-arch=sm_90"))
     library = ask("cuLibraryLoadFromFile", str(path).encode(), *6 * [None])
     assert ask("cuLibraryGetKernel", library, b"f")
     assert CUDA.cuLibraryUnload(library) == 0

@@ -343,7 +343,8 @@ def _translate_ptx(driver: Any) -> None:
 
 
 _MAIN = os.path.join(os.path.dirname(__file__), "__main__.py")
-_LIBRARIES = "bridge cuda cupy cupyx hostcuda numba numba_cuda_mlir pycuda pytools"
+_LIBRARIES = {"bridge", "cuda", "cupy", "cupyx", "hostcuda", "numba", "pycuda", "pytools"}
+_LIBRARIES |= {"numba_cuda_mlir"}
 
 
 def _tell_callers(driver: Any) -> None:
@@ -352,7 +353,7 @@ def _tell_callers(driver: Any) -> None:
     @ctypes.CFUNCTYPE(None)
     def ask() -> None:
         frame: Any = sys._getframe()
-        while frame and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES.split():
+        while frame and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
             frame = frame.f_back
         if frame:
             name = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
